@@ -1,0 +1,87 @@
+"""Exceptions: onnxruntime's names, each also the built-in that a Python user would catch.
+
+Texts read `[where] what is wrong. Expected X, got Y. Do Z.`
+"""
+
+from __future__ import annotations
+
+
+class SardonyxError(Exception):
+    """Root of all errors that sardonyx raises on purpose."""
+
+
+class Fail(SardonyxError, RuntimeError):
+    """A run or a load failed for a reason that no narrower class names."""
+
+
+class InvalidArgument(SardonyxError, ValueError):
+    """A feed, an option or an argument does not fit."""
+
+
+class NoSuchFile(SardonyxError, FileNotFoundError):
+    """The model file, or a file that it refers to, is not there."""
+
+
+class NoModel(SardonyxError, ValueError):
+    """There is no model to run."""
+
+
+class EngineError(SardonyxError, RuntimeError):
+    """The engine itself is at fault: worth a bug report."""
+
+
+class RuntimeException(SardonyxError, RuntimeError):  # noqa: N818 - onnxruntime's name
+    """A kernel met data that it cannot work on, such as an index out of range."""
+
+
+class InvalidProtobuf(SardonyxError, ValueError):
+    """The bytes are not a readable ONNX file."""
+
+
+class ModelLoaded(SardonyxError, RuntimeError):
+    """The session holds a model already."""
+
+
+class NotImplemented(SardonyxError, NotImplementedError):  # noqa: N818 - onnxruntime's name
+    """An operator, a version of it or a type is not supported."""
+
+
+class InvalidGraph(SardonyxError, ValueError):
+    """The file is readable, but the graph in it is not valid."""
+
+
+class EPFail(SardonyxError, RuntimeError):
+    """An execution provider failed."""
+
+
+class ModelLoadCanceled(SardonyxError, RuntimeError):
+    """Loading was cancelled on request."""
+
+
+class ModelRequiresCompilation(SardonyxError, RuntimeError):
+    """The model must be compiled first, and that was forbidden."""
+
+
+class NotFound(SardonyxError, KeyError):
+    """A named thing is not there."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class DeviceReset(SardonyxError, RuntimeError):
+    """The device was reset while in use."""
+
+
+class OutOfMemory(SardonyxError, MemoryError):
+    """An allocation is over a limit, or the system refused it."""
+
+
+def message(where: str, what: str, *, expected: str = "", got: str = "", do: str = "") -> str:
+    """Compose an error text of the project's one form."""
+    text = f"[{where}] {what.rstrip('.')}."
+    if expected:
+        text += f" Expected {expected}" + (f", got {got}." if got else ".")
+    elif got:
+        text += f" Got {got}."
+    return f"{text} {do.rstrip('.')}." if do else text
