@@ -83,7 +83,7 @@ _BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in ALL}
 
 
 def from_numpy(dtype: object) -> DType | None:
-    """The record for a NumPy dtype (any string dtype gives STRING), or None if ONNX has no such type."""
+    """The record for a NumPy dtype, or None; any string dtype gives STRING."""
     found = np.dtype(dtype)  # type: ignore[call-overload]
     if found.kind in "US":
         return STRING

@@ -30,7 +30,7 @@ class EngineError(SardonyxError, RuntimeError):
     """The engine itself is at fault: worth a bug report."""
 
 
-class RuntimeException(SardonyxError, RuntimeError):  # noqa: N818 - onnxruntime's name
+class RuntimeException(SardonyxError, RuntimeError):
     """A kernel met data that it cannot work on, such as an index out of range."""
 
 
@@ -42,7 +42,7 @@ class ModelLoaded(SardonyxError, RuntimeError):
     """The session holds a model already."""
 
 
-class NotImplemented(SardonyxError, NotImplementedError):  # noqa: N818 - onnxruntime's name
+class NotImplemented(SardonyxError, NotImplementedError):
     """An operator, a version of it or a type is not supported."""
 
 

@@ -1,0 +1,1 @@
+"""ONNX models, compiled through LLVM, at the speed of the hardware."""

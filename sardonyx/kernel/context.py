@@ -1,0 +1,25 @@
+"""The thread context that every kernel call gets: offsets of its 64-bit fields.
+
+`context` is the fourth argument of a compiled CPU kernel `(args, begin, end, context)`.
+"""
+
+#: Field name -> byte offset.
+FIELDS: dict[str, int] = {
+    "fault": 0,  # address of the frame's fault record: i64 code, command, a, b
+    "scratch": 8,  # address of memory of this thread alone, 64-byte aligned
+    "scratch_bytes": 16,
+    "thread": 24,  # 0 is the caller
+    "functions": 32,  # table of addresses of shared functions (micro-kernels)
+    "command": 40,  # number of the command that runs, written into the fault record
+}
+SIZE_BYTES = 64
+
+#: Fault codes -> what they mean; {a} and {b} are the two integers of the record.
+FAULTS: dict[int, str] = {
+    1: "index {a} is out of range for an axis of size {b}",
+    2: "integer division by zero",
+    3: "a size computed from the data is {a}, which is negative or too large",
+    4: "cancelled",
+    5: "broadcast of sizes {a} and {b} is impossible",
+    6: "dimension is {a} where the model needs {b}",
+}

@@ -1,0 +1,253 @@
+"""Kernel programs: typed three-address statements in structured control flow.
+
+A `Program` is plain frozen-once-built data. `Builder` (builder.py) writes it, text.py prints it,
+verify.py checks it, `codegen` turns it into machine code. Two kinds exist:
+
+- `kernel`: work cut into blocks along one parallel axis. Its parameters are 64-bit slots of an
+  argument block (pointers, sizes, scalars). Exactly one top-level `Parallel` statement.
+- `function`: plain typed parameters and at most one result; called by kernels and by the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sardonyx.kernel.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A named, typed parameter; `value` is what the body uses it by."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """The result of one statement (or a parameter, or a loop index): assigned once."""
+
+    type: Type
+    number: int
+    owner: object = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+    # Arithmetic is delegated to the builder that made the value.
+    def __add__(self, other: object) -> Value:
+        return self.owner.binary("add", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __radd__(self, other: object) -> Value:
+        return self.owner.binary("add", other, self)  # type: ignore[attr-defined,no-any-return]
+
+    def __sub__(self, other: object) -> Value:
+        return self.owner.binary("sub", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __rsub__(self, other: object) -> Value:
+        return self.owner.binary("sub", other, self)  # type: ignore[attr-defined,no-any-return]
+
+    def __mul__(self, other: object) -> Value:
+        return self.owner.binary("mul", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __rmul__(self, other: object) -> Value:
+        return self.owner.binary("mul", other, self)  # type: ignore[attr-defined,no-any-return]
+
+    def __truediv__(self, other: object) -> Value:
+        return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __floordiv__(self, other: object) -> Value:
+        return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __mod__(self, other: object) -> Value:
+        return self.owner.binary("rem", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __and__(self, other: object) -> Value:
+        return self.owner.binary("and", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __or__(self, other: object) -> Value:
+        return self.owner.binary("or", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __xor__(self, other: object) -> Value:
+        return self.owner.binary("xor", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __lshift__(self, other: object) -> Value:
+        return self.owner.binary("shl", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __rshift__(self, other: object) -> Value:
+        return self.owner.binary("shr", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __neg__(self) -> Value:
+        return self.owner.unary("neg", self)  # type: ignore[attr-defined,no-any-return]
+
+    def __lt__(self, other: object) -> Value:
+        return self.owner.compare("lt", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __le__(self, other: object) -> Value:
+        return self.owner.compare("le", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __gt__(self, other: object) -> Value:
+        return self.owner.compare("gt", self, other)  # type: ignore[attr-defined,no-any-return]
+
+    def __ge__(self, other: object) -> Value:
+        return self.owner.compare("ge", self, other)  # type: ignore[attr-defined,no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal operand; `value` is an int, float or bool, equal in all lanes."""
+
+    type: Type
+    value: int | float | bool
+
+    def __repr__(self) -> str:
+        return f"{self.value!r}:{self.type}"
+
+
+Operand = Value | Constant
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """A mutable register: read and set by statements, never addressed."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`result = op(operands)`; `attributes` are compile-time facts such as `align`."""
+
+    result: Value
+    op: str
+    operands: tuple[Operand, ...]
+    attributes: tuple[tuple[str, object], ...] = ()
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """The compile-time fact `name`."""
+        return dict(self.attributes).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`result = variable`."""
+
+    result: Value
+    variable: Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """`variable = value`."""
+
+    variable: Variable
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write `value` at `pointer + index * size`; lanes lie side by side unless `index` is a vector.
+
+    A vector index scatters. Masked-off lanes are not written. `ordering` makes it atomic.
+    """
+
+    pointer: Operand
+    index: Operand
+    value: Operand
+    mask: Operand | None = None
+    align_bytes: int | None = None
+    ordering: str | None = None
+    nontemporal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, or a call."""
+
+    op: str
+    operands: tuple[Operand, ...]
+    attributes: tuple[tuple[str, object], ...] = ()
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """The compile-time fact `name`."""
+        return dict(self.attributes).get(name, default)
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Statements in order."""
+
+    statements: list[Statement] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self.statements)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for index in range(low, high, step)`: i64, step positive, runs zero times if low >= high."""
+
+    index: Value
+    low: Operand
+    high: Operand
+    step: Operand
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """The kernel's parallel axis: `index` runs over the blocks given to this call."""
+
+    index: Value
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """Run `header`, leave if `condition` is false, run `body`, again."""
+
+    header: Block
+    condition: Operand
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Two branches on a scalar `i1`."""
+
+    condition: Operand
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Leave the function; the last statement of its block."""
+
+    value: Operand | None = None
+
+
+Statement = Let | Read | Set | Store | Effect | For | Parallel | While | If | Return
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A kernel or function: see the module's text.
+
+    Attributes:
+        name: Symbol name.
+        kind: `kernel` or `function`.
+        parameters: In slot order for a kernel.
+        result: Result type of a function, or None.
+        body: Its statements.
+        always_inline: For functions that only serve others in the same module.
+    """
+
+    name: str
+    kind: str
+    parameters: tuple[Parameter, ...]
+    result: Type | None
+    body: Block
+    always_inline: bool = False
