@@ -1,0 +1,129 @@
+"""LLVM IR text -> a relocatable ELF object. The only module that drives llvmlite.
+
+An LLVM fatal error ends the process: text that is large, or that nobody has compiled before, is
+better given to `sardonyx.codegen.children`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.base.errors import EngineError, message
+from sardonyx.codegen.target import Target
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+#: Attributes that every function in a text must carry: without them LLVM may call memcpy, memset or
+#: libm, which a blob cannot reach, or emit unwind tables, which nothing reads.
+FUNCTION_ATTRIBUTES = 'nounwind "no-builtins" "no-trapping-math"="true"'
+
+#: Names of the pass pipelines, from none to all scalar optimisations (never the vectorisers).
+PIPELINES = ("none", "light", "full")
+
+
+@lru_cache
+def _binding() -> ModuleType:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@lru_cache(maxsize=16)
+def _machine(triple: str, cpu: str, features: str, level: int) -> Any:
+    return (
+        _binding()
+        .Target.from_triple(triple)
+        .create_target_machine(
+            cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
+        )
+    )
+
+
+def _neighbourhood(text: str, number: int) -> str:
+    lines = text.splitlines()
+    first = max(1, number - 3)
+    shown = lines[first - 1 : number + 2]
+    return "\n".join(
+        f"{'>' if first + i == number else ' '} {first + i:5d} | {line}"
+        for i, line in enumerate(shown)
+    )
+
+
+def _fault(what: str, text: str, error: Exception) -> EngineError:
+    detail = str(error).strip()
+    found = re.search(r"<string>:(\d+):\d+: (?:error: )?(.*)", detail)
+    if not found:
+        return EngineError(message("codegen", f"{what}: {detail}"))
+    shown = _neighbourhood(text, int(found[1]))
+    return EngineError(message("codegen", f"{what}: {found[2]}") + f"\n{shown}")
+
+
+def _optimise(module: Any, machine: Any, pipeline: str) -> None:
+    if pipeline == "none":
+        return
+    if pipeline not in PIPELINES:
+        raise EngineError(
+            message("codegen", "Unknown pass pipeline", expected=str(PIPELINES), got=pipeline)
+        )
+    llvm = _binding()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=1 if pipeline == "light" else 2)
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_interleaving = False
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _prepare(text: str, target: Target, pipeline: str, level: int, verify: bool) -> tuple[Any, Any]:
+    llvm = _binding()
+    machine = _machine(target.triple, target.cpu, target.features, level)
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+    except RuntimeError as error:
+        raise _fault("LLVM cannot read the generated text", text, error) from None
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    if verify:
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise _fault("LLVM refuses the generated text", text, error) from None
+    _optimise(module, machine, pipeline)
+    return module, machine
+
+
+def compile_text(
+    text: str, target: Target, *, pipeline: str = "none", level: int = 2, verify: bool = True
+) -> bytes:
+    """Compile LLVM IR text to a relocatable ELF object, whatever system this is.
+
+    Args:
+        text: A module; its functions carry `FUNCTION_ATTRIBUTES`. Triple and layout are set here.
+        target: What to generate for.
+        pipeline: One of `PIPELINES`, run before code generation.
+        level: Effort of code generation, 0 to 3.
+        verify: Let LLVM check the module first; unchecked bad text can end the process.
+
+    Raises:
+        EngineError: The text is not valid; the error shows the lines around the fault.
+    """
+    module, machine = _prepare(text, target, pipeline, level, verify)
+    return bytes(machine.emit_object(module))
+
+
+def emit_assembly(text: str, target: Target, *, pipeline: str = "none", level: int = 2) -> str:
+    """The assembly text that `compile_text` would have made an object of, for people and tests."""
+    module, machine = _prepare(text, target, pipeline, level, True)
+    return str(machine.emit_assembly(module))
+
+
+def optimised_text(text: str, target: Target, *, pipeline: str = "full") -> str:
+    """The LLVM IR text after the passes, for people."""
+    module, _ = _prepare(text, target, pipeline, 2, True)
+    return str(module)

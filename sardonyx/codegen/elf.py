@@ -1,0 +1,175 @@
+"""Linking one relocatable ELF64 object (x86-64 or AArch64) into a flat, relocatable-anywhere image.
+
+Read-only allocatable sections are laid out one behind another, and the references among them are
+resolved as distances, so the image runs wherever it is put at a page boundary. References to
+anything outside, absolute addresses and writable data are refused.
+
+Formats: System V gABI chapters 4 and 5; the x86-64 psABI; ELF for the Arm 64-bit Architecture.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from sardonyx.base.errors import EngineError, message
+from sardonyx.codegen.relocate import MACHINES, Place
+
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS, _NOTE, _REL = 1, 2, 3, 4, 8, 7, 9
+_WRITE, _ALLOC = 1, 2
+_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
+_SECTION_SYMBOL, _FUNCTION, _LOCAL = 3, 2, 0
+# Unwind tables: nothing unwinds through generated code.
+_DROPPED = (".eh_frame", ".gcc_except_table", ".ARM.exidx")
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    name: str
+    binding: int
+    kind: int
+    section: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A linked object: bytes to be placed at a page boundary, and where its symbols are."""
+
+    data: bytes
+    symbols: dict[str, int]
+
+
+def _text_at(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode()
+
+
+def _read_sections(data: bytes) -> list[_Section]:
+    (start,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    if count == 0:  # more than 0xff00 sections: the number is in the first one's size
+        (count,) = struct.unpack_from("<Q", data, start + 32)
+    if names == 0xFFFF:
+        (names,) = struct.unpack_from("<I", data, start + 40)
+    raw = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
+    table = data[raw[names][4] : raw[names][4] + raw[names][5]]
+    return [
+        _Section(_text_at(table, r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8]))
+        for r in raw
+    ]
+
+
+def _read_symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:
+    table = next((s for s in sections if s.kind == _SYMTAB), None)
+    if table is None:
+        return []
+    names = sections[table.link]
+    words = data[names.offset : names.offset + names.size]
+    return [
+        _Symbol(_text_at(words, name), info >> 4, info & 15, section, value)
+        for name, info, _, section, value, _ in struct.iter_unpack(
+            "<IBBHQQ", data[table.offset : table.offset + table.size]
+        )
+    ]
+
+
+def _refuse(what: str, do: str = "") -> EngineError:
+    return EngineError(message("link", what, do=do))
+
+
+def _lay_out(data: bytes, sections: list[_Section]) -> tuple[bytearray, dict[int, int]]:
+    """The image before relocation, code first, and the offset of each section in it."""
+    kept: list[tuple[bool, int]] = []
+    for index, section in enumerate(sections):
+        if not section.flags & _ALLOC or not section.size or section.kind == _NOTE:
+            continue
+        if section.name.startswith(_DROPPED):
+            continue
+        if section.flags & _WRITE or section.kind == _NOBITS:
+            raise _refuse(
+                f"The code has writable data (section {section.name}, {section.size} bytes)",
+                "Make its globals constant, and hold no pointers in them",
+            )
+        kept.append((not section.name.startswith(".text"), index))
+    image = bytearray()
+    offsets: dict[int, int] = {}
+    for _, index in sorted(kept):
+        section = sections[index]
+        image.extend(b"\0" * (-len(image) % max(section.alignment, 16)))
+        offsets[index] = len(image)
+        image += data[section.offset : section.offset + section.size]
+    image.extend(b"\0" * (-len(image) % _ALIGNMENT))
+    return image, offsets
+
+
+def undefined_symbols(data: bytes) -> list[str]:
+    """Names that the object refers to and does not define, sorted."""
+    symbols = _read_symbols(data, _read_sections(data))
+    return sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
+
+
+def link_object(data: bytes) -> Image:
+    """Link one relocatable object.
+
+    Raises:
+        EngineError: It refers to symbols outside, has writable data, or needs absolute addresses.
+    """
+    if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
+        raise _refuse("The object is not a little-endian ELF64 file")
+    kind, machine = struct.unpack_from("<HH", data, 16)
+    if kind != 1 or machine not in MACHINES:
+        raise _refuse(f"The object is of type {kind} for machine {machine}, which cannot be linked")
+    rules = MACHINES[machine]
+    sections = _read_sections(data)
+    symbols = _read_symbols(data, sections)
+    missing = sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
+    if missing:
+        raise _refuse(
+            f"The code calls functions that it does not contain: {', '.join(missing)}",
+            "Emit them, or avoid the operations that LLVM makes such calls of",
+        )
+    image, offsets = _lay_out(data, sections)
+
+    def address(symbol: _Symbol) -> int | None:
+        base = offsets.get(symbol.section)
+        return None if base is None else base + symbol.value
+
+    for section in sections:
+        if section.kind == _REL and section.info in offsets:
+            raise _refuse("The object has relocations without addends")
+        if section.kind != _RELA or section.info not in offsets:
+            continue
+        base = offsets[section.info]
+        entries = data[section.offset : section.offset + section.size]
+        for offset, info, addend in struct.iter_unpack("<QQq", entries):
+            symbol, code = symbols[info >> 32], info & 0xFFFFFFFF
+            value = address(symbol)
+            rule = rules.get(code)
+            if rule is None or value is None:
+                raise _refuse(
+                    f"Relocation {code} in {sections[section.info].name} against "
+                    f"{symbol.name or sections[symbol.section].name!r} cannot be resolved in a "
+                    "position-independent image",
+                )
+            rule(Place(image, base + offset, value, addend, symbol.name))
+    return Image(
+        bytes(image),
+        {
+            s.name: found
+            for s in symbols
+            if s.name and s.binding != _LOCAL and (found := address(s)) is not None
+        },
+    )

@@ -1,0 +1,234 @@
+import ctypes
+
+import pytest
+
+from sardonyx.base.errors import EngineError, NotFound
+from sardonyx.codegen.blob import Blob, build, link
+from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES, PIPELINES, compile_text, emit_assembly
+from sardonyx.codegen.target import host_target
+from sardonyx.runtime import executable
+from sardonyx.runtime.executable import load_blob
+
+PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+VECTOR = f"""
+define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %t = trunc i64 %x to i32
+  %a = insertelement <4 x i32> poison, i32 %t, i32 0
+  %b = shufflevector <4 x i32> %a, <4 x i32> poison, <4 x i32> zeroinitializer
+  %c = mul <4 x i32> %b, <i32 3, i32 50, i32 700, i32 11000>
+  %d = add <4 x i32> %c, <i32 1, i32 2, i32 3, i32 4>
+  %e = call i32 @llvm.vector.reduce.add.v4i32(<4 x i32> %d)
+  %f = sext i32 %e to i64
+  ret i64 %f
+}}
+declare i32 @llvm.vector.reduce.add.v4i32(<4 x i32>)
+"""
+CALLS = f"""
+define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %zero = icmp sle i64 %x, 0
+  br i1 %zero, label %done, label %more
+done:
+  ret i64 1
+more:
+  %y = sub i64 %x, 1
+  %z = call i64 @other(i64 %y)
+  %r = add i64 %z, %x
+  ret i64 %r
+}}
+define i64 @other(i64 %x) noinline {FUNCTION_ATTRIBUTES} {{
+  %z = call i64 @main(i64 %x)
+  %r = mul i64 %z, 2
+  ret i64 %r
+}}
+"""
+CASES = "\n".join(f"c{i}:\n  %v{i} = mul i64 %x, {i * i + 7}\n  br label %out" for i in range(12))
+SWITCH = f"""
+define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  switch i64 %x, label %none [{" ".join(f"i64 {i}, label %c{i}" for i in range(12))}]
+none:
+  br label %out
+{CASES}
+out:
+  %v = phi i64 [-1, %none], {", ".join(f"[%v{i}, %c{i}]" for i in range(12))}
+  %w = xor i64 %v, 5
+  ret i64 %w
+}}
+"""
+TABLE = f"""
+@table = constant [4 x i64] [i64 10, i64 20, i64 30, i64 40]
+define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %i = and i64 %x, 3
+  %p = getelementptr i64, ptr @table, i64 %i
+  %v = load i64, ptr %p
+  ret i64 %v
+}}
+"""
+ADDRESS = f"""
+define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %odd = trunc i64 %x to i1
+  %f = select i1 %odd, ptr @plus, ptr @minus
+  %r = call i64 %f(i64 %x)
+  ret i64 %r
+}}
+define i64 @plus(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %r = add i64 %x, 100
+  ret i64 %r
+}}
+define i64 @minus(i64 %x) {FUNCTION_ATTRIBUTES} {{
+  %r = sub i64 %x, 100
+  ret i64 %r
+}}
+"""
+
+
+def calls(x: int) -> int:
+    return 1 if x <= 0 else 2 * calls(x - 1) + x
+
+
+#: name -> text, what `main` computes.
+PROGRAMS = {
+    "constant pool": (VECTOR, lambda x: 11753 * x + 10),
+    "mutual calls": (CALLS, calls),
+    "switch": (SWITCH, lambda x: (x * (x * x + 7) if 0 <= x < 12 else -1) ^ 5),
+    "table": (TABLE, lambda x: 10 * (x & 3) + 10),
+    "function address": (ADDRESS, lambda x: x + 100 if x & 1 else x - 100),
+}
+INPUTS = (0, 1, 5, 11, 12)
+
+
+def run(code, x):
+    return PROTOTYPE(code.address("main"))(x)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_compiled_text_runs(name, pipeline):
+    text, expected = PROGRAMS[name]
+    code = load_blob(build(text, host_target(), pipeline=pipeline))
+    assert [run(code, x) for x in INPUTS] == [expected(x) for x in INPUTS]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_levels_agree(level):
+    code = load_blob(build(SWITCH, host_target(), level=level))
+    assert [run(code, x) for x in INPUTS] == [PROGRAMS["switch"][1](x) for x in INPUTS]
+
+
+def test_file_round_trip(tmp_path):
+    blob = build(TABLE, host_target())
+    assert Blob.from_bytes(blob.to_bytes() + b"more") == blob
+    path = tmp_path / "code"
+    path.write_bytes(blob.to_bytes() + b"bytes behind the image")
+    code = load_blob(path)
+    assert run(code, 2) == 30
+    assert code.symbols == ("main", "table")
+    with pytest.raises(NotFound, match="no function 'absent'"):
+        code.address("absent")
+
+
+@pytest.mark.skipif(not executable.sys.platform.startswith("linux"), reason="maps files on Linux")
+def test_file_is_mapped_and_falls_back_to_memory(tmp_path, monkeypatch):
+    path = tmp_path / "code"
+    path.write_bytes(build(TABLE, host_target()).to_bytes())
+    assert load_blob(path).from_file
+
+    def refuse(*_):
+        raise PermissionError(1, "noexec")
+
+    monkeypatch.setattr(executable, "_map_file", refuse)
+    code = load_blob(path)
+    assert not code.from_file
+    assert run(code, 3) == 40
+
+
+def test_memory_is_never_writable_and_executable():
+    code = load_blob(build(TABLE, host_target()))
+    with open("/proc/self/maps") as maps:
+        spans = [line.split()[:2] for line in maps]
+    found = [
+        rights
+        for span, rights in spans
+        if int(span.split("-")[0], 16) <= code.base < int(span.split("-")[1], 16)
+    ]
+    assert found == ["r-xp"]
+
+
+@pytest.mark.parametrize("position", [0, 9, 20, 45, -1])
+def test_damaged_file_is_refused(tmp_path, position):
+    data = bytearray(build(TABLE, host_target()).to_bytes())
+    data[position] ^= 0x10
+    path = tmp_path / "code"
+    path.write_bytes(data)
+    with pytest.raises(EngineError):
+        load_blob(path)
+
+
+def test_cut_or_empty_file_is_refused(tmp_path):
+    path = tmp_path / "code"
+    for size in (0, 3, 100, 4096):
+        path.write_bytes(build(TABLE, host_target()).to_bytes()[:size])
+        with pytest.raises(EngineError, match="empty|cut short"):
+            load_blob(path)
+
+
+def function(body: str, before: str = "") -> str:
+    return f"{before}\ndefine i64 @main(i64 %x) {{\n{body}\n}}\n"
+
+
+REFUSED = {
+    "undefined function": (
+        function("%r = call i64 @elsewhere(i64 %x)\nret i64 %r", "declare i64 @elsewhere(i64)"),
+        "does not contain: elsewhere",
+    ),
+    "libm call": (
+        function(
+            "%d = sitofp i64 %x to double\n%e = call double @llvm.exp.f64(double %d)\n"
+            "%r = fptosi double %e to i64\nret i64 %r",
+            "declare double @llvm.exp.f64(double)",
+        ),
+        "does not contain: exp",
+    ),
+    "writable global": (
+        function("%r = load i64, ptr @g\nret i64 %r", "@g = global i64 5"),
+        r"writable data \(section .data",
+    ),
+    "zeroed global": (
+        function("%r = load i64, ptr @g\nret i64 %r", "@g = global i64 0"),
+        r"writable data \(section .bss",
+    ),
+    "stored address": (
+        function(
+            "%p = getelementptr ptr, ptr @g, i64 %x\n%q = load ptr, ptr %p\n"
+            "%r = load i64, ptr %q\nret i64 %r",
+            "@v = constant i64 1\n@g = constant [2 x ptr] [ptr @v, ptr @v]",
+        ),
+        "section .data.rel.ro",
+    ),
+    "syntax": (function("ret i32 0"), r"> +3 \| ret i32 0"),
+    "invalid module": (
+        function("br label %b\nb:\n%y = add i64 %z, 1\n%z = add i64 %x, 1\nret i64 %y"),
+        "LLVM refuses the generated text",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    text, expected = REFUSED[name]
+    with pytest.raises(EngineError, match=expected):
+        build(text, host_target())
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\0" * 80, b"x" * 200])
+def test_link_refuses_other_bytes(data):
+    with pytest.raises(EngineError, match="The object is"):
+        link(data, host_target())
+
+
+def test_objects_are_elf_and_deterministic():
+    target = host_target()
+    first = compile_text(VECTOR, target)
+    assert first[:4] == b"\x7fELF"
+    assert first == compile_text(VECTOR, target)
+    assert "main:" in emit_assembly(VECTOR, target)
