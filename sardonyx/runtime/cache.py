@@ -1,0 +1,263 @@
+"""The disk cache: compiled code, packed weights and tuning results, shared by all processes.
+
+An entry is named by its kind and its key (a digest of all that it depends on) and never changes
+once written. Any entry can vanish at any time; whoever finds one missing makes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import tempfile
+import threading
+import time
+from functools import lru_cache
+from pathlib import Path
+
+from sardonyx.base import knobs
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
+from sardonyx.codegen.target import host_target
+from sardonyx.runtime import files
+
+_log = get_logger("cache")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_DAY_SECONDS = 86400
+# Evicting goes on below the limit, so that not every later write evicts again.
+_KEPT_SHARE = 0.9
+_WRITES_PER_SCAN = 256
+
+
+class Cache:
+    """A folder of entries, or nothing at all: then nothing is found and nothing is kept.
+
+    Args:
+        folder: A folder that `files.private_folder` approved, or None.
+        limit_bytes: Size above which the least recently used entries are dropped.
+    """
+
+    def __init__(self, folder: Path | None, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._used_bytes = 0
+        self._writes = 0
+
+    def _path(self, key: str, kind: str) -> Path | None:
+        for name in (key, kind):
+            if not _NAME.fullmatch(name):
+                raise InvalidArgument(message("cache", f"{name!r} cannot name an entry"))
+        return None if self.folder is None else self.folder / kind / key
+
+    def get(self, key: str, kind: str) -> Path | None:
+        """The file of an entry, or None when it is missing or damaged (then it is removed).
+
+        The payload starts at the file's beginning; `files.payload_bytes` tells its size.
+        """
+        path = self._path(key, kind)
+        if path is None:
+            return None
+        try:
+            if files.payload_bytes(path) is None:
+                _log.warning("%s is damaged; making it again", path)
+                path.unlink(missing_ok=True)
+                return None
+            now = time.time()
+            if now - path.stat().st_mtime > _DAY_SECONDS:
+                self._touch(path, now)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", path, error)
+            return None
+        return path
+
+    def read(self, key: str, kind: str) -> bytes | None:
+        """The payload of an entry, or None as in `get`."""
+        path = self.get(key, kind)
+        try:
+            return None if path is None else files.read_entry(path)
+        except OSError:
+            return None
+
+    def put(self, key: str, kind: str, content: files.Content) -> Path | None:
+        """Write an entry; one that is there already is replaced.
+
+        Args:
+            key: Digest of all that the content depends on.
+            kind: The sort of content: a folder's name.
+            content: The payload, or a function that writes it to the file that it is given.
+
+        Returns:
+            The file, or None when nothing can be kept: the caller goes on with what it has.
+        """
+        path = self._path(key, kind)
+        if path is None:
+            return None
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            written = files.write_entry(path, content)
+        except OSError as error:
+            if path.exists():  # Windows does not replace a file that is mapped
+                return path
+            _log.info("%s cannot be written: %s", path, error)
+            return None
+        self._account(path, written)
+        return path if path.exists() else None
+
+    @staticmethod
+    def _touch(path: Path, now: float) -> None:
+        try:
+            os.utime(path, (now, now))
+        except OSError:
+            _log.debug("%s: its time of use cannot be set", path)
+
+    def _account(self, path: Path, written: int) -> None:
+        """Count what was written; every so often, and at the limit, count and clean the folder."""
+        with self._lock:
+            self._used_bytes += written
+            scan = self._writes % _WRITES_PER_SCAN == 0 or self._used_bytes > self.limit_bytes
+            self._writes += 1
+            if scan:
+                self._used_bytes = self._evict(path)
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        """(time of last use, bytes, file) of all entries; leftovers of dead processes go."""
+        found = []
+        for path in self.folder.glob("*/*") if self.folder else ():
+            try:
+                status = path.stat()
+                if path.name.startswith(files.TEMPORARY):
+                    if time.time() - status.st_mtime > _DAY_SECONDS:
+                        path.unlink()
+                    continue
+            except OSError:
+                continue
+            found.append((status.st_mtime, status.st_size, path))
+        return found
+
+    def _evict(self, newest: Path) -> int:
+        entries = sorted(self._entries())
+        used = sum(size for _, size, _ in entries)
+        if used <= self.limit_bytes:
+            return used
+        # The newest goes last, and only when it alone is over the limit.
+        entries.sort(key=lambda entry: entry[2] == newest)
+        for _, size, path in entries:
+            if used <= self.limit_bytes * (_KEPT_SHARE if path != newest else 1):
+                break
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:
+                continue
+            _log.debug("evicted %s", path)
+            used -= size
+        return used
+
+    def __repr__(self) -> str:
+        return f"Cache({self.folder or 'nowhere'}, at most {self.limit_bytes} bytes)"
+
+
+def _home() -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home if home.is_dir() and home != Path("/") else None
+
+
+def find_folder() -> Path | None:
+    """The folder to cache in, made when it is missing; None when there is none to be trusted."""
+    named = knobs.get("SARDONYX_CACHE")
+    if named is not None:
+        if named.lower() == "off":
+            return None
+        folder = Path(named).expanduser().absolute()
+        reason = files.private_folder(folder)
+        if reason:
+            _log.warning("not caching in %s: %s", folder, reason)
+        return None if reason else folder
+    # A folder in the temporary folder could be somebody else's link.
+    who = os.getuid() if hasattr(os, "getuid") else "user"
+    candidates = [(Path(tempfile.gettempdir()) / f"sardonyx-{who}", False)]
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    if base and Path(base).is_absolute():
+        candidates.insert(0, (Path(base) / "sardonyx", True))
+    elif home := _home():
+        candidates.insert(0, (home / ".cache" / "sardonyx", True))
+    for folder, follow_links in candidates:
+        reason = files.private_folder(folder, follow_links=follow_links)
+        if not reason:
+            return folder
+        _log.info("not caching in %s: %s", folder, reason)
+    return None
+
+
+@lru_cache(maxsize=8)
+def _open(_named: str | None, limit_bytes: int) -> Cache:
+    return Cache(find_folder(), limit_bytes)
+
+
+def default_cache() -> Cache:
+    """The cache that the knobs name, the same object as long as they do not change."""
+    return _open(knobs.get("SARDONYX_CACHE"), knobs.get("SARDONYX_CACHE_LIMIT_BYTES"))
+
+
+def digest(*parts: object) -> str:
+    """A name for a sequence of parts: bytes-like objects by content, others by their text."""
+    state = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        data = part if isinstance(part, bytes | bytearray | memoryview) else str(part).encode()
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        state.update(size.to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def source_digest(folder: Path, cache: Cache) -> str:
+    """Digest of the Python files under a folder, by content.
+
+    Reading them all is avoided while their names, sizes and times are those of an earlier call.
+    """
+    paths = sorted(folder.rglob("*.py"))
+    stats = [(path, path.stat()) for path in paths]
+    signature = digest(folder, *((p, s.st_size, s.st_mtime_ns) for p, s in stats))
+    known = cache.read(signature, "engine")
+    if known is not None:
+        return known.decode()
+    content = digest(*(x for path in paths for x in (path.relative_to(folder), path.read_bytes())))
+    cache.put(signature, "engine", content.encode())
+    return content
+
+
+def _llvmlite_version() -> str:
+    """llvmlite's version, from its files: importing it takes 40 ms."""
+    found = importlib.util.find_spec("llvmlite")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        path = Path(folder) / "_version.py"
+        if path.is_file():
+            return digest(path.read_bytes())
+    try:
+        return importlib.metadata.version("llvmlite")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+@lru_cache(maxsize=1)
+def _engine() -> str:
+    folder = Path(__file__).parents[1]
+    if not folder.is_dir():  # imported from an archive
+        return digest(importlib.metadata.version("sardonyx"), _llvmlite_version())
+    return digest(source_digest(folder, default_cache()), _llvmlite_version())
+
+
+def engine_digest() -> str:
+    """Digest of what all compiled code depends on, whatever the model.
+
+    These are the engine's source, llvmlite, the processor's features and caches, and the knobs that
+    change code. The first call of a process takes about a millisecond per hundred source files.
+    """
+    return digest(_engine(), host_target().key, knobs.code_signature())

@@ -1,0 +1,280 @@
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from sardonyx.base import knobs
+from sardonyx.base.errors import InvalidArgument
+from sardonyx.runtime import cache as cache_module
+from sardonyx.runtime import files
+from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest, find_folder
+
+LIMIT = 10**9
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path, LIMIT)
+
+
+def test_put_and_get(cache):
+    assert cache.get("key", "kind") is None
+    path = cache.put("key", "kind", b"content")
+    assert cache.get("key", "kind") == path
+    assert cache.read("key", "kind") == b"content"
+    assert files.payload_bytes(path) == 7
+    assert path.read_bytes().startswith(b"content")
+    assert cache.read("key", "other") is None
+    assert cache.put("key", "kind", b"newer") == path
+    assert cache.read("key", "kind") == b"newer"
+
+
+def test_writer_callback(cache):
+    def write(file):
+        file.truncate(1000)
+        file.seek(500)
+        file.write(b"middle")
+
+    path = cache.put("key", "kind", write)
+    assert files.read_entry(path) == b"\0" * 500 + b"middle" + b"\0" * 494
+
+
+def test_failing_writer_leaves_nothing(cache):
+    def write(file):
+        file.write(b"part")
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        cache.put("key", "kind", write)
+    assert list(cache.folder.rglob("*.*")) == []
+    assert cache.get("key", "kind") is None
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\\b", "a\0"])
+def test_names_are_checked(cache, name):
+    with pytest.raises(InvalidArgument, match="cannot name an entry"):
+        cache.get(name, "kind")
+    with pytest.raises(InvalidArgument, match="cannot name an entry"):
+        cache.put("key", name, b"")
+
+
+DAMAGES = {
+    "emptied": lambda data: b"",
+    "cut": lambda data: data[:-1],
+    "longer": lambda data: data + b"x",
+    "payload": lambda data: b"C" + data[1:],
+    "zeroed": lambda data: b"\0" * len(data),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_entries_are_removed(cache, name):
+    path = cache.put("key", "kind", b"content")
+    path.write_bytes(DAMAGES[name](path.read_bytes()))
+    assert cache.get("key", "kind") is None
+    assert not path.exists()
+    cache.put("key", "kind", b"content")
+    assert cache.read("key", "kind") == b"content"
+
+
+def test_large_entries_are_checked_for_length_only(cache, monkeypatch):
+    monkeypatch.setattr(files, "CHECKED_BYTES", 100)
+    path = cache.put("key", "kind", b"x" * 101)
+    data = path.read_bytes()
+    path.write_bytes(b"y" + data[1:])
+    assert cache.get("key", "kind") == path
+    path.write_bytes(data[1:])
+    assert cache.get("key", "kind") is None
+
+
+def test_least_recently_used_entries_are_evicted(tmp_path):
+    cache = Cache(tmp_path, 1000)
+    for index in range(3):
+        path = cache.put(f"key{index}", "kind", b"x" * 300)
+        os.utime(path, (index + 1, index + 1))
+    assert cache.get("key0", "kind") is not None  # touches it
+    cache.put("key3", "kind", b"x" * 300)
+    found = [index for index in range(4) if cache.get(f"key{index}", "kind")]
+    assert found == [0, 3]
+
+
+def test_entry_above_the_limit_is_not_kept(tmp_path):
+    cache = Cache(tmp_path, 1000)
+    cache.put("small", "kind", b"x")
+    assert cache.put("large", "kind", b"x" * 2000) is None
+    assert cache.get("large", "kind") is None
+
+
+def test_leftovers_of_dead_processes_go(cache):
+    folder = cache.folder / "kind"
+    folder.mkdir()
+    old, fresh = folder / f"{files.TEMPORARY}old", folder / f"{files.TEMPORARY}fresh"
+    old.write_bytes(b"x")
+    fresh.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    cache.put("key", "kind", b"x")
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
+def test_use_is_noted_at_most_daily(cache):
+    path = cache.put("key", "kind", b"x")
+    before = path.stat().st_mtime - 1000
+    os.utime(path, (before, before))
+    cache.get("key", "kind")
+    assert path.stat().st_mtime == pytest.approx(before, abs=1)
+    os.utime(path, (before - 10**6, before - 10**6))
+    cache.get("key", "kind")
+    assert path.stat().st_mtime > before
+
+
+def test_read_only_folder(cache, monkeypatch):
+    cache.put("key", "kind", b"content")
+
+    def refuse(*_args, **_named):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(cache_module.os, "utime", refuse)
+    os_path = cache.get("key", "kind")
+    assert files.read_entry(os_path) == b"content"
+    assert cache.put("other", "kind", b"content") is None
+
+
+def test_no_folder_at_all():
+    cache = Cache(None, LIMIT)
+    assert cache.put("key", "kind", b"content") is None
+    assert cache.get("key", "kind") is None
+    assert cache.read("key", "kind") is None
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No environment that names a folder, and a temporary folder of its own."""
+    for name in ("SARDONYX_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(cache_module.tempfile, "gettempdir", lambda: str(temporary))
+    return temporary
+
+
+def test_folder_of_the_home(bare, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_folder() == tmp_path / ".cache" / "sardonyx"
+    assert (tmp_path / ".cache" / "sardonyx").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert find_folder() == tmp_path / "xdg" / "sardonyx"
+    with knobs.override("SARDONYX_CACHE", str(tmp_path / "named")):
+        assert find_folder() == tmp_path / "named"
+    with knobs.override("SARDONYX_CACHE", "off"):
+        assert find_folder() is None
+        assert default_cache().folder is None
+
+
+@pytest.mark.parametrize("home", ["/nonexistent-home", "/", ""])
+def test_no_home(bare, monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    if not home:
+        monkeypatch.setattr(cache_module, "_home", lambda: None)
+    assert find_folder().parent == bare
+
+
+def test_unwritable_home(bare, monkeypatch, tmp_path):
+    (tmp_path / ".cache").write_text("a file where a folder would have to be made")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_folder().parent == bare
+
+
+def test_untrusted_folders(bare, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("HOME", "/nonexistent-home")
+    caplog.set_level("INFO", logger="sardonyx")
+    folder = find_folder()
+    folder.chmod(0o777)
+    assert find_folder() is None
+    assert "others may write to it (mode 777)" in caplog.text
+    folder.chmod(0o700)
+    monkeypatch.setattr(files.os, "geteuid", lambda: 12345)
+    if folder.stat().st_uid != 0:
+        assert find_folder() is None
+    monkeypatch.undo()
+
+
+def test_link_in_the_temporary_folder_is_not_followed(bare, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/nonexistent-home")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (bare / f"sardonyx-{os.getuid()}").symlink_to(elsewhere)
+    assert find_folder() is None
+
+
+def test_foreign_folder_is_refused(tmp_path, monkeypatch):
+    class Status:
+        st_uid, st_mode = 4321, 0o40700
+
+    monkeypatch.setattr(Path, "stat", lambda *_args, **_named: Status)
+    assert files.private_folder(tmp_path) == "it belongs to user 4321"
+
+
+def test_many_writers(tmp_path):
+    caches = [Cache(tmp_path, 2000) for _ in range(4)]
+    faults = []
+
+    def work(cache):
+        for index in range(30):
+            key = f"key{index % 5}"
+            cache.put(key, "kind", key.encode() * 50)
+            found = cache.read(key, "kind")
+            if found not in (None, key.encode() * 50):
+                faults.append(key)
+
+    threads = [threading.Thread(target=work, args=(cache,)) for cache in caches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+def test_digest_separates_parts():
+    assert digest("ab", "c") != digest("a", "bc")
+    assert digest("ab") == digest(b"ab") == digest(memoryview(b"ab"))
+    assert len(digest()) == 40
+
+
+def test_source_digest_depends_on_content_alone(tmp_path, cache):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    file = folder / "a.py"
+    file.write_text("one")
+    first = cache_module.source_digest(folder, cache)
+    assert cache_module.source_digest(folder, cache) == first
+    file.write_text("two")
+    assert cache_module.source_digest(folder, cache) != first
+    file.write_text("one")
+    os.utime(file, (5, 5))
+    assert cache_module.source_digest(folder, cache) == first
+
+
+def test_engine_digest_follows_the_processor():
+    plain = engine_digest()
+    assert engine_digest() == plain
+    with knobs.override("SARDONYX_CPU", "neon"):
+        assert engine_digest() != plain
+
+
+def test_engine_digest_does_not_import_llvmlite(tmp_path):
+    script = (
+        "import sys; from sardonyx.runtime.cache import engine_digest; print(engine_digest());"
+        "sys.exit('llvmlite' in sys.modules)"
+    )
+    environment = {**os.environ, "SARDONYX_CACHE": str(tmp_path), "PYTHONHASHSEED": "1"}
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
