@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen.target import Target
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 #: Attributes that every function in a text must carry: without them LLVM may call memcpy, memset or
 #: libm, which a blob cannot reach, or emit unwind tables, which nothing reads.
@@ -25,7 +22,7 @@ PIPELINES = ("none", "light", "full")
 
 
 @lru_cache
-def _binding() -> ModuleType:
+def _binding() -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()

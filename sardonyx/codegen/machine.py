@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +78,8 @@ def _text(path: str | Path) -> str:
 
 def _sysctl(*names: str) -> dict[str, str]:
     """Values by name; names that the system does not know are absent."""
+    import subprocess  # macOS only
+
     try:
         done = subprocess.run(
             ["/usr/sbin/sysctl", *names], capture_output=True, text=True, timeout=10, check=False

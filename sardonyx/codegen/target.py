@@ -223,6 +223,29 @@ def _machine() -> Machine:
 
 
 @lru_cache
+def check_runs(target_name: str) -> None:
+    """Refuse code for another processor: executing it would end the process.
+
+    Raises:
+        InvalidArgument: This machine cannot run code of the target of that name.
+    """
+    isa = target_name.rpartition("-")[2]
+    machine = _machine()
+    fits = isa in _NEEDS and (isa == "neon") == (machine.arch == "aarch64")
+    if not fits or _NEEDS[isa] - machine.flags:
+        best = target_for(best_isa(machine), machine).name
+        raise InvalidArgument(
+            message(
+                "code",
+                "The compiled code is for another processor",
+                expected=f"{best} or less",
+                got=target_name,
+                do="Compile on this machine, or for it",
+            )
+        )
+
+
+@lru_cache
 def _checked_target(isa: str | None) -> Target:
     machine = _machine()
     if isa is None:

@@ -7,7 +7,6 @@ once written. Any entry can vanish at any time; whoever finds one missing makes 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -240,8 +239,14 @@ def _llvmlite_version() -> str:
         path = Path(folder) / "_version.py"
         if path.is_file():
             return digest(path.read_bytes())
+    return _package_version("llvmlite")
+
+
+def _package_version(name: str) -> str:
+    import importlib.metadata  # 30 ms, and needed for archives only
+
     try:
-        return importlib.metadata.version("llvmlite")
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "none"
 
@@ -250,7 +255,7 @@ def _llvmlite_version() -> str:
 def _engine() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
-        return digest(importlib.metadata.version("sardonyx"), _llvmlite_version())
+        return digest(_package_version("sardonyx"), _llvmlite_version())
     return digest(source_digest(folder, default_cache()), _llvmlite_version())
 
 

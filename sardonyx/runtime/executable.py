@@ -19,6 +19,7 @@ from typing import Any
 from sardonyx.base.errors import EngineError, NotFound, OutOfMemory, message
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.blob import Blob, read_header
+from sardonyx.codegen.target import check_runs
 
 _log = get_logger("executable")
 _READ, _WRITE, _EXECUTE = 1, 2, 4
@@ -72,10 +73,12 @@ def load_blob(source: Blob | str | os.PathLike[str]) -> LoadedCode:
 
     Raises:
         EngineError: The file is damaged.
+        InvalidArgument: The code is for another processor.
         OutOfMemory: The system gives no executable memory.
         OSError: The file cannot be read.
     """
     if isinstance(source, Blob):
+        check_runs(source.target_name)
         return LoadedCode(_copy(source.image), len(source.image), source.symbols, False)
     with Path(source).open("rb") as file:
         try:
@@ -96,6 +99,7 @@ def _load_file(descriptor: int) -> LoadedCode:
         raise PermissionError(errno.EPERM, "not mapped on this system")
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
         header = read_header(data)
+        check_runs(header.target_name)
         start, length = header.image_offset, header.image_bytes
         if start % mmap.PAGESIZE:
             raise PermissionError(errno.EPERM, "the image is not at a page boundary")

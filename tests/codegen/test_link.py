@@ -1,10 +1,13 @@
 import ctypes
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sardonyx.base.errors import EngineError, NotFound
+from sardonyx.base.errors import EngineError, InvalidArgument, NotFound
 from sardonyx.codegen.blob import Blob, build, link
-from sardonyx.codegen.compile import PIPELINES, compile_text, emit_assembly
+from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES, PIPELINES, compile_text, emit_assembly
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import executable
 from sardonyx.runtime.executable import load_blob
@@ -148,3 +151,82 @@ def test_objects_are_elf_and_deterministic():
     assert first[:4] == b"\x7fELF"
     assert first == compile_text(VECTOR, target)
     assert "main:" in emit_assembly(VECTOR, target)
+
+
+def test_code_for_another_processor_is_refused(tmp_path):
+    blob = build(TABLE, host_target())
+    other = Blob(blob.image, blob.symbols, "riscv64-rvv")
+    path = tmp_path / "code"
+    path.write_bytes(other.to_bytes())
+    for source in (other, path):
+        with pytest.raises(InvalidArgument, match="for another processor.*got riscv64-rvv"):
+            load_blob(source)
+
+
+ZEROING = f"""
+define i64 @main(ptr %p, i64 %n) {FUNCTION_ATTRIBUTES} {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%j, %loop]
+  %q = getelementptr i8, ptr %p, i64 %i
+  store i8 0, ptr %q
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %out
+out:
+  ret i64 0
+}}
+"""
+
+
+def test_loops_do_not_become_library_calls():
+    assert build(ZEROING, host_target(), pipeline="full").symbols == {"main": 0}
+    with pytest.raises(EngineError, match="does not contain: memset"):
+        build(ZEROING.replace(FUNCTION_ATTRIBUTES, ""), host_target(), pipeline="full")
+
+
+def test_threads_compile_at_once():
+    target = host_target()
+    expected = [compile_text(text, target) for text, _ in PROGRAMS.values()]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [text for text, _ in PROGRAMS.values()] * 4
+        found = list(pool.map(lambda text: compile_text(text, target, pipeline="none"), jobs))
+    assert found == expected * 4
+
+
+def test_code_is_freed_with_its_last_reference_and_not_at_exit():
+    freed = []
+    code = load_blob(build(TABLE, host_target()))
+    base = code.base
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(executable._system, "munmap", lambda *span: freed.append(span))
+        del code
+    assert [span[0] for span in freed] == [base]
+
+
+EXITING = """
+import ctypes, threading, time
+from sardonyx.codegen.blob import build
+from sardonyx.codegen.target import host_target
+from sardonyx.runtime.executable import load_blob
+code = load_blob(build('''
+define void @spin(ptr %p) nounwind {
+entry:
+  store volatile i64 1, ptr %p
+  br label %loop
+loop:
+  %x = load volatile i64, ptr %p
+  br label %loop
+}''', host_target()))
+word = ctypes.c_int64()
+spin = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address('spin'))
+threading.Thread(target=spin, args=(ctypes.addressof(word),), daemon=True).start()
+while not word.value:
+    time.sleep(0.001)
+"""
+
+
+def test_exit_while_a_thread_runs_code():
+    done = subprocess.run([sys.executable, "-c", EXITING], timeout=60, check=False)
+    assert done.returncode == 0
