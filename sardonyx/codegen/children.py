@@ -33,8 +33,9 @@ _log = get_logger("compile")
 _FRAME = struct.Struct("<II")
 _OBJECT, _ERROR = 0, 1
 
-#: Bytes of text from which on children are worth their start.
-THRESHOLD_BYTES = 1_000_000
+#: Bytes of text from which on children are worth their start. Measured with two of them: 160 ms of
+#: work (300 KB) break even, of 440 ms 30 % are saved.
+THRESHOLD_BYTES = 400_000
 
 # Running `-m sardonyx.codegen.children` would first import the whole package, NumPy included.
 _BOOTSTRAP = """

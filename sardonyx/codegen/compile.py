@@ -100,6 +100,10 @@ def compile_text(
 ) -> bytes:
     """Compile LLVM IR text to a relocatable ELF object, whatever system this is.
 
+    A module costs 0.9 ms before its first function: put several kernels into one text. `light`
+    adds 60 % to the time and took 6 % off fused pointwise kernels; loops whose invariants the
+    emitter keeps outside do not need it.
+
     Args:
         text: A module; its functions carry `FUNCTION_ATTRIBUTES`. Triple and layout are set here.
         target: What to generate for.
