@@ -1,0 +1,158 @@
+"""Constants: weights and folded values, decoded when somebody asks for them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from sardonyx.base.dtypes import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Data(Protocol):
+    """Where the elements of a constant are."""
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the bytes belong to a mapped file, or to memory that somebody else may change."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether there are elements at all; files may be stripped of their weights."""
+
+    def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
+        """The elements, one per array item; need not be writable or aligned."""
+
+    def owned(self) -> Data:
+        """The same elements in memory of our own."""
+
+
+class ArrayData:
+    """Elements held by a NumPy array."""
+
+    __slots__ = ("_array",)
+    is_mapped = False
+    is_present = True
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
+        """The array."""
+        return self._array
+
+    def owned(self) -> Data:
+        """Itself."""
+        return self
+
+
+class Constant:
+    """A tensor whose elements are known when the model is loaded. Its content never changes.
+
+    Attributes:
+        dtype: Element type.
+        shape: Sizes; always plain integers.
+    """
+
+    __slots__ = ("_data", "_digest", "dtype", "shape")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], data: Data) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self._data = data
+        self._digest: bytes | None = None
+
+    @classmethod
+    def from_array(cls, array: object, dtype: DType | None = None) -> Constant:
+        """A constant of the array's elements, which must not be changed afterwards.
+
+        Args:
+            array: A NumPy array, or what `np.asarray` takes.
+            dtype: Element type; by default the array's. The array is converted to it.
+
+        Raises:
+            InvalidArgument: No element type corresponds to the array's dtype.
+        """
+        values = np.asarray(array)
+        found = dtype or dtypes.from_numpy(values.dtype)
+        if found is None:
+            raise InvalidArgument(
+                message("Constant", f"ONNX has no element type for NumPy's {values.dtype}")
+            )
+        values = np.asarray(values, dtype=found.numpy).view()
+        values.flags.writeable = False
+        return cls(found, values.shape, ArrayData(values))
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the decoded elements; elements of less than a byte count as one byte."""
+        return self.element_count * self.dtype.size_bytes
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the elements are still read from a file, or from memory of somebody else."""
+        return self._data.is_mapped
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there are elements; False only in models loaded with `allow_missing_data`."""
+        return self._data.is_present
+
+    def array(self) -> Array:
+        """The elements, as a read-only array of this shape.
+
+        Where the file stores raw bytes, this is a view of the mapped file at any alignment, and the
+        file must not be truncated while the view is used. String elements are `str` objects, or
+        `bytes` where they are not UTF-8.
+        """
+        values = self._data.array(self.dtype, self.shape)
+        if not self._data.is_mapped and not isinstance(self._data, ArrayData):
+            self._data = ArrayData(values)
+        values = values.view()
+        values.flags.writeable = False
+        return values
+
+    def digest(self) -> bytes:
+        """16 bytes that identify element type, shape and content."""
+        if self._digest is None:
+            hasher = hashlib.blake2b(f"{self.dtype.name}{self.shape}".encode(), digest_size=16)
+            values = self.array()
+            if self.dtype is dtypes.STRING:
+                for item in values.reshape(-1):
+                    data = item if isinstance(item, bytes) else str(item).encode("utf-8", "replace")
+                    hasher.update(len(data).to_bytes(8, "little") + data)
+            else:
+                hasher.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+            self._digest = hasher.digest()
+        return self._digest
+
+    def detach(self) -> None:
+        """Copy the elements out of a mapped file, or out of memory of somebody else.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        if self._data.is_mapped:
+            self._data = self._data.owned()
+
+    def __repr__(self) -> str:
+        sizes = ",".join(map(str, self.shape))
+        if self.element_count > 8 or not self.has_data:
+            return f"{self.dtype.name}[{sizes}]{{...}}"
+        items = ", ".join(
+            repr(x) if isinstance(x, str | bytes) else str(x) for x in self.array().reshape(-1)
+        )
+        return f"{self.dtype.name}[{sizes}]{{{items}}}"

@@ -1,0 +1,45 @@
+"""Types as a model file declares them: of inputs, outputs, values and type attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sardonyx.base.dtypes import DType
+    from sardonyx.base.sizes import Dim
+
+#: The kinds of value that ONNX knows.
+KINDS = ("tensor", "sequence", "optional", "map", "sparse", "opaque")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A declared type.
+
+    Attributes:
+        kind: One of `KINDS`.
+        dtype: Element type of a tensor or sparse tensor; key type of a map; None when undeclared.
+        shape: Declared shape of a tensor or sparse tensor; None when the rank is undeclared.
+        element: Type inside a sequence or an optional; type of the values of a map.
+        denotation: What the type stands for, such as `IMAGE`; mostly empty.
+    """
+
+    kind: str = "tensor"
+    dtype: DType | None = None
+    shape: tuple[Dim, ...] | None = None
+    element: ValueType | None = None
+    denotation: str = ""
+
+    def __str__(self) -> str:
+        """The type as onnxruntime's `NodeArg.type` writes it, such as `seq(tensor(float))`."""
+        name = self.dtype.name if self.dtype else "undefined"
+        if self.kind == "tensor":
+            return f"tensor({name})"
+        if self.kind == "sparse":
+            return f"sparse_tensor({name})"
+        if self.kind == "map":
+            return f"map({name},{self.element})"
+        if self.kind == "sequence":
+            return f"seq({self.element})"
+        return f"{self.kind}({self.element})" if self.element else self.kind

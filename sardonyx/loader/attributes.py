@@ -1,0 +1,109 @@
+"""Attributes of nodes: protobuf records become plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.ir.constant import Constant
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.node import Attribute, EmptyList
+from sardonyx.ir.types import ValueType
+from sardonyx.loader.onnx_format import ATTRIBUTE_TYPES
+from sardonyx.loader.tensors import TensorReader, text_or_bytes
+from sardonyx.loader.wire import Record
+
+
+def attribute_kind(proto: Record, where: str) -> str:
+    """ONNX's name of the attribute's type, which old files leave to be seen from the fields.
+
+    Raises:
+        InvalidGraph: There is no such type, or nothing tells it.
+    """
+    if proto.type:
+        if proto.type not in ATTRIBUTE_TYPES:
+            raise InvalidGraph(message(where, f"There is no attribute type {proto.type}"))
+        return ATTRIBUTE_TYPES[proto.type][0]
+    for kind, field in ATTRIBUTE_TYPES.values():
+        if proto.has(field):
+            return kind
+    raise InvalidGraph(message(where, "It has neither a type nor a value"))
+
+
+def plain_attribute(
+    proto: Record,
+    kind: str,
+    tensors: TensorReader,
+    subgraph: Callable[[Record], Graph],
+    declared: Callable[[Record], ValueType],
+    where: str,
+) -> Attribute:
+    """The value of an attribute.
+
+    Args:
+        proto: The `AttributeProto`.
+        kind: What `attribute_kind` gives.
+        tensors: Makes constants.
+        subgraph: Makes a graph of a `GraphProto`.
+        declared: Makes a type of a `TypeProto`.
+        where: For errors.
+
+    Raises:
+        InvalidGraph: The value is missing, or not valid.
+    """
+    readers: dict[str, Callable[[Any], Any]] = {
+        "STRING": text_or_bytes,
+        "TENSOR": lambda t: tensors.constant(t, where),
+        "GRAPH": subgraph,
+        "SPARSE_TENSOR": lambda t: tensors.dense(t, where)[1],
+        "TYPE_PROTO": declared,
+    }
+    field = next(f for k, f in ATTRIBUTE_TYPES.values() if k == kind)
+    value = getattr(proto, field)
+    read = readers.get(kind.removesuffix("S"))
+    if kind.endswith("S"):
+        if not value:
+            return EmptyList(kind)
+        return [read(item) for item in value] if read else list(value)
+    if value is None:
+        raise InvalidGraph(message(where, f"Its value is missing: it should be a {kind}"))
+    result: Attribute = read(value) if read else value
+    return result
+
+
+def constant_of_node(attributes: Mapping[str, Attribute], where: str) -> Constant:
+    """The constant that a node `Constant` stands for.
+
+    Raises:
+        InvalidGraph: It has not exactly one value.
+    """
+    if len(attributes) != 1:
+        raise InvalidGraph(
+            message(where, "A constant has one attribute", got=", ".join(attributes) or "none")
+        )
+    ((name, value),) = attributes.items()
+    if isinstance(value, Constant):
+        return value
+    dtype = {
+        "value_int": dtypes.INT64,
+        "value_ints": dtypes.INT64,
+        "value_float": dtypes.FLOAT,
+        "value_floats": dtypes.FLOAT,
+        "value_string": dtypes.STRING,
+        "value_strings": dtypes.STRING,
+    }.get(name)
+    kinds: dict[str, type | tuple[type, ...]] = {"i": int, "f": float, "s": (str, bytes)}
+    items = value if isinstance(value, list) else [value]
+    if (
+        dtype is None
+        or isinstance(value, list) is not name.endswith("s")
+        or not all(isinstance(item, kinds[dtype.kind]) for item in items)
+    ):
+        raise InvalidGraph(message(where, f"A constant cannot be given by {name!r} of this type"))
+    array = np.empty(len(items), dtype.numpy)
+    array[:] = items
+    return Constant.from_array(array if isinstance(value, list) else array.reshape(()), dtype)

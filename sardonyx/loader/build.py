@@ -1,0 +1,334 @@
+"""Protobuf records become the values and nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.ir.constant import Constant
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.node import Attribute, Node
+from sardonyx.ir.types import ValueType
+from sardonyx.ir.value import Value
+from sardonyx.loader.attributes import attribute_kind, constant_of_node, plain_attribute
+from sardonyx.loader.functions import (
+    INLINED_NODES_LIMIT,
+    Context,
+    Key,
+    Scope,
+    function_key,
+)
+from sardonyx.loader.tensors import TensorReader
+from sardonyx.loader.types import DeclaredTypes
+from sardonyx.loader.wire import Record
+
+
+class Builder:
+    """Builds the graph of one model."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        tensors: TensorReader,
+        types: DeclaredTypes,
+        functions: dict[Key, Record],
+    ) -> None:
+        self._graph = graph
+        self._tensors = tensors
+        self._types = types
+        self._functions = functions
+        self._inlined_nodes = 0
+
+    def build_model(self, proto: Record) -> None:
+        """Fill the outermost graph.
+
+        Raises:
+            InvalidGraph: The model is not valid.
+            NoSuchFile: A file with its data is missing.
+        """
+        self._build(self._graph, proto, Scope(), Context(self._graph.opset))
+
+    def _build(self, graph: Graph, proto: Record, scope: Scope, context: Context) -> None:
+        declared = {}
+        for info in (*proto.value_info, *proto.output):
+            if info.name:
+                declared[info.name] = info
+        weights: dict[str, Constant] = {}
+        for tensor in proto.initializer:
+            if not tensor.name:
+                raise InvalidGraph(message(f"graph {graph.name}", "An initializer has no name"))
+            weights[tensor.name] = self._tensors.constant(tensor)
+        for sparse in proto.sparse_initializer:
+            name, constant = self._tensors.dense(sparse, f"in graph {graph.name}")
+            weights[name] = constant
+        definers: dict[str, str] = {}
+        for info in proto.input:
+            self._define(definers, info.name, "the inputs of the graph", graph)
+            constant_or_none = weights.pop(info.name, None)
+            value = self._value(graph, scope, info.name, context)
+            self._declare(value, info)
+            if constant_or_none is not None:
+                self._set_constant(graph, value, constant_or_none)
+                # Before version 4 every initializer was listed as an input and meant as a constant.
+                if self._graph.ir_version >= 4:
+                    graph.overridable.append(value)
+                continue
+            graph.inputs.append(value)
+            self._take_declared(value, required=graph is self._graph)
+        for name, constant in weights.items():
+            self._define(definers, name, "the initializers", graph)
+            value = self._value(graph, scope, name, context)
+            if name in declared:
+                self._declare(value, declared[name])
+            self._set_constant(graph, value, constant)
+        self._add_nodes(graph, proto.node, scope, context, definers, declared)
+        for info in proto.output:
+            found = scope.find(info.name)
+            if found is None:
+                raise InvalidGraph(
+                    message(f"graph {graph.name}", f"Nothing computes its output {info.name!r}")
+                )
+            found.doc_string = found.doc_string or info.doc_string
+            if found.declared is None:
+                self._declare(found, info)
+            graph.outputs.append(found)
+
+    # Values
+
+    def _define(self, definers: dict[str, str], name: str, by: str, graph: Graph) -> None:
+        if not name:
+            raise InvalidGraph(message(f"graph {graph.name}", f"A value in {by} has no name"))
+        other = definers.setdefault(name, by)
+        if other is not by:
+            raise InvalidGraph(
+                message(
+                    f"graph {graph.name}",
+                    f"The value {name!r} is defined twice, by {other} and by {by}",
+                )
+            )
+
+    def _value(self, graph: Graph, scope: Scope, name: str, context: Context) -> Value:
+        """A new value that `name` means in the scope; another name where that one is taken."""
+        bound = scope.bound.get(name)
+        if bound is not None:
+            scope.values[name] = bound
+            return bound
+        value = Value(graph.fresh_name(context.prefix + name))
+        graph.register(value)
+        scope.values[name] = value
+        return value
+
+    def _declare(self, value: Value, info: Record) -> None:
+        value.declared = self._types.read(info.type, value.name)
+        value.doc_string = info.doc_string
+        if value.declared is not None and value.declared.kind != "tensor":
+            value.kind, value.type = value.declared.kind, value.declared
+
+    def _take_declared(self, value: Value, *, required: bool) -> None:
+        declared = value.declared
+        if required and (declared is None or (declared.kind == "tensor" and not declared.dtype)):
+            raise InvalidGraph(message(f"graph input {value.name}", "Its type is not declared"))
+        if declared is not None:
+            value.dtype, value.shape = declared.dtype, declared.shape
+
+    def _set_constant(self, graph: Graph, value: Value, constant: Constant) -> None:
+        value.constant, value.kind, value.type = constant, "tensor", None
+        value.dtype, value.shape = constant.dtype, constant.shape
+        graph.initializers[value.name] = value
+
+    # Nodes
+
+    def _add_nodes(
+        self,
+        graph: Graph,
+        protos: Sequence[Record],
+        scope: Scope,
+        context: Context,
+        definers: dict[str, str],
+        declared: dict[str, Record],
+    ) -> None:
+        # Values of all nodes first: nodes may come in any order.
+        for index, proto in enumerate(protos):
+            by = f"node {proto.name or f'number {index}'} ({proto.op_type})"
+            for name in proto.output:
+                if name:
+                    self._define(definers, name, by, graph)
+                    value = self._value(graph, scope, name, context)
+                    if name in declared:
+                        self._declare(value, declared[name])
+        for index, proto in enumerate(protos):
+            if not proto.op_type:
+                raise InvalidGraph(message(f"node {proto.name or index}", "It has no op_type"))
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            key = function_key(proto.domain, proto.op_type, proto.overload)
+            where = f"node {context.prefix}{proto.name or f'number {index}'} ({proto.op_type})"
+            inputs = [self._input(name, scope, where) for name in proto.input]
+            if key in self._functions:
+                self._inline(graph, proto, key, inputs, scope, context, where)
+                continue
+            if domain == "" and proto.op_type == "Constant":
+                self._add_constant(graph, proto, scope, context, where)
+                continue
+            version = context.opset.get(domain, 0)
+            if not domain and version < 1:
+                raise InvalidGraph(
+                    message(where, "The model imports no version of ONNX's operator set")
+                )
+            name = graph.fresh_node_name(
+                context.prefix + (proto.name or f"{proto.op_type}_{index}")
+            )
+            outputs = [scope.values[n] if n else Value("") for n in proto.output]
+            attributes = self._attributes(graph, proto, scope, context, where)
+            origin = context.origin or (name,)
+            graph.add_node(
+                Node(proto.op_type, domain, inputs, outputs, attributes, name, version, origin)
+            )
+            self._inlined_nodes += bool(context.calls)
+            if self._inlined_nodes > INLINED_NODES_LIMIT:
+                raise InvalidGraph(
+                    message(where, f"Functions stand for more than {INLINED_NODES_LIMIT} nodes")
+                )
+
+    def _input(self, name: str, scope: Scope, where: str) -> Value | None:
+        if not name:
+            return None
+        found = scope.find(name)
+        if found is None:
+            if name in _omitted(scope):
+                return None
+            raise InvalidGraph(message(where, f"Nothing computes its input {name!r}"))
+        return found
+
+    def _add_constant(
+        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+    ) -> None:
+        attributes = self._attributes(graph, proto, scope, context, where)
+        if len(proto.output) != 1 or not proto.output[0]:
+            raise InvalidGraph(message(where, "A constant has one output"))
+        value = scope.values[proto.output[0]]
+        constant = constant_of_node(attributes, where)
+        if scope.bound.get(proto.output[0]) is value and value.name in graph.initializers:
+            raise InvalidGraph(message(where, f"The value {value.name!r} is defined twice"))
+        self._set_constant(graph, value, constant)
+
+    def _attributes(
+        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+    ) -> dict[str, Attribute]:
+        attributes: dict[str, Attribute] = {}
+        for attribute in proto.attribute:
+            if attribute.name in attributes:
+                raise InvalidGraph(message(where, f"Its attribute {attribute.name!r} comes twice"))
+            if attribute.ref_attr_name:
+                if attribute.ref_attr_name not in context.arguments:
+                    continue
+                given, given_scope, given_context = context.arguments[attribute.ref_attr_name]
+            else:
+                given, given_scope, given_context = attribute, scope, context
+            attributes[attribute.name] = self._attribute(
+                graph, given, given_scope, given_context, f"{where}, attribute {attribute.name}"
+            )
+        return attributes
+
+    def _attribute(
+        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+    ) -> Attribute:
+        kind = attribute_kind(proto, where)
+
+        def subgraph(record: Record) -> Graph:
+            inner = Graph(record.name, parent=graph)
+            inner.doc_string = record.doc_string
+            self._build(inner, record, Scope(scope), context)
+            return inner
+
+        def declared(record: Record) -> ValueType:
+            return self._types.read(record, where) or ValueType("opaque")
+
+        return plain_attribute(proto, kind, self._tensors, subgraph, declared, where)
+
+    # Functions
+
+    def _inline(
+        self,
+        graph: Graph,
+        call: Record,
+        key: Key,
+        inputs: Sequence[Value | None],
+        scope: Scope,
+        context: Context,
+        where: str,
+    ) -> None:
+        """Add the nodes of a function's body in place of a call.
+
+        What the body computes as the function's outputs are the caller's values themselves.
+        """
+        function = self._functions[key]
+        if len(inputs) > len(function.input) or len(call.output) > len(function.output):
+            raise InvalidGraph(message(where, "The call has more operands than the function"))
+        call_name = graph.fresh_node_name(context.prefix + (call.name or call.op_type))
+        arguments = {
+            attribute.name: (attribute, scope, context) for attribute in function.attribute_proto
+        }
+        arguments.update(self._call_arguments(call, scope, context))
+        opset = {
+            **context.opset,
+            **{
+                ("" if o.domain == "ai.onnx" else o.domain): o.version
+                for o in function.opset_import
+            },
+        }
+        inner = context.enter(key, opset, f"{call_name}/", arguments)
+        if not inner.origin:
+            inner = Context(opset, inner.prefix, inner.calls, arguments, (call_name,))
+        body = Scope()
+        definers: dict[str, str] = {}
+        for index, name in enumerate(function.input):
+            self._define(definers, name, "the inputs of the function", graph)
+            given = inputs[index] if index < len(inputs) else None
+            if given is None:
+                _omitted(body).add(name)
+            else:
+                body.values[name] = given
+        copies: list[tuple[str, Value]] = []
+        for name, given_name in zip(function.output, call.output, strict=False):
+            if not given_name:
+                continue
+            if name in definers or name in body.bound:
+                copies.append((name, scope.values[given_name]))
+            else:
+                body.bound[name] = scope.values[given_name]
+        declared = {info.name: info for info in function.value_info if info.name not in body.bound}
+        self._add_nodes(graph, function.node, body, inner, definers, declared)
+        for name in body.bound:
+            if name not in body.values:
+                raise InvalidGraph(
+                    message(f"function {function.name}", f"Nothing computes its output {name!r}")
+                )
+        for name, value in copies:
+            self._add_copy(graph, body.find(name), value, inner, where)
+
+    def _add_copy(
+        self, graph: Graph, source: Value | None, target: Value, context: Context, where: str
+    ) -> None:
+        if source is None:
+            raise InvalidGraph(message(where, "An output of the function is an omitted input"))
+        name = graph.fresh_node_name(f"{context.prefix}Identity")
+        version = context.opset.get("", 0) or self._graph.opset.get("", 0) or 1
+        graph.add_node(
+            Node("Identity", "", (source,), (target,), None, name, version, context.origin)
+        )
+
+    def _call_arguments(
+        self, call: Record, scope: Scope, context: Context
+    ) -> Iterable[tuple[str, tuple[Record, Scope, Context]]]:
+        for attribute in call.attribute:
+            if not attribute.ref_attr_name:
+                yield attribute.name, (attribute, scope, context)
+            elif attribute.ref_attr_name in context.arguments:
+                yield attribute.name, context.arguments[attribute.ref_attr_name]
+
+
+def _omitted(scope: Scope) -> set[str]:
+    """Inputs of the function around a scope that its call omits."""
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope.omitted

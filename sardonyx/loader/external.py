@@ -1,0 +1,93 @@
+"""Tensor data in other files: where they may be, and that they fit."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, message
+from sardonyx.loader.source import FileSource
+from sardonyx.loader.wire import Record
+
+
+class ExternalFiles:
+    """The other files of one model, each opened once."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._files: dict[str, FileSource] = {}
+
+    def locate(self, tensor: Record, where: str) -> tuple[FileSource, int, int | None]:
+        """File, offset and, if it is given, size of a tensor's data.
+
+        Raises:
+            InvalidGraph: The location leads out of the model's folder, or a number is none.
+            NoSuchFile: There is no such file.
+        """
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        file = self._open(self._path(location, where), where)
+        offset = _number(entries.get("offset", "0"), "offset", where)
+        size = _number(entries["length"], "length", where) if "length" in entries else None
+        return file, offset, size
+
+    def _path(self, location: str, where: str) -> str:
+        parts = re.split(r"[/\\]", location)
+        if (
+            not location
+            or "\0" in location
+            or ".." in parts
+            or not parts[0]
+            or os.path.isabs(location)
+            or re.match("[A-Za-z]:", location)
+        ):
+            raise InvalidGraph(
+                message(
+                    where,
+                    "The location of its data is not allowed",
+                    expected="a path relative to the model's folder, without `..`",
+                    got=repr(location),
+                )
+            )
+        if self._folder is None:
+            raise InvalidGraph(
+                message(
+                    where,
+                    f"Its data is in the file {location!r}, but the model was given without a path",
+                    do="Load the model by its path, or name its folder",
+                )
+            )
+        return os.path.join(self._folder, location)
+
+    def _open(self, path: str, where: str) -> FileSource:
+        if path not in self._files:
+            try:
+                self._files[path] = FileSource(path)
+            except (InvalidArgument, Fail) as error:
+                raise InvalidGraph(message(where, f"Its data cannot be read: {error}")) from None
+        return self._files[path]
+
+    @staticmethod
+    def check_inside(file: FileSource, offset: int, size: int, where: str) -> None:
+        """Refuse data that is not wholly inside its file.
+
+        Raises:
+            InvalidGraph: The file is too short.
+        """
+        if offset + size > file.size:
+            raise InvalidGraph(
+                message(
+                    where,
+                    f"Its data ends after the end of {file.name}",
+                    expected=f"{offset} + {size} bytes",
+                    got=str(file.size),
+                )
+            )
+
+
+def _number(text: str, key: str, where: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        raise InvalidGraph(
+            message(where, f"The {key} of its data is not a number", got=repr(text[:40]))
+        )
+    return int(text)

@@ -1,0 +1,124 @@
+"""ONNX bytes become a graph."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sardonyx.base.errors import InvalidArgument, InvalidGraph, message
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.order import sort
+from sardonyx.loader import onnx_format, wire
+from sardonyx.loader.build import Builder
+from sardonyx.loader.external import ExternalFiles
+from sardonyx.loader.functions import function_table
+from sardonyx.loader.source import FileSource, Source
+from sardonyx.loader.tensors import TensorReader
+from sardonyx.loader.types import DeclaredTypes
+
+#: Deeper recursion than the input format allows would be a fault of the loader.
+_DEPTH_TEXT = "The model is nested too deeply"
+
+
+def load(
+    source: Any,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    allow_missing_data: bool = False,
+) -> Graph:
+    """Load a model.
+
+    Nodes are in order, names are unique, functions are inlined, weights stay in the file until they
+    are asked for (see `sardonyx.loader.source` about files that change, and `Graph.detach`).
+
+    Args:
+        source: A path, the bytes of a model, or a `ModelProto` (what has `SerializeToString`).
+        folder: Where the files with external data are; by default beside the model.
+        allow_missing_data: Accept tensors whose data was stripped; asking for it then fails.
+
+    Raises:
+        NoSuchFile: The model, or a file with its data, is missing.
+        InvalidProtobuf: The bytes are no protobuf message of this kind.
+        InvalidGraph: The model is readable but not valid.
+        InvalidArgument: The source is none of these.
+    """
+    opened, own_folder = _open(source)
+    model = wire.decode(onnx_format.MODEL, opened)
+    first, last = onnx_format.IR_VERSIONS
+    if not first <= model.ir_version <= last:
+        raise InvalidGraph(
+            message(
+                opened.name,
+                "This version of the ONNX format is not supported",
+                expected=f"an ir_version of {first} to {last}",
+                got=str(model.ir_version) if model.has("ir_version") else "none",
+            )
+        )
+    if model.graph is None:
+        raise InvalidGraph(message(opened.name, "The model holds no graph"))
+    external = ExternalFiles(os.fspath(folder) if folder is not None else own_folder)
+    graph = Graph(model.graph.name, opset=opset_table(model.opset_import))
+    graph.ir_version = model.ir_version
+    graph.producer_name = model.producer_name
+    graph.producer_version = model.producer_version
+    graph.domain = model.domain
+    graph.model_version = model.model_version
+    graph.model_doc_string = model.doc_string
+    graph.doc_string = model.graph.doc_string
+    graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
+    builder = Builder(
+        graph,
+        TensorReader(opened, external, allow_missing_data=allow_missing_data),
+        DeclaredTypes(model),
+        function_table(model.functions),
+    )
+    try:
+        builder.build_model(model.graph)
+        sort(graph)
+    except RecursionError:
+        raise InvalidGraph(message(opened.name, _DEPTH_TEXT)) from None
+    return graph
+
+
+def opset_table(imports: Any) -> dict[str, int]:
+    """Versions by domain; ONNX's own domain is "" under both its names."""
+    return {normal_domain(entry.domain): entry.version for entry in imports}
+
+
+def normal_domain(domain: str) -> str:
+    """ONNX's own domain has two names."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def _open(source: Any) -> tuple[Source, str | None]:
+    if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        return FileSource(path), os.path.dirname(os.path.abspath(path))
+    if isinstance(source, bytes | bytearray | memoryview):
+        try:
+            return Source(source if isinstance(source, bytes) else memoryview(source)), None
+        except TypeError:
+            raise InvalidArgument(message("load", "The memoryview is not contiguous")) from None
+    serialize = getattr(source, "SerializeToString", None)
+    if serialize is not None:
+        try:
+            data = serialize()
+        except Exception as error:
+            raise InvalidArgument(
+                message(
+                    "load",
+                    f"The model cannot be serialized: {error}",
+                    do="Save it with external data and give its path",
+                )
+            ) from error
+        return Source(data), None
+    raise InvalidArgument(
+        message(
+            "load",
+            "A model cannot be loaded from this",
+            expected="a path, bytes or a ModelProto",
+            got=type(source).__name__,
+        )
+    )

@@ -1,0 +1,140 @@
+"""Where a model's bytes come from: memory, or a file of which big parts are mapped.
+
+A file that is truncated while it is mapped kills the process that touches the mapping, and one
+that is overwritten in place changes under its reader. So everything that is looked at while
+loading, and everything that `Constant.detach` keeps, is copied by ordinary reads, which fail
+cleanly. Only
+`Constant.array` of big weights gives a view of the mapping; each time it first compares the size
+and the time of change of the file with those at opening. Whoever holds such a view for long must
+detach.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import threading
+from typing import BinaryIO
+
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+
+
+class Source:
+    """Bytes in memory.
+
+    Attributes:
+        name: What errors call it.
+        size: Number of bytes.
+        whole: All bytes at once, where they are in memory anyway and cannot change.
+        is_owned: Whether the bytes can neither change nor go.
+    """
+
+    def __init__(self, data: bytes | memoryview, name: str = "model") -> None:
+        self.name = name
+        self._view = memoryview(data).cast("B")
+        self.size = len(self._view)
+        self.whole = data if isinstance(data, bytes) else None
+        self.is_owned = self.whole is not None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """A copy of bytes, which must lie inside."""
+        return bytes(self._view[offset : offset + size])
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Bytes without a copy."""
+        return self._view[offset : offset + size].toreadonly()
+
+    def copy(self, offset: int, size: int) -> bytearray:
+        """Bytes in memory of our own."""
+        return bytearray(self._view[offset : offset + size])
+
+
+class FileSource(Source):
+    """A file. Stays open as long as something refers to it."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.whole = None
+        self.is_owned = False
+        self._lock = threading.Lock()
+        self._mapping: mmap.mmap | None = None
+        self._file = _open(path)
+        self._state = self._current_state()
+        self.size = self._state[0]
+
+    def _current_state(self) -> tuple[int, int]:
+        found = os.fstat(self._file.fileno())
+        return found.st_size, found.st_mtime_ns
+
+    def _check_unchanged(self) -> None:
+        if self._current_state() != self._state:
+            raise Fail(
+                message(self.name, "The file was changed while it was in use", do="Load it again")
+            )
+
+    def _read_into(self, offset: int, target: memoryview) -> None:
+        done = 0
+        with self._lock:
+            self._file.seek(offset)
+            while done < len(target):
+                count = self._file.readinto(target[done:])  # type: ignore[attr-defined]
+                if not count:
+                    raise Fail(message(self.name, "The file was truncated while it was in use"))
+                done += count
+
+    def read(self, offset: int, size: int) -> bytes:
+        """A copy of bytes, which must lie inside the file's size at opening."""
+        return bytes(self.copy(offset, size))
+
+    def copy(self, offset: int, size: int) -> bytearray:
+        """Bytes in memory of our own.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        data = bytearray(size)
+        self._read_into(offset, memoryview(data))
+        self._check_unchanged()
+        return data
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Bytes of the mapped file.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        self._check_unchanged()
+        if not size:
+            return memoryview(b"")
+        with self._lock:
+            if self._mapping is None:
+                self._mapping = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = self._mapping
+        if len(mapping) < offset + size:
+            raise Fail(message(self.name, "The file was truncated while it was in use"))
+        return memoryview(mapping)[offset : offset + size]
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        # Looked at before it is opened: opening a pipe would wait for its other end.
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            raise InvalidArgument(message(path, "This is not a regular file"))
+        return open(path, "rb", buffering=0)
+    except FileNotFoundError:
+        raise NoSuchFile(message(path, "There is no such file")) from None
+    except ValueError as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(message(repr(path), f"This is not a path: {error}")) from None
+    except NotADirectoryError:
+        raise NoSuchFile(message(path, "There is no such file")) from None
+    except OSError as error:
+        raise Fail(message(path, f"The file cannot be opened: {error.strerror}")) from None
