@@ -1,0 +1,401 @@
+"""Scalar expressions over index variables: what one element of a tensor is.
+
+Frozen and hash-consed: equal structure is the same object. Indices inside `load` are symbolic
+integers (`base.sizes`); a value read from a tensor becomes one through `as_index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Atom, Dim
+
+if TYPE_CHECKING:
+    from sardonyx.tensor.tensor import Tensor
+
+#: Elementwise operations by arity; names and meanings are those of the kernel language.
+UNARY = frozenset(
+    "neg abs sign not sqrt rsqrt reciprocal floor ceil round trunc exp exp2 expm1 log log2 log1p"
+    " sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid popcount".split()
+)
+BINARY = frozenset(
+    "add sub mul div rem min max and or xor shl shr pow atan2 copysign add_sat sub_sat".split()
+)
+COMPARE = frozenset("eq ne lt le gt ge".split())
+
+
+class Scalar:
+    """One node of a scalar expression.
+
+    Attributes:
+        op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`, or an
+            elementwise name.
+        dtype: Type of the value.
+        arguments: Operands.
+        payload: constant: the Python number. size: the symbolic integer. load: (tensor, indices).
+            check_index: the extent. Others: None.
+    """
+
+    __slots__ = ("__weakref__", "arguments", "dtype", "op", "payload")
+
+    def __init__(
+        self, op: str, dtype: DType, arguments: tuple[Scalar, ...], payload: object
+    ) -> None:
+        self.op, self.dtype, self.arguments, self.payload = op, dtype, arguments, payload
+
+    def __add__(self, other: object) -> Scalar:
+        return binary("add", self, other)
+
+    def __radd__(self, other: object) -> Scalar:
+        return binary("add", other, self)
+
+    def __sub__(self, other: object) -> Scalar:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: object) -> Scalar:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: object) -> Scalar:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: object) -> Scalar:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: object) -> Scalar:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: object) -> Scalar:
+        return binary("div", other, self)
+
+    def __neg__(self) -> Scalar:
+        return unary("neg", self)
+
+    def __and__(self, other: object) -> Scalar:
+        return binary("and", self, other)
+
+    def __or__(self, other: object) -> Scalar:
+        return binary("or", self, other)
+
+    def __invert__(self) -> Scalar:
+        return unary("not", self)
+
+    def __lt__(self, other: object) -> Scalar:
+        return compare("lt", self, other)
+
+    def __le__(self, other: object) -> Scalar:
+        return compare("le", self, other)
+
+    def __gt__(self, other: object) -> Scalar:
+        return compare("gt", self, other)
+
+    def __ge__(self, other: object) -> Scalar:
+        return compare("ge", self, other)
+
+    def __repr__(self) -> str:
+        if self.op == "constant":
+            return repr(self.payload)
+        if self.op == "size":
+            return f"[{self.payload!r}]"
+        if self.op == "load":
+            tensor, indices = self.payload  # type: ignore[misc]
+            return f"{tensor.label}[{', '.join(map(repr, indices))}]"
+        inner = ", ".join(map(repr, self.arguments))
+        return f"{self.op}({inner}{'' if self.op != 'cast' else f', {self.dtype}'})"
+
+
+_NODES: dict[object, Scalar] = {}
+
+
+def _make(
+    op: str, dtype: DType, arguments: tuple[Scalar, ...] = (), payload: object = None
+) -> Scalar:
+    marker = (type(payload), repr(payload)) if op == "constant" else payload
+    key = (op, dtype, arguments, marker)
+    found = _NODES.get(key)
+    return _NODES.setdefault(key, Scalar(op, dtype, arguments, payload)) if found is None else found
+
+
+def constant(value: float | bool | complex, dtype: DType) -> Scalar:
+    """A number of type `dtype`; floats are kept in double and rounded when used."""
+    if dtype.is_float:
+        return _make("constant", dtype, (), float(value))  # type: ignore[arg-type]
+    return _make("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]
+
+
+def size(value: Dim) -> Scalar:
+    """A symbolic integer as an int64 value."""
+    if isinstance(value, int):
+        return constant(value, dtypes.INT64)
+    atom = sizes.as_atom(value)
+    if atom is not None and atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+        return atom.payload
+    return _make("size", dtypes.INT64, (), value)
+
+
+def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
+    """The element of `tensor` at `indices`, which must lie inside it."""
+    if len(indices) != len(tensor.shape):
+        raise EngineError(
+            message("load", f"{len(indices)} indices for {tensor!r} of rank {len(tensor.shape)}")
+        )
+    known = tensor.scalar_value
+    if known is not None:
+        return constant(known, tensor.dtype)
+    return _make("load", tensor.dtype, (), (tensor, indices))
+
+
+def lift(value: object, dtype: DType) -> Scalar:
+    """`value` as an expression: numbers take `dtype`."""
+    if isinstance(value, Scalar):
+        return value
+    if isinstance(value, sizes.Size):
+        return size(value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        return constant(value.item() if isinstance(value, np.generic) else value, dtype)
+    raise EngineError(message("expression", f"{value!r} is not a scalar"))
+
+
+def _pair(a: object, b: object) -> tuple[Scalar, Scalar]:
+    known = next((x for x in (a, b) if isinstance(x, Scalar)), None)
+    dtype = known.dtype if known is not None else dtypes.INT64
+    x, y = lift(a, dtype), lift(b, dtype)
+    if x.dtype is not y.dtype:
+        raise EngineError(
+            message("expression", f"operands {x!r} and {y!r} differ in type: {x.dtype}, {y.dtype}")
+        )
+    return x, y
+
+
+def _whole(value: Scalar) -> Dim | None:
+    """The symbolic integer that an int64 expression is, if it is one."""
+    if value.dtype is not dtypes.INT64:
+        return None
+    if value.op in ("size", "constant"):
+        return value.payload  # type: ignore[return-value]
+    return None
+
+
+def unary(op: str, x: Scalar) -> Scalar:
+    """One of UNARY."""
+    if op == "not" and x.op == "constant" and x.dtype is dtypes.BOOL:
+        return constant(not x.payload, dtypes.BOOL)
+    whole = _whole(x)
+    if op == "neg" and whole is not None:
+        return size(sizes.multiply(whole, -1))
+    return _make(op, x.dtype, (x,))
+
+
+_SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "add": sizes.add,
+    "sub": lambda a, b: sizes.add(a, sizes.multiply(b, -1)),
+    "mul": sizes.multiply,
+    "min": sizes.minimum,
+    "max": sizes.maximum,
+}
+
+
+def binary(op: str, a: object, b: object) -> Scalar:
+    """One of BINARY. Integer `div` and `rem` truncate toward zero."""
+    x, y = _pair(a, b)
+    left, right = _whole(x), _whole(y)
+    if left is not None and right is not None:
+        if op in _SYMBOLIC:
+            return size(_SYMBOLIC[op](left, right))
+        positive = sizes.is_nonnegative(left) and sizes.is_nonnegative(sizes.add(right, -1))
+        if op in ("div", "rem") and (
+            positive or (isinstance(right, int) and right > 0 and positive)
+        ):
+            return size(sizes.floordiv(left, right) if op == "div" else sizes.modulo(left, right))
+    if x.dtype is dtypes.BOOL:
+        for known, other in ((x, y), (y, x)):
+            if known.op == "constant" and op in ("and", "or"):
+                return other if bool(known.payload) == (op == "and") else known
+    if x.dtype.is_float and y.op == "constant":
+        if (op == "mul" or op == "div") and y.payload == 1.0:  # x * 1 -> x
+            return x
+        if op in ("add", "sub") and y.payload == 0.0 and (op == "sub" or _sign(y) < 0):
+            return x  # x - 0 -> x, x + -0.0 -> x; x + 0.0 turns -0.0 into 0.0
+    return _make(op, x.dtype, (x, y))
+
+
+def _sign(x: Scalar) -> float:
+    return float(np.copysign(1.0, x.payload))  # type: ignore[call-overload]
+
+
+def compare(op: str, a: object, b: object) -> Scalar:
+    """One of COMPARE, giving a bool."""
+    x, y = _pair(a, b)
+    left, right = _whole(x), _whole(y)
+    if left is not None and right is not None:
+        known = _decide(op, left, right)
+        if known is not None:
+            return constant(known, dtypes.BOOL)
+    return _make(op, dtypes.BOOL, (x, y))
+
+
+def _decide(op: str, a: Dim, b: Dim) -> bool | None:
+    if op in ("eq", "ne"):
+        equal = sizes.known_equal(a, b)
+        return equal if equal is None or op == "eq" else not equal
+    if op in ("gt", "le"):
+        greater = _decide("lt", b, a)
+        return greater if greater is None or op == "gt" else not greater
+    difference = sizes.add(b, sizes.multiply(a, -1))  # lt: b - a > 0; ge: b - a <= 0
+    if sizes.is_nonnegative(sizes.add(difference, -1)):
+        return op == "lt"
+    if sizes.is_nonnegative(sizes.multiply(difference, -1)):
+        return op == "ge"
+    return None
+
+
+def select(condition: Scalar, a: object, b: object) -> Scalar:
+    """`a` where `condition`, else `b`; a load is not made where it is not chosen."""
+    x, y = _pair(a, b)
+    if condition.op == "constant":
+        return x if condition.payload else y
+    return x if x is y else _make("select", x.dtype, (condition, x, y))
+
+
+def cast(x: Scalar, dtype: DType) -> Scalar:
+    """Convert: floats to integers truncate and saturate, integers wrap, bool is 0 or 1."""
+    if x.dtype is dtype:
+        return x
+    if x.op == "constant" and not isinstance(x.payload, complex):
+        value = x.payload
+        if dtype.is_float or dtype is dtypes.BOOL:
+            rounded = np.asarray(value).astype(x.dtype.numpy).astype(dtype.numpy)
+            return constant(rounded.item(), dtype)
+        if isinstance(value, (int, bool)):
+            bits = dtype.bits
+            wrapped = int(value) & ((1 << bits) - 1)
+            if dtype.kind == "i" and wrapped >> (bits - 1):
+                wrapped -= 1 << bits
+            return constant(wrapped, dtype)
+    return _make("cast", dtype, (x,))
+
+
+def bitcast(x: Scalar, dtype: DType) -> Scalar:
+    """The same bits as another type of the same size."""
+    return _make("bitcast", dtype, (x,))
+
+
+def check_index(value: Scalar, extent: Dim) -> Scalar:
+    """An int64 index, counted from the end if negative; a fault outside [-extent, extent)."""
+    index = cast(value, dtypes.INT64)
+    whole = _whole(index)
+    if whole is not None:
+        if sizes.is_nonnegative(whole) and sizes.is_nonnegative(extent - whole - 1):
+            return index
+        if isinstance(whole, int) and whole < 0 and sizes.is_nonnegative(extent + whole):
+            return size(extent + whole)
+    return _make("check_index", dtypes.INT64, (index,), extent)
+
+
+def as_index(value: Scalar, extent: Dim) -> Dim:
+    """An int64 expression in [0, extent) as a symbolic integer that `load` can use."""
+    whole = _whole(value)
+    return whole if whole is not None else sizes.opaque(value, 0, extent - 1)
+
+
+def rewrite(
+    x: Scalar,
+    replace_load: Callable[[Scalar], Scalar | None] = lambda _: None,
+    atoms: Mapping[Atom, Dim] | None = None,
+) -> Scalar:
+    """Rebuild an expression: atoms replaced in all indices, then loads by `replace_load`."""
+    memo: dict[Scalar, Scalar] = {}
+    table = atoms or {}
+
+    def dim(value: Dim) -> Dim:
+        if isinstance(value, int):
+            return value
+
+        def replace(atom: Atom) -> Dim | None:
+            if atom in table:
+                return table[atom]
+            if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+                inner = visit(atom.payload)
+                if inner is not atom.payload or any(map(_touches, atom.arguments)):
+                    whole = _whole(inner)
+                    low, high = (dim(a) for a in atom.arguments)
+                    return whole if whole is not None else sizes.opaque(inner, low, high)
+            return None
+
+        return sizes.rebuild(value, replace)
+
+    def _touches(value: Dim) -> bool:
+        return any(a in table for a in sizes.atoms_of(value))
+
+    def visit(node: Scalar) -> Scalar:
+        found = memo.get(node)
+        if found is None:
+            found = memo[node] = _visit(node)
+        return found
+
+    def _visit(node: Scalar) -> Scalar:
+        if node.op == "constant":
+            return node
+        if node.op == "size":
+            return size(dim(node.payload))  # type: ignore[arg-type]
+        if node.op == "load":
+            tensor, indices = node.payload  # type: ignore[misc]
+            moved = load(tensor, tuple(dim(i) for i in indices))
+            replaced = replace_load(moved)
+            return moved if replaced is None else replaced
+        arguments = tuple(visit(a) for a in node.arguments)
+        if node.op == "check_index":
+            return check_index(arguments[0], dim(node.payload))  # type: ignore[arg-type]
+        return remake(node, arguments)
+
+    return visit(x)
+
+
+def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
+    """The same operation on other operands, simplified."""
+    if node.op == "select":
+        return select(*arguments)
+    if node.op == "cast":
+        return cast(arguments[0], node.dtype)
+    if node.op in COMPARE:
+        return compare(node.op, *arguments)
+    if node.op in BINARY:
+        return binary(node.op, *arguments)
+    if node.op in UNARY:
+        return unary(node.op, *arguments)
+    return _make(node.op, node.dtype, arguments, node.payload)
+
+
+@lru_cache(maxsize=1 << 15)
+def loads_of(x: Scalar) -> tuple[Scalar, ...]:
+    """Every load in the expression, also those inside indices, each once, in a fixed order."""
+    found: dict[Scalar, None] = {}
+
+    def visit_dim(value: Dim) -> None:
+        for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
+            if isinstance(atom.payload, Scalar):
+                visit(atom.payload)
+
+    seen: set[Scalar] = set()
+
+    def visit(node: Scalar) -> None:
+        if node in seen:
+            return
+        seen.add(node)
+        if node.op == "load":
+            for i in node.payload[1]:  # type: ignore[index]
+                visit_dim(i)
+            found[node] = None
+        elif node.op == "size":
+            visit_dim(node.payload)  # type: ignore[arg-type]
+        for argument in node.arguments:
+            visit(argument)
+
+    visit(x)
+    return tuple(found)

@@ -1,0 +1,206 @@
+"""Tensors of the tensor language: what a whole array is, element by element.
+
+Every tensor is one of
+- `Buffer`: given from outside (a feed, a weight, the result of an earlier kernel);
+- `Map`: element at (i0, i1, ...) is `body`;
+- `Reduce`: element is a reduction of `body` over (r0, r1, ...);
+- `Contract`: element is the sum over (r0, ...) of `left * right`: products, convolutions, einsum;
+- `Call`: one output of a kernel program that has loops of its own.
+
+Index variables are numbered by axis, so tensors of equal structure are the same object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.sizes import Dim
+
+if TYPE_CHECKING:
+    from sardonyx.tensor.scalar import Scalar
+
+Shape = tuple[Dim, ...]
+
+#: Ways to reduce. `argmin` and `argmax` give the int64 position along the one reduced axis, of the
+#: first extreme (`argmin_last`, `argmax_last`: of the last one).
+REDUCTIONS = frozenset("sum prod min max argmin argmax argmin_last argmax_last".split())
+
+
+def indices(shape: Shape) -> tuple[sizes.Size, ...]:
+    """The index variables of the axes of `shape`."""
+    return tuple(sizes.numbered_index(d, k, "i") for k, d in enumerate(shape))
+
+
+def reduced_indices(extents: Shape) -> tuple[sizes.Size, ...]:
+    """The index variables of reduced axes with these extents."""
+    return tuple(sizes.numbered_index(d, k, "r") for k, d in enumerate(extents))
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Tensor:
+    """An array: shape, element type, and what it is. See the module's text."""
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def label(self) -> str:
+        """A short name for printing."""
+        return f"t{id(self) & 0xFFFF:x}"
+
+    @property
+    def scalar_value(self) -> float | int | bool | None:
+        """The number, where the tensor is a known constant of one element."""
+        return None
+
+    @property
+    def elements(self) -> tuple[Dim, ...] | None:
+        """Row-major integer contents, where they are known before a run."""
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Buffer(Tensor):
+    """An array given from outside, identified by `key` (a graph value, or anything hashable)."""
+
+    key: object
+    value: float | int | bool | None = None
+    known: tuple[Dim, ...] | None = None
+    #: The constant array behind it (`ir` Constant), when the contents never change.
+    constant: object = None
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        return str(getattr(self.key, "name", self.key))
+
+    @property
+    def scalar_value(self) -> float | int | bool | None:
+        """The number, where it is a known constant of one element."""
+        return self.value
+
+    @property
+    def elements(self) -> tuple[Dim, ...] | None:
+        """Row-major integer contents, where they are known before a run."""
+        return self.known
+
+
+@dataclass(eq=False, slots=True)
+class Map(Tensor):
+    """Element at `indices(shape)` is `body`."""
+
+    body: Scalar
+
+    def __repr__(self) -> str:
+        return f"Map{list(self.shape)}:{self.dtype} = {self.body!r}"
+
+
+@dataclass(eq=False, slots=True)
+class Reduce(Tensor):
+    """Element is the reduction `kind` of `body` over index variables with `extents`."""
+
+    kind: str
+    extents: Shape
+    body: Scalar
+
+    def __repr__(self) -> str:
+        head = f"Reduce.{self.kind}{list(self.shape)}:{self.dtype}"
+        return f"{head} over {list(self.extents)} = {self.body!r}"
+
+
+@dataclass(eq=False, slots=True)
+class Contract(Tensor):
+    """Element is the sum over index variables with `extents` of `left * right`, in `accumulator`.
+
+    `left` and `right` may be any expressions; fast forms exist where they are loads with affine
+    indices, perhaps under a `select` against zero (a window that hangs over the edge).
+    """
+
+    extents: Shape
+    left: Scalar
+    right: Scalar
+    accumulator: DType
+
+    def __repr__(self) -> str:
+        head = f"Contract{list(self.shape)}:{self.dtype}"
+        return f"{head} over {list(self.extents)} = {self.left!r} * {self.right!r}"
+
+
+@dataclass(eq=False, slots=True)
+class Call(Tensor):
+    """Output number `output` of the special kernel `kernel` applied to `operands`.
+
+    Calls with the same `group` object are one invocation with several outputs.
+    """
+
+    kernel: str
+    operands: tuple[Tensor, ...]
+    attributes: tuple[tuple[str, object], ...]
+    output: int
+    all_outputs: tuple[tuple[Shape, DType], ...]
+
+    def attribute(self, name: str) -> object:
+        """A compile-time fact given by the lowering."""
+        return dict(self.attributes)[name]
+
+    def __repr__(self) -> str:
+        return f"Call.{self.kernel}#{self.output}{list(self.shape)}:{self.dtype}"
+
+
+_TENSORS: dict[object, Tensor] = {}
+
+
+def _intern(key: object, tensor: Tensor) -> Tensor:
+    return _TENSORS.setdefault(key, tensor)
+
+
+def buffer(
+    key: object,
+    shape: Shape,
+    dtype: DType,
+    *,
+    value: float | int | bool | None = None,
+    known: tuple[Dim, ...] | None = None,
+    constant: object = None,
+) -> Buffer:
+    """An array from outside. Not interned: make one per value and keep it."""
+    return Buffer(shape, dtype, key, value, known, constant)
+
+
+def make_map(shape: Shape, body: Scalar) -> Map:
+    """The tensor whose element at `indices(shape)` is `body`."""
+    return _intern(("map", shape, body), Map(shape, body.dtype, body))  # type: ignore[return-value]
+
+
+def make_reduce(shape: Shape, extents: Shape, kind: str, body: Scalar, dtype: DType) -> Reduce:
+    """The tensor whose element is `body` reduced over `reduced_indices(extents)`."""
+    key = ("reduce", shape, extents, kind, body, dtype)
+    return _intern(key, Reduce(shape, dtype, kind, extents, body))  # type: ignore[return-value]
+
+
+def make_contract(
+    shape: Shape, extents: Shape, left: Scalar, right: Scalar, dtype: DType, accumulator: DType
+) -> Contract:
+    """The tensor whose element is the sum of `left * right` over `reduced_indices(extents)`."""
+    key = ("contract", shape, extents, left, right, dtype, accumulator)
+    return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))  # type: ignore[return-value]
+
+
+def make_call(
+    kernel: str,
+    operands: tuple[Tensor, ...],
+    outputs: tuple[tuple[Shape, DType], ...],
+    **attributes: object,
+) -> tuple[Call, ...]:
+    """All outputs of one invocation of a special kernel."""
+    facts = tuple(sorted(attributes.items()))
+    return tuple(
+        _intern(
+            ("call", kernel, operands, facts, k, outputs),
+            Call(shape, dtype, kernel, operands, facts, k, outputs),
+        )  # type: ignore[misc]
+        for k, (shape, dtype) in enumerate(outputs)
+    )
