@@ -67,12 +67,6 @@ class _Verifier:
                 raise self._fail(graph, f"The graph output {value.name!r} is not in the graph")
             key = (value, graph)
             self._outputs[key] = self._outputs.get(key, 0) + 1
-        for node in graph.nodes:
-            for value in node.outputs:
-                if value.is_graph_output and (value, graph) not in self._outputs:
-                    known = value._output_of
-                    if graph in known:
-                        raise self._fail(graph, f"{value.name!r} is no graph output", node)
 
     def _check_list(self, graph: Graph) -> None:
         previous: Node | None = None
@@ -124,6 +118,10 @@ class _Verifier:
             for node, index in value.uses:
                 if (value, node, index) not in self._reads:
                     what = f"{value.name!r} counts a use by {node.name!r} that is none"
+                    raise InvalidGraph(message(self._where, what))
+            for graph, count in value._output_of.items():
+                if self._outputs.get((value, graph)) != count:
+                    what = f"{value.name!r} counts as an output of graph {graph.name}"
                     raise InvalidGraph(message(self._where, what))
         for value, node, index in self._reads:
             if (node, index) not in value._uses and node.graph is not None:

@@ -339,3 +339,23 @@ def _varints(payload: bytes) -> Array:
         part = (data[starts[longer] + place] & 127).astype(np.uint64)
         values[longer] |= part << np.uint64(7 * place)
     return values.view(np.int64)
+
+
+def encoded_elements(constant: Constant) -> bytes | memoryview:
+    """The elements as a file stores them: raw, little-endian, narrow ones sharing bytes."""
+    values = np.ascontiguousarray(constant.array()).reshape(-1)
+    bits = constant.dtype.bits
+    if bits >= 8:
+        return values.view(np.uint8).data
+    mask = (1 << bits) - 1
+    if constant.dtype.is_integer:
+        codes = values.astype(np.int8).view(np.uint8) & mask
+    else:
+        codes = values.view(np.uint8) & mask
+    per_byte = 8 // bits
+    padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
+    padded[: codes.size] = codes
+    packed = np.zeros(padded.size // per_byte, np.uint8)
+    for place in range(per_byte):
+        packed |= padded[place::per_byte] << (place * bits)
+    return packed.tobytes()

@@ -165,7 +165,7 @@ def _large(record: Record, source: Source, start: int, end: int, depth: int) -> 
         field = record.kind.table.get(tag)
         if field is not None and field.message is not None:
             _enter(record, field, None, source, at, at + size, 0, depth)
-        elif field is not None and field.kind == "span":
+        elif field is not None and field.kind == "span" and size > SPAN_BYTES:
             record.__dict__[field.name] = Span(at, size)
         elif field is not None:
             data = source.read(position, at + size - position)
