@@ -98,14 +98,14 @@ class Builder:
     def _define(self, definers: dict[str, str], name: str, by: str, graph: Graph) -> None:
         if not name:
             raise InvalidGraph(message(f"graph {graph.name}", f"A value in {by} has no name"))
-        other = definers.setdefault(name, by)
-        if other is not by:
+        if name in definers:
             raise InvalidGraph(
                 message(
                     f"graph {graph.name}",
-                    f"The value {name!r} is defined twice, by {other} and by {by}",
+                    f"The value {name!r} is defined twice, by {definers[name]} and by {by}",
                 )
             )
+        definers[name] = by
 
     def _value(self, graph: Graph, scope: Scope, name: str, context: Context) -> Value:
         """A new value that `name` means in the scope; another name where that one is taken."""
@@ -157,6 +157,8 @@ class Builder:
                     if name in declared:
                         self._declare(value, declared[name])
         for index, proto in enumerate(protos):
+            if context.calls:
+                self._count_inlined(context)
             if not proto.op_type:
                 raise InvalidGraph(message(f"node {proto.name or index}", "It has no op_type"))
             domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -183,11 +185,6 @@ class Builder:
             graph.add_node(
                 Node(proto.op_type, domain, inputs, outputs, attributes, name, version, origin)
             )
-            self._inlined_nodes += bool(context.calls)
-            if self._inlined_nodes > INLINED_NODES_LIMIT:
-                raise InvalidGraph(
-                    message(where, f"Functions stand for more than {INLINED_NODES_LIMIT} nodes")
-                )
 
     def _input(self, name: str, scope: Scope, where: str) -> Value | None:
         if not name:
@@ -305,6 +302,17 @@ class Builder:
                 )
         for name, value in copies:
             self._add_copy(graph, body.find(name), value, inner, where)
+
+    def _count_inlined(self, context: Context) -> None:
+        # Calls and constants count too: functions without nodes can call each other without end.
+        self._inlined_nodes += 1
+        if self._inlined_nodes > INLINED_NODES_LIMIT:
+            raise InvalidGraph(
+                message(
+                    f"function {context.calls[0][1]}",
+                    f"The model's functions stand for more than {INLINED_NODES_LIMIT} nodes",
+                )
+            )
 
     def _add_copy(
         self, graph: Graph, source: Value | None, target: Value, context: Context, where: str

@@ -56,6 +56,7 @@ NODE.fields(
     name=(3, "string"),
     op_type=(4, "string"),
     attribute=(5, "message*", ATTRIBUTE),
+    doc_string=(6, "bytes"),
     domain=(7, "string"),
     overload=(8, "string"),
 )

@@ -23,6 +23,8 @@ from sardonyx.loader.tensors import encoded_elements
 EXTERNAL_THRESHOLD_BYTES = 1024
 #: Data in that file begin at multiples of this, so that they can be mapped.
 _ALIGNMENT_BYTES = 4096
+#: What protobuf itself can read.
+_PROTOBUF_LIMIT_BYTES = (1 << 31) - 1
 #: Domain of the functions that stand for nodes of another version than the model imports.
 VERSIONED_DOMAIN = "sardonyx.versioned"
 #: Element types that older versions of the format do not know.
@@ -61,12 +63,20 @@ def write(
         The bytes of the model, without external data.
 
     Raises:
-        InvalidArgument: External data is asked for without a path.
+        InvalidArgument: External data is asked for without a path, or needed for the size.
         InvalidGraph: A constant has no data in a graph that needs it.
         NotImplemented: A node with subgraphs has another version than the model imports.
     """
     if external_data is False:
         encoder = _Writer(None).model(graph)
+        if encoder.size > _PROTOBUF_LIMIT_BYTES:
+            raise InvalidArgument(
+                message(
+                    "write",
+                    f"The model has {encoder.size} bytes, and other readers take 2 GiB at most",
+                    do="Write it to a path with external_data=True",
+                )
+            )
         data = b"".join(encoder.parts())
         if path is not None:
             with _Replacing(os.fspath(path)) as file:
@@ -76,7 +86,8 @@ def write(
         raise InvalidArgument(message("write", "External data needs a path to be written beside"))
     target = os.fspath(path)
     threshold = EXTERNAL_THRESHOLD_BYTES if external_data is True else external_data
-    with _Replacing(f"{target}.data") as side, _Replacing(target) as file:
+    # The data take their name first, as the model is nothing without them.
+    with _Replacing(target) as file, _Replacing(f"{target}.data") as side:
         external = _ExternalData(side, f"{os.path.basename(target)}.data", threshold)
         data = b"".join(_Writer(external).model(graph).parts())
         file.write(data)

@@ -138,19 +138,19 @@ def test_packed_and_single_numbers_mean_the_same():
         assert record.initializer[0].dims == dims
 
 
+@pytest.mark.parametrize("leaf", ["Relu", "Empty"])
 @pytest.mark.parametrize("count", [3, 40])
-def test_functions_that_stand_for_very_many_nodes(count, monkeypatch):
-    functions = []
+def test_functions_that_stand_for_very_many_nodes(count, leaf, monkeypatch):
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    functions = [helper.make_function("f", "Empty", ["x"], ["x"], [], imports)]
     for level in range(count):
-        inner = "Leaf" if level == 0 else f"F{level - 1}"
-        domain = "" if level == 0 else "f"
-        op_type = "Relu" if level == 0 else inner
+        op_type = f"F{level - 1}" if level else leaf
+        domain = "" if op_type == "Relu" else "f"
         names = ["x", *[f"v{i}" for i in range(99)], "y"]
         nodes = [
             helper.make_node(op_type, [a], [b], domain=domain)
             for a, b in zip(names, names[1:], strict=False)
         ]
-        imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
         functions.append(helper.make_function("f", f"F{level}", ["x"], ["y"], nodes, imports))
     model = models.mlp()
     model.functions.extend(functions)

@@ -114,6 +114,8 @@ def weight(name="w", values=(1.0,)):
     ("model", "text"),
     [
         (model_of([relu("x", "y", "p"), relu("x", "y", "q")]), r"'y'.*node p \(Relu\).*node q"),
+        (model_of([relu("x", "y")], inputs=["x", "x"]), "'x'.*inputs of the graph.*inputs"),
+        (model_of([helper.make_node("Split", ["x"], ["y", "y"], "p")]), "'y'.*node p.*node p"),
         (model_of([relu("x", "x", "p")], outputs=["x"]), "'x'.*inputs of the graph.*node p"),
         (model_of([relu("z", "y", "p")]), r"node p \(Relu\).*Nothing computes its input 'z'"),
         (model_of([relu("x", "z")]), "Nothing computes its output 'y'"),

@@ -101,6 +101,13 @@ def test_external_data_needs_a_path():
         write(load(models.mlp()), None, external_data=True)
 
 
+def test_models_that_others_cannot_read_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("sardonyx.loader.writer._PROTOBUF_LIMIT_BYTES", 100)
+    with pytest.raises(InvalidArgument, match="external_data=True"):
+        write(load(models.mlp()), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "m.onnx"
     graph = load(models.mlp())
