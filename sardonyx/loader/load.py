@@ -16,9 +16,6 @@ from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
 
-#: Deeper recursion than the input format allows would be a fault of the loader.
-_DEPTH_TEXT = "The model is nested too deeply"
-
 
 def load(
     source: Any,
@@ -76,7 +73,7 @@ def load(
         builder.build_model(model.graph)
         sort(graph)
     except RecursionError:
-        raise InvalidGraph(message(opened.name, _DEPTH_TEXT)) from None
+        raise InvalidGraph(message(opened.name, "The model is nested too deeply")) from None
     return graph
 
 
