@@ -171,17 +171,31 @@ def index(extent: Dim, name: str = "i") -> Size:
     return _of_atom(_atom(("index", number), "index", f"{name}{number}", (extent,)))
 
 
-def numbered_index(extent: Dim, number: int, name: str = "i") -> Size:
-    """An index variable found again by (extent, number): structure made of these can be compared."""
-    return _of_atom(
-        _atom(("numbered", name, number, extent), "index", f"{name}{number}", (extent,))
-    )
+def numbered_index(extent: Dim, number: int, name: str = "i") -> Dim:
+    """An index variable found again by (extent, number): structure made of these can be compared.
+
+    An axis of extent 1 has the one index 0, so 0 is what it gives.
+    """
+    if extent == 1:
+        return 0
+    key = ("numbered", name, number, extent)
+    return _of_atom(_atom(key, "index", f"{name}{number}", (extent,)))
 
 
 def opaque(payload: object, lowest: Dim, highest: Dim, name: str = "value") -> Size:
     """A value that only the run knows, from `lowest` to `highest`, identified by `payload`."""
     key = ("opaque", payload, lowest, highest)
     return _of_atom(_atom(key, "opaque", name, (lowest, highest), payload))
+
+
+def of_atom(atom: Atom) -> Size:
+    """The expression that consists of `atom`."""
+    return _of_atom(atom)
+
+
+def of_monomial(monomial: Monomial, coefficient: int) -> Dim:
+    """The expression `coefficient` times the product of the atoms."""
+    return _from_terms({monomial: coefficient})
 
 
 def as_atom(a: Dim) -> Atom | None:

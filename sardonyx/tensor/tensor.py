@@ -29,13 +29,13 @@ Shape = tuple[Dim, ...]
 REDUCTIONS = frozenset("sum prod min max argmin argmax argmin_last argmax_last".split())
 
 
-def indices(shape: Shape) -> tuple[sizes.Size, ...]:
-    """The index variables of the axes of `shape`."""
+def indices(shape: Shape) -> tuple[Dim, ...]:
+    """The index variables of the axes of `shape`; 0 for an axis of extent 1."""
     return tuple(sizes.numbered_index(d, k, "i") for k, d in enumerate(shape))
 
 
-def reduced_indices(extents: Shape) -> tuple[sizes.Size, ...]:
-    """The index variables of reduced axes with these extents."""
+def reduced_indices(extents: Shape) -> tuple[Dim, ...]:
+    """The index variables of reduced axes with these extents; 0 for an extent of 1."""
     return tuple(sizes.numbered_index(d, k, "r") for k, d in enumerate(extents))
 
 

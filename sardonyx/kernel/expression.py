@@ -1,0 +1,481 @@
+"""Tensor expressions to kernel statements.
+
+`Expression` writes the value of scalar expressions and symbolic integers at the builder's current
+place, as a scalar where they do not depend on the vector index, else as a vector. What does not
+change inside a loop is written before it: `hoist` on the emitter around the loop fills a cache that
+the emitter inside (made by `child`) reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.types import F32, I1, I64, Type, memory_type
+from sardonyx.tensor.scalar import COMPARE, Scalar
+from sardonyx.tensor.tensor import Tensor
+
+_LOGIC = {"and": "and", "or": "or", "xor": "xor"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: its pointer, and how many elements a step along each axis is."""
+
+    pointer: Operand
+    strides: tuple[Dim, ...]
+
+    def offset(self, indices: tuple[Dim, ...]) -> Dim:
+        """Elements from the pointer to the element at `indices`."""
+        return sizes.total(sizes.multiply(i, s) for i, s in zip(indices, self.strides, strict=True))
+
+
+def value_type(dtype: DType) -> Type:
+    """The type in which values of `dtype` are computed: half floats in f32, truth in i1."""
+    if dtype is dtypes.BOOL:
+        return I1
+    if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
+        return F32
+    return memory_type(dtype)
+
+
+class Expression:
+    """Writes expressions at one loop level. See the module's text.
+
+    Args:
+        builder: Where statements go.
+        atoms: i64 values of symbols and index variables.
+        place: Finds where a tensor lies. Not asked for tensors in `values`.
+        values: Values of loads that are at hand (a contract's accumulator, a row's maximum).
+        vector: The index variable that runs over lanes; its value in `atoms` is that of lane 0.
+        lanes: How many lanes.
+        mask: Which lanes count; None for all.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        atoms: Mapping[Atom, Operand],
+        place: Callable[[Tensor], Place],
+        *,
+        values: Mapping[Scalar, Operand] | None = None,
+        vector: Atom | None = None,
+        lanes: int = 1,
+        mask: Operand | None = None,
+        parent: Expression | None = None,
+    ) -> None:
+        self.builder, self.place = builder, place
+        self.atoms: dict[Atom, Operand] = dict(atoms)
+        self.vector, self.lanes, self.mask, self.parent = vector, lanes, mask, parent
+        self._values: dict[tuple[Scalar, object], Operand] = {}
+        self._dims: dict[Dim, Operand] = {}
+        for load, value in (values or {}).items():
+            self._values[load, None] = value
+        self._given = set(values or {}) | (parent._given if parent else set())
+        self._vectorised: dict[object, bool] = {}
+
+    def child(
+        self,
+        atoms: Mapping[Atom, Operand] | None = None,
+        *,
+        values: Mapping[Scalar, Operand] | None = None,
+        vector: Atom | None = None,
+        lanes: int = 1,
+        mask: Operand | None = None,
+    ) -> Expression:
+        """An emitter for a loop inside this one, which reads what this one has hoisted."""
+        return Expression(
+            self.builder, self.atoms | dict(atoms or {}), self.place,
+            values=values, vector=vector or self.vector, lanes=lanes, mask=mask, parent=self,
+        )  # fmt: skip
+
+    # -- dependence ---------------------------------------------------------------------------
+
+    def varies(self, x: Scalar | Dim, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
+        """Whether `x` depends on one of the atoms, or on one of the given loads."""
+        if isinstance(x, int):
+            return False
+        if isinstance(x, sizes.Size):
+            for atom in sizes.atoms_of(x):
+                if atom in among:
+                    return True
+                if isinstance(atom.payload, Scalar) and self.varies(atom.payload, among, loads):
+                    return True
+            return False
+        key = (x, among, loads)
+        found = self._vectorised.get(key)
+        if found is None:
+            found = x in loads or self._scalar_varies(x, among, loads)
+            self._vectorised[key] = found
+        return found
+
+    def _scalar_varies(self, x: Scalar, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
+        if x.op == "load":
+            return any(self.varies(i, among, loads) for i in x.payload[1])  # type: ignore[index]
+        if x.op in ("size", "check_index") and self.varies(x.payload, among, loads):  # type: ignore[arg-type]
+            return True
+        return any(self.varies(a, among, loads) for a in x.arguments)
+
+    def _is_vector(self, x: Scalar | Dim) -> bool:
+        return (
+            self.lanes > 1
+            and self.vector is not None
+            and self.varies(x, frozenset((self.vector,)), self._vector_loads())
+        )
+
+    def _vector_loads(self) -> frozenset[Scalar]:
+        found = set()
+        level: Expression | None = self
+        while level is not None:
+            found |= {
+                s
+                for (s, g), v in level._values.items()
+                if g is None and v.type.lanes > 1 and s in self._given
+            }
+            level = level.parent
+        return frozenset(found)
+
+    def hoist(
+        self,
+        expressions: list[Scalar],
+        inside: frozenset[Atom],
+        loads: frozenset[Scalar] = frozenset(),
+    ) -> None:
+        """Write now every part of the expressions that does not depend on the atoms `inside`.
+
+        Also the invariant part of the address of each load. `loads`: values that will be known only
+        inside the loop.
+        """
+        seen: set[Scalar] = set()
+
+        def visit(x: Scalar, guarded: bool) -> None:
+            if x in seen or (x, None) in self._values:
+                return
+            seen.add(x)
+            if x.op != "constant" and not guarded and not self.varies(x, inside, loads):
+                self.scalar(x)
+                return
+            if x.op == "load":
+                tensor, indices = x.payload  # type: ignore[misc]
+                for i in indices:
+                    for atom in sizes.atoms_of(i, "opaque"):
+                        if isinstance(atom.payload, Scalar):
+                            visit(atom.payload, guarded)
+                if x not in loads:
+                    self._hoist_dim(self.place(tensor).offset(indices), inside, loads)
+            elif x.op == "size":
+                self._hoist_dim(x.payload, inside, loads)  # type: ignore[arg-type]
+            elif x.op == "select":
+                visit(x.arguments[0], guarded)
+                visit(x.arguments[1], True)
+                visit(x.arguments[2], True)
+                return
+            for argument in x.arguments:
+                visit(argument, guarded)
+
+        for expression in expressions:
+            visit(expression, False)
+
+    def _hoist_dim(self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]) -> None:
+        fixed, _ = self._split(value, inside, loads)
+        if isinstance(fixed, sizes.Size):
+            self.dim(fixed)
+
+    def _split(
+        self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]
+    ) -> tuple[Dim, Dim]:
+        """`value` as (part that does not depend on `inside`, rest)."""
+        fixed: Dim = 0
+        for monomial, coefficient in sizes.terms_of(value):
+            term: Dim = sizes.of_monomial(monomial, coefficient)
+            if not self.varies(term, inside, loads):
+                fixed = sizes.add(fixed, term)
+        return fixed, sizes.add(value, sizes.multiply(fixed, -1))
+
+    # -- symbolic integers --------------------------------------------------------------------
+
+    def dim(self, value: Dim) -> Operand:
+        """An i64 (or a vector of them) with the value of a symbolic integer."""
+        if isinstance(value, int):
+            return Constant(I64, value)
+        found = self._find_dim(value)
+        if found is None:
+            found = self._dims[value] = self._write_dim(value)
+        return found
+
+    def _find_dim(self, value: Dim) -> Operand | None:
+        level: Expression | None = self
+        vector = self._is_vector(value)
+        while level is not None:
+            found = level._dims.get(value)
+            if found is not None and (found.type.lanes > 1) == vector:
+                return found
+            level = level.parent
+        return None
+
+    def _write_dim(self, value: sizes.Size) -> Operand:
+        b = self.builder
+        result: Operand | None = None
+        for monomial, coefficient in self._invariant_first(value):
+            term: Operand | None = None
+            if monomial is None:
+                term = coefficient  # type: ignore[assignment]
+            else:
+                for atom in monomial:
+                    factor = self.atom(atom)
+                    term = factor if term is None else b.binary("mul", term, factor)
+                if term is None:
+                    term = Constant(I64, coefficient)  # type: ignore[arg-type]
+                elif coefficient != 1:
+                    term = b.binary("mul", term, coefficient)
+            result = term if result is None else b.binary("add", result, term)
+        return result if result is not None else Constant(I64, 0)
+
+    def _invariant_first(self, value: sizes.Size) -> list[tuple[tuple[Atom, ...] | None, object]]:
+        """Terms of `value`, with the part that an outer loop has computed as one term."""
+        level = self.parent
+        while level is not None:
+            own = frozenset(a for a in self.atoms if self.atoms[a] is not level.atoms.get(a))
+            fixed, rest = self._split(value, own, frozenset())
+            found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
+            if found is not None and found.type.lanes == 1:
+                return [(None, found), *sizes.terms_of(rest)]
+            level = level.parent
+        return list(value.terms)
+
+    def atom(self, atom: Atom) -> Operand:
+        """The value of one atom."""
+        b = self.builder
+        if atom in self.atoms:
+            value = self.atoms[atom]
+            if atom is self.vector and self.lanes > 1:
+                steps = self._lane_numbers()
+                return b.binary("add", steps, value)
+            return value
+        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+            return self.scalar(atom.payload)
+        if atom.kind not in ("floordiv", "max", "min"):
+            raise EngineError(message(f"kernel {b.program.name}", f"{atom!r} has no value here"))
+        left, right = (self.dim(x) for x in atom.arguments)
+        if atom.kind == "floordiv":
+            return self._floor_divide(atom.arguments[0], left, right)
+        return b.binary(atom.kind, left, right)
+
+    def _lane_numbers(self) -> Operand:
+        return self.builder.iota(I64.with_lanes(self.lanes))
+
+    def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
+        b = self.builder
+        quotient = b.binary("div", left, right)
+        if sizes.is_nonnegative(numerator):
+            return quotient
+        remainder = b.binary("sub", left, b.binary("mul", quotient, right))
+        return b.binary("sub", quotient, b.convert(b.compare("lt", remainder, 0), I64))
+
+    # -- scalar expressions -------------------------------------------------------------------
+
+    def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
+        """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
+        if x.op == "constant":
+            return Constant(value_type(x.dtype), x.payload)  # type: ignore[arg-type]
+        found = self._find(x, guard)
+        if found is None:
+            found = self._values[x, guard] = self._write(x, guard)
+        return found
+
+    def _find(self, x: Scalar, guard: Operand | None) -> Operand | None:
+        level: Expression | None = self
+        vector = self._is_vector(x)
+        while level is not None:
+            for key in ((x, None), (x, guard)):
+                found = level._values.get(key)
+                if found is not None and ((found.type.lanes > 1) == vector or x in self._given):
+                    return found
+            level = level.parent
+        return None
+
+    def _write(self, x: Scalar, guard: Operand | None) -> Operand:
+        b = self.builder
+        if x.op == "load":
+            return self._load(x, guard)
+        if x.op == "size":
+            return self.dim(x.payload)  # type: ignore[arg-type]
+        if x.op == "select":
+            return self._select(x, guard)
+        arguments = [self.scalar(a, guard) for a in x.arguments]
+        if x.op == "cast":
+            return self.cast(arguments[0], x.arguments[0].dtype, x.dtype)
+        if x.op == "bitcast":
+            return b.bitcast(arguments[0], value_type(x.dtype).with_lanes(arguments[0].type.lanes))
+        if x.op == "check_index":
+            return self._check_index(arguments[0], x.payload, guard)  # type: ignore[arg-type]
+        if len(arguments) == 1:
+            if x.op == "not" and x.dtype is dtypes.BOOL:
+                return b.binary("xor", arguments[0], True)
+            return b.unary(x.op, arguments[0])
+        if all(isinstance(a, Constant) for a in arguments):
+            arguments[0] = b.variable(arguments[0]).get()
+        if x.op in COMPARE:
+            return b.compare(x.op, *arguments)
+        return b.binary(x.op, *arguments)
+
+    def cast(self, value: Operand, source: DType, target: DType) -> Operand:
+        """`value` of type `source` as `target`, rounded through half precision where that is due."""
+        b = self.builder
+        if target is dtypes.BOOL:
+            return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
+        if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
+            if isinstance(value, Constant):
+                value = b.variable(value).get()
+            narrow = memory_type(target)
+            if source.is_float and value.type.scalar in ("f32", "f64"):
+                return b.convert(b.convert(value, narrow), F32)
+            return b.convert(b.convert(b.convert(value, F32), narrow), F32)
+        return b.convert(value, value_type(target))
+
+    def _select(self, x: Scalar, guard: Operand | None) -> Operand:
+        b = self.builder
+        condition = self.scalar(x.arguments[0], guard)
+        if isinstance(condition, Constant):
+            return self.scalar(x.arguments[1 if condition.value else 2], guard)
+        chosen = []
+        for wanted, argument in ((True, x.arguments[1]), (False, x.arguments[2])):
+            if has_load(argument) and not self._available(argument):
+                test = condition if wanted else b.binary("xor", condition, True)
+                chosen.append(self._guarded(argument, self._both(guard, test)))
+            else:
+                chosen.append(self.scalar(argument, guard))
+        lanes = max(v.type.lanes for v in chosen)
+        kind = value_type(x.dtype).with_lanes(lanes)
+        return b.select(
+            condition,
+            *(
+                b.lift(v, kind) if not isinstance(v, Constant) else Constant(kind, v.value)
+                for v in chosen
+            ),
+        )
+
+    def _available(self, x: Scalar) -> bool:
+        return x.op == "constant" or self._find(x, None) is not None
+
+    def _guarded(self, x: Scalar, guard: Operand) -> Operand:
+        """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
+        b = self.builder
+        if guard.type.lanes == 1 and not self._is_vector(x):
+            held = b.variable(Constant(value_type(x.dtype), 0))
+            with b.if_(guard):
+                held.set(
+                    self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask).scalar(x)
+                )
+            return held.get()
+        return self.scalar(x, guard)
+
+    def _both(self, a: Operand | None, c: Operand) -> Operand:
+        return c if a is None else self.builder.binary("and", a, c)
+
+    def _load_mask(self, guard: Operand | None, lanes: int) -> Operand | None:
+        b = self.builder
+        parts = [b.splat(m, lanes) for m in (self.mask, guard) if m is not None]
+        if not parts:
+            return None
+        return parts[0] if len(parts) == 1 else b.binary("and", *parts)
+
+    def _load(self, x: Scalar, guard: Operand | None) -> Operand:
+        tensor, indices = x.payload  # type: ignore[misc]
+        where = self.place(tensor)
+        offset = where.offset(indices)
+        element = memory_type(tensor.dtype)
+        b = self.builder
+        if not self._is_vector(x):
+            value = b.load(element, where.pointer, self.dim(offset))
+            return self.from_memory(value, tensor.dtype)
+        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]
+        mask = self._load_mask(guard, self.lanes)
+        if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
+            start = sizes.substitute(offset, {})
+            at = self.with_scalar_vector().dim(start)
+            value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
+        else:
+            at = self.dim(offset)
+            value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
+        return self.from_memory(value, tensor.dtype)
+
+    def with_scalar_vector(self) -> Expression:
+        """An emitter at the same place in which the vector index is that of lane 0."""
+        if self.lanes == 1:
+            return self
+        return self.child({}, vector=self.vector, lanes=1)
+
+    def _check_index(self, value: Operand, extent: Dim, guard: Operand | None) -> Operand:
+        b = self.builder
+        size = self.dim(extent)
+        lanes = value.type.lanes
+        if isinstance(value, Constant):
+            value = b.variable(value).get()
+        moved = b.select(b.compare("lt", value, 0), b.binary("add", value, size), value)
+        outside = b.binary("or", b.compare("lt", moved, 0), b.compare("ge", moved, size))
+        counted = outside
+        mask = self._load_mask(guard, lanes) if lanes > 1 else guard
+        if mask is not None and (lanes > 1 or mask.type.lanes == 1):
+            counted = b.binary("and", outside, mask)
+        fails = counted if lanes == 1 else b.reduce("reduce_or", counted)
+        with b.if_(fails):
+            worst = value
+            if lanes > 1:
+                worst = b.reduce("reduce_max", b.select(counted, value, -(1 << 62)))
+            b.fault(1, worst, self.scalar_of(size))
+        return b.select(outside, b.lift(0, moved.type), moved)
+
+    def scalar_of(self, value: Operand) -> Operand:
+        """Lane 0 of a vector, or the scalar itself."""
+        return value if value.type.lanes == 1 else self.builder.extract(value, 0)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def from_memory(self, value: Operand, dtype: DType) -> Operand:
+        """A stored element as the value that expressions compute with."""
+        if dtype is dtypes.BOOL:
+            return self.builder.compare("ne", value, 0)
+        return self.builder.convert(value, value_type(dtype))
+
+    def to_memory(self, value: Operand, dtype: DType) -> Operand:
+        """The reverse of `from_memory`."""
+        stored = memory_type(dtype).with_lanes(value.type.lanes)
+        if isinstance(value, Constant):
+            return Constant(stored, int(value.value) if dtype is dtypes.BOOL else value.value)
+        return self.builder.convert(value, stored)
+
+    def store(self, tensor: Tensor, indices: tuple[Dim, ...], value: Operand) -> None:
+        """Write `value` to the element (or the lanes) of `tensor` at `indices`."""
+        b = self.builder
+        where = self.place(tensor)
+        offset = where.offset(indices)
+        stored = self.to_memory(value, tensor.dtype)
+        if not self._is_vector(offset):
+            b.store(stored, where.pointer, self.dim(offset))
+            return
+        stored = b.splat(stored, self.lanes)
+        mask = self._load_mask(None, self.lanes)
+        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]
+        if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
+            b.store(stored, where.pointer, self.with_scalar_vector().dim(offset), mask=mask)
+        else:
+            b.store(stored, where.pointer, self.dim(offset), mask=mask)
+
+
+def has_load(x: Scalar) -> bool:
+    """Whether evaluating `x` reads memory."""
+    if x.op == "load":
+        return True
+    if x.op == "size":
+        return any(
+            isinstance(a.payload, Scalar)
+            for a in sizes.atoms_of(x.payload, "opaque")  # type: ignore[arg-type]
+        )
+    return any(has_load(a) for a in x.arguments)

@@ -1,0 +1,277 @@
+"""Which tensors get memory of their own, and which are computed where they are read.
+
+Takes the tensors of a lowered graph, gives `Root`s: tensors with memory, whose expressions load
+only buffers. A map disappears into its readers when that costs nothing, or when it has
+one reader that would not compute it several times over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
+from sardonyx.tensor.tensor import (
+    Buffer,
+    Call,
+    Contract,
+    Map,
+    Reduce,
+    Tensor,
+    indices,
+    reduced_indices,
+)
+
+#: Rough cost of an operation in vector instructions; others cost 1.
+_COSTS = {
+    "constant": 0, "size": 0, "load": 0, "select": 1, "cast": 1,
+    "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 6, "exp": 12, "exp2": 10, "expm1": 16, "log": 14,
+    "log2": 14, "log1p": 18, "sin": 20, "cos": 20, "tan": 26, "asin": 20, "acos": 20, "atan": 20,
+    "sinh": 24, "cosh": 24, "tanh": 18, "asinh": 28, "acosh": 28, "atanh": 28, "erf": 20,
+    "sigmoid": 16, "pow": 40, "atan2": 30,
+}  # fmt: skip
+#: Beyond this many nodes an expression is cut, so that chains cannot grow without bound.
+_MOST_NODES = 600
+
+
+@dataclass(eq=False, slots=True)
+class Root:
+    """A tensor with memory of its own.
+
+    Attributes:
+        tensor: What it is, in the lowered graph.
+        buffer: What others load it through.
+        bodies: Its expressions with maps inlined, loading only buffers: the body of a map or
+            reduction; left and right of a contraction.
+        operands: Buffers of a call's operands.
+        readers: Roots that load it.
+        is_output: Whether the caller gets it.
+    """
+
+    tensor: Tensor
+    buffer: Buffer
+    bodies: tuple[Scalar, ...] = ()
+    operands: tuple[Buffer, ...] = ()
+    readers: list[Root] = field(default_factory=list)
+    is_output: bool = False
+    order: int = 0
+
+    @property
+    def sources(self) -> list[Tensor]:
+        """Buffers that it loads, each once, in a fixed order."""
+        found: dict[Tensor, None] = {}
+        for body in self.bodies:
+            for x in loads_of(body):
+                found[x.payload[0]] = None  # type: ignore[index]
+        for operand in self.operands:
+            found[operand] = None
+        return list(found)
+
+
+def bodies_of(tensor: Tensor) -> tuple[Scalar, ...]:
+    """The scalar expressions that a tensor consists of."""
+    if isinstance(tensor, (Map, Reduce)):
+        return (tensor.body,)
+    if isinstance(tensor, Contract):
+        return (tensor.left, tensor.right)
+    return ()
+
+
+def operands_of(tensor: Tensor) -> list[Tensor]:
+    """Tensors that a tensor reads, each once."""
+    found: dict[Tensor, None] = {}
+    for body in bodies_of(tensor):
+        for x in loads_of(body):
+            found[x.payload[0]] = None  # type: ignore[index]
+    if isinstance(tensor, Call):
+        for operand in tensor.operands:
+            found[operand] = None
+    return list(found)
+
+
+def bind(variables: Iterable[Dim], values: Iterable[Dim]) -> dict[sizes.Atom, Dim]:
+    """Index variables (as `indices` gives them) and what to put in their places."""
+    pairs = zip(map(sizes.as_atom, variables), values, strict=True)
+    return {atom: value for atom, value in pairs if atom is not None}
+
+
+def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
+    """All tensors that the outputs need, producers first; without recursion."""
+    done: dict[Tensor, None] = {}
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(list(outputs))]
+    while stack:
+        tensor, expanded = stack.pop()
+        if tensor in done:
+            continue
+        if expanded:
+            done[tensor] = None
+            continue
+        stack.append((tensor, True))
+        stack.extend((t, False) for t in reversed(operands_of(tensor)) if t not in done)
+    return list(done)
+
+
+def cost_of(body: Scalar) -> int:
+    """Estimated vector instructions for one evaluation, shared parts counted once."""
+    seen: set[Scalar] = set()
+
+    def visit(x: Scalar) -> int:
+        if x in seen:
+            return 0
+        seen.add(x)
+        here = _COSTS.get(x.op, 1)
+        if x.op == "load":
+            here += sum(3 for i in x.payload[1] if sizes.atoms_of(i, "opaque"))  # type: ignore[index]
+        return here + sum(visit(a) for a in x.arguments)
+
+    return visit(body)
+
+
+def is_view(body: Scalar) -> bool:
+    """Whether the expression only picks an element of one or several tensors by position."""
+    if body.op == "load":
+        return not any(sizes.atoms_of(i, "opaque") for i in body.payload[1])  # type: ignore[index]
+    if body.op == "select":
+        condition, a, b = body.arguments
+        return not loads_of(condition) and is_view(a) and is_view(b)
+    return body.op in ("constant", "size")
+
+
+def is_plain_operand(body: Scalar) -> bool:
+    """Whether a contraction can read it in place: one load, perhaps inside a window."""
+    if body.op == "load":
+        return not any(sizes.atoms_of(i, "opaque") for i in body.payload[1])  # type: ignore[index]
+    if body.op == "select":
+        condition, a, b = body.arguments
+        return (
+            not loads_of(condition)
+            and is_plain_operand(a)
+            and b.op == "constant"
+            and b.payload == 0
+        )
+    return False
+
+
+def node_count(body: Scalar, limit: int) -> int:
+    """How many different nodes an expression has, counted up to `limit`."""
+    seen: set[Scalar] = set()
+    stack = [body]
+    while stack and len(seen) < limit:
+        x = stack.pop()
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.arguments)
+    return len(seen)
+
+
+class _Inliner:
+    def __init__(self, outputs: list[Tensor]) -> None:
+        self.order = topological(outputs)
+        self.outputs = set(outputs)
+        self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
+        for tensor in self.order:
+            for operand in operands_of(tensor):
+                self.readers[operand].append(tensor)
+        self.expanded: dict[Tensor, Scalar] = {}
+        self.roots: dict[Tensor, Root] = {}
+        self.calls: dict[object, Root] = {}
+
+    def reads(self, tensor: Tensor) -> list[Tensor]:
+        """Readers that compute something, seen through views that will disappear."""
+        found: list[Tensor] = []
+        stack = list(self.readers[tensor])
+        while stack:
+            reader = stack.pop()
+            if isinstance(reader, Map) and reader not in self.outputs and is_view(reader.body):
+                stack.extend(self.readers[reader])
+            else:
+                found.append(reader)
+        return found
+
+    def run(self) -> list[Root]:
+        for tensor in self.order:
+            if isinstance(tensor, Buffer):
+                if tensor in self.outputs:
+                    self.roots[tensor] = self._copy_root(tensor)
+                continue
+            bodies = tuple(self._expand(b) for b in bodies_of(tensor))
+            if isinstance(tensor, Map) and not self._needs_memory(tensor, bodies[0]):
+                self.expanded[tensor] = bodies[0]
+                continue
+            self._add_root(tensor, bodies)
+        roots = list(dict.fromkeys(self.roots.values()))
+        by_buffer = {r.buffer: r for r in roots}
+        for number, root in enumerate(roots):
+            root.order = number
+            for source in root.sources:
+                if source in by_buffer:
+                    by_buffer[source].readers.append(root)  # type: ignore[index]
+        return roots
+
+    def _copy_root(self, tensor: Buffer) -> Root:
+        body = load(tensor, indices(tensor.shape))
+        copy = Buffer(tensor.shape, tensor.dtype, ("copy", tensor.key))
+        return Root(tensor, copy, (body,), is_output=True)
+
+    def _add_root(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> None:
+        operands = ()
+        if isinstance(tensor, Call):
+            operands = tuple(self._operand(o) for o in tensor.operands)
+        buffer = Buffer(tensor.shape, tensor.dtype, tensor)
+        self.roots[tensor] = Root(
+            tensor, buffer, bodies, operands, is_output=tensor in self.outputs
+        )
+
+    def _operand(self, tensor: Tensor) -> Buffer:
+        if isinstance(tensor, Buffer):
+            return tensor
+        return self.roots[tensor].buffer
+
+    def _expand(self, body: Scalar) -> Scalar:
+        def replace(x: Scalar) -> Scalar | None:
+            tensor, at = x.payload  # type: ignore[misc]
+            if tensor in self.roots and not isinstance(tensor, Buffer):
+                return load(self.roots[tensor].buffer, at)
+            inner = self.expanded.get(tensor)
+            if inner is None:
+                return None
+            atoms = {sizes.as_atom(i): to for i, to in zip(indices(tensor.shape), at, strict=True)}
+            return rewrite(inner, atoms=atoms)  # type: ignore[arg-type]
+
+        return rewrite(body, replace)
+
+    def _needs_memory(self, tensor: Map, body: Scalar) -> bool:
+        if tensor in self.outputs:
+            return True
+        readers = self.readers[tensor]
+        if any(isinstance(r, Call) for r in readers):
+            return True
+        if body.op in ("constant", "size"):
+            return False
+        plain = is_plain_operand(body)
+        for reader in self.reads(tensor):
+            if isinstance(reader, Contract) and not plain:
+                return True
+        if is_view(body):
+            return node_count(body, _MOST_NODES) >= _MOST_NODES
+        if not loads_of(body) and cost_of(body) <= 4:
+            return False
+        if len(self.reads(tensor)) > 1 or node_count(body, _MOST_NODES) >= _MOST_NODES:
+            return True
+        return cost_of(body) >= 2 and any(self._recomputes(tensor, r) for r in readers)
+
+    def _recomputes(self, tensor: Tensor, reader: Tensor) -> bool:
+        """Whether the reader reads elements of the tensor more than once each."""
+        axes = list(indices(reader.shape))
+        if isinstance(reader, (Reduce, Contract)):
+            axes += reduced_indices(reader.extents)
+        volume = sizes.product(a.arguments[0] for a in map(sizes.as_atom, axes) if a is not None)
+        larger = sizes.add(volume, sizes.multiply(sizes.product(tensor.shape), -1))
+        return larger != 0 and not sizes.is_nonnegative(sizes.multiply(larger, -1))
+
+
+def find_roots(outputs: list[Tensor]) -> list[Root]:
+    """The tensors that get memory, producers before readers."""
+    return _Inliner(outputs).run()
