@@ -491,6 +491,19 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
     return None
 
 
+def variable(a: Dim) -> Atom:
+    """The atom that `a` consists of; TypeError if it is anything else."""
+    atom = as_atom(a)
+    if atom is None:
+        raise TypeError(f"{a!r} is not a single variable")
+    return atom
+
+
+def variables(dims: Iterable[Dim]) -> list[Atom]:
+    """The atoms among `dims`: index variables without the 0 of axes of extent 1."""
+    return [atom for atom in map(as_atom, dims) if atom is not None]
+
+
 def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
     """All atoms in `a`, also those inside divisions, perhaps of one kind only."""
     found: set[Atom] = set()

@@ -72,6 +72,7 @@ class Expression:
     ) -> None:
         self.builder, self.place = builder, place
         self.atoms: dict[Atom, Operand] = dict(atoms)
+        self._given: set[Scalar]
         self.vector, self.lanes, self.mask, self.parent = vector, lanes, mask, parent
         self._values: dict[tuple[Scalar, object], Operand] = {}
         self._dims: dict[Dim, Operand] = {}
@@ -117,7 +118,7 @@ class Expression:
 
     def _scalar_varies(self, x: Scalar, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
         if x.op == "load":
-            return any(self.varies(i, among, loads) for i in x.payload[1])  # type: ignore[index]
+            return any(self.varies(i, among, loads) for i in x.at)
         if x.op in ("size", "check_index") and self.varies(x.payload, among, loads):  # type: ignore[arg-type]
             return True
         return any(self.varies(a, among, loads) for a in x.arguments)
@@ -162,7 +163,7 @@ class Expression:
                 self.scalar(x)
                 return
             if x.op == "load":
-                tensor, indices = x.payload  # type: ignore[misc]
+                tensor, indices = x.tensor, x.at
                 for i in indices:
                     for atom in sizes.atoms_of(i, "opaque"):
                         if isinstance(atom.payload, Scalar):
@@ -283,7 +284,7 @@ class Expression:
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
         if x.op == "constant":
-            return Constant(value_type(x.dtype), x.payload)  # type: ignore[arg-type]
+            return Constant(value_type(x.dtype), x.dim)
         found = self._find(x, guard)
         if found is None:
             found = self._values[x, guard] = self._write(x, guard)
@@ -305,7 +306,7 @@ class Expression:
         if x.op == "load":
             return self._load(x, guard)
         if x.op == "size":
-            return self.dim(x.payload)  # type: ignore[arg-type]
+            return self.dim(x.dim)
         if x.op == "select":
             return self._select(x, guard)
         arguments = [self.scalar(a, guard) for a in x.arguments]
@@ -326,7 +327,7 @@ class Expression:
         return b.binary(x.op, *arguments)
 
     def cast(self, value: Operand, source: DType, target: DType) -> Operand:
-        """`value` of type `source` as `target`, rounded through half precision where that is due."""
+        """`value` of type `source` as `target`, rounded to half precision where that is due."""
         b = self.builder
         if target is dtypes.BOOL:
             return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
@@ -387,7 +388,7 @@ class Expression:
         return parts[0] if len(parts) == 1 else b.binary("and", *parts)
 
     def _load(self, x: Scalar, guard: Operand | None) -> Operand:
-        tensor, indices = x.payload  # type: ignore[misc]
+        tensor, indices = x.tensor, x.at
         where = self.place(tensor)
         offset = where.offset(indices)
         element = memory_type(tensor.dtype)
@@ -474,8 +475,5 @@ def has_load(x: Scalar) -> bool:
     if x.op == "load":
         return True
     if x.op == "size":
-        return any(
-            isinstance(a.payload, Scalar)
-            for a in sizes.atoms_of(x.payload, "opaque")  # type: ignore[arg-type]
-        )
+        return any(isinstance(a.payload, Scalar) for a in sizes.atoms_of(x.dim, "opaque"))
     return any(has_load(a) for a in x.arguments)

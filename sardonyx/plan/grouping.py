@@ -123,7 +123,7 @@ def _with_epilogue(root: Root, reach: _Reach, taken: dict[Root, Group]) -> Produ
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
     reader = root.readers[0] if len(root.readers) == 1 and not root.is_output else None
     if reader is not None and reader not in taken and isinstance(reader.tensor, Map):
-        loads = [x for x in loads_of(reader.bodies[0]) if x.payload[0] is root.buffer]  # type: ignore[index]
+        loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
         same_volume = sizes.known_equal(
             sizes.product(reader.tensor.shape), sizes.product(contract.shape)
         )
@@ -134,7 +134,7 @@ def _with_epilogue(root: Root, reach: _Reach, taken: dict[Root, Group]) -> Produ
 
 
 def _has_opaque(x: Scalar) -> bool:
-    return any(sizes.atoms_of(i, "opaque") for i in x.payload[1])  # type: ignore[index]
+    return any(sizes.atoms_of(i, "opaque") for i in x.at)
 
 
 def _fused(root: Root, reader: Root, result: Scalar) -> Product:
@@ -236,8 +236,8 @@ class _RowsBuilder:
             variables += reduced_indices(tensor.extents)
         binding: dict[Atom, Dim] = {}
         for x in loads_of(root.bodies[0]):
-            stage = next((s for m, s in self.members.items() if m.buffer is x.payload[0]), None)  # type: ignore[index]
-            if stage is not None and not _unify(x.payload[1], stage.indices, binding):  # type: ignore[index]
+            stage = next((s for m, s in self.members.items() if m.buffer is x.tensor), None)
+            if stage is not None and not _unify(x.at, stage.indices, binding):
                 return None
         free_inner = [i for i in self.inner if i != 0 and i not in binding.values()]
         free_outer = [o for o in self.outer if o != 0 and o not in binding.values()]
@@ -253,13 +253,13 @@ class _RowsBuilder:
     def _as_source(self, root: Root, reader: Stage) -> Stage | None:
         binding: dict[Atom, Dim] = {}
         for x in loads_of(reader.body):
-            if x.payload[0] is root.buffer:  # type: ignore[index]
-                targets = dict.fromkeys(map(sizes.as_atom, x.payload[1]))  # type: ignore[index]
+            if x.tensor is root.buffer:
+                targets = dict.fromkeys(map(sizes.as_atom, x.at))
                 wanted = {a for a in map(sizes.as_atom, self.outer + self.inner) if a is not None}
                 if set(targets) - {None} != wanted:
                     return None
                 own = indices(root.tensor.shape)
-                for variable, at in zip(own, x.payload[1], strict=True):  # type: ignore[index]
+                for variable, at in zip(own, x.at, strict=True):
                     atom = sizes.as_atom(variable)
                     if atom is None:
                         continue
@@ -267,7 +267,10 @@ class _RowsBuilder:
                         return None
         if len(set(binding.values())) != len(binding):
             return None
-        return self._stage(root, binding)
+        stage = self._stage(root, binding)
+        if stage is None or any(not _reads_at(m.body, stage) for m in self.members.values()):
+            return None
+        return stage
 
     def _stage(self, root: Root, binding: dict[Atom, Dim]) -> Stage | None:
         tensor = root.tensor
@@ -291,6 +294,11 @@ class _RowsBuilder:
     def _outer_only(self, at: tuple[Dim, ...]) -> bool:
         outer = {sizes.as_atom(o) for o in self.outer} - {None}
         return {sizes.as_atom(i) for i in at} - {None} == outer
+
+
+def _reads_at(body: Scalar, stage: Stage) -> bool:
+    """Whether every load of the stage's buffer in `body` reads the element in step."""
+    return all(x.at == stage.indices for x in loads_of(body) if x.tensor is stage.root.buffer)
 
 
 def _reduced_atoms(tensor: Tensor) -> list[Atom]:

@@ -64,7 +64,7 @@ class Root:
         found: dict[Tensor, None] = {}
         for body in self.bodies:
             for x in loads_of(body):
-                found[x.payload[0]] = None  # type: ignore[index]
+                found[x.tensor] = None
         for operand in self.operands:
             found[operand] = None
         return list(found)
@@ -84,7 +84,7 @@ def operands_of(tensor: Tensor) -> list[Tensor]:
     found: dict[Tensor, None] = {}
     for body in bodies_of(tensor):
         for x in loads_of(body):
-            found[x.payload[0]] = None  # type: ignore[index]
+            found[x.tensor] = None
     if isinstance(tensor, Call):
         for operand in tensor.operands:
             found[operand] = None
@@ -123,7 +123,7 @@ def cost_of(body: Scalar) -> int:
         seen.add(x)
         here = _COSTS.get(x.op, 1)
         if x.op == "load":
-            here += sum(3 for i in x.payload[1] if sizes.atoms_of(i, "opaque"))  # type: ignore[index]
+            here += sum(3 for i in x.at if sizes.atoms_of(i, "opaque"))
         return here + sum(visit(a) for a in x.arguments)
 
     return visit(body)
@@ -132,7 +132,7 @@ def cost_of(body: Scalar) -> int:
 def is_view(body: Scalar) -> bool:
     """Whether the expression only picks an element of one or several tensors by position."""
     if body.op == "load":
-        return not any(sizes.atoms_of(i, "opaque") for i in body.payload[1])  # type: ignore[index]
+        return not any(sizes.atoms_of(i, "opaque") for i in body.at)
     if body.op == "select":
         condition, a, b = body.arguments
         return not loads_of(condition) and is_view(a) and is_view(b)
@@ -142,7 +142,7 @@ def is_view(body: Scalar) -> bool:
 def is_plain_operand(body: Scalar) -> bool:
     """Whether a contraction can read it in place: one load, perhaps inside a window."""
     if body.op == "load":
-        return not any(sizes.atoms_of(i, "opaque") for i in body.payload[1])  # type: ignore[index]
+        return not any(sizes.atoms_of(i, "opaque") for i in body.at)
     if body.op == "select":
         condition, a, b = body.arguments
         return (
@@ -231,7 +231,7 @@ class _Inliner:
 
     def _expand(self, body: Scalar) -> Scalar:
         def replace(x: Scalar) -> Scalar | None:
-            tensor, at = x.payload  # type: ignore[misc]
+            tensor, at = x.tensor, x.at
             if tensor in self.roots and not isinstance(tensor, Buffer):
                 return load(self.roots[tensor].buffer, at)
             inner = self.expanded.get(tensor)

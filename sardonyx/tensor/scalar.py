@@ -50,6 +50,21 @@ class Scalar:
     ) -> None:
         self.op, self.dtype, self.arguments, self.payload = op, dtype, arguments, payload
 
+    @property
+    def tensor(self) -> Tensor:
+        """What a `load` reads."""
+        return self.payload[0]  # type: ignore[index,no-any-return]
+
+    @property
+    def at(self) -> tuple[Dim, ...]:
+        """Where a `load` reads."""
+        return self.payload[1]  # type: ignore[index,no-any-return]
+
+    @property
+    def dim(self) -> Dim:
+        """The symbolic integer of a `size` or `check_index`."""
+        return self.payload  # type: ignore[return-value]
+
     def __add__(self, other: object) -> Scalar:
         return binary("add", self, other)
 
@@ -345,7 +360,7 @@ def rewrite(
         if node.op == "size":
             return size(dim(node.payload))  # type: ignore[arg-type]
         if node.op == "load":
-            tensor, indices = node.payload  # type: ignore[misc]
+            tensor, indices = node.tensor, node.at
             moved = load(tensor, tuple(dim(i) for i in indices))
             replaced = replace_load(moved)
             return moved if replaced is None else replaced
@@ -389,7 +404,7 @@ def loads_of(x: Scalar) -> tuple[Scalar, ...]:
             return
         seen.add(node)
         if node.op == "load":
-            for i in node.payload[1]:  # type: ignore[index]
+            for i in node.at:
                 visit_dim(i)
             found[node] = None
         elif node.op == "size":

@@ -1,0 +1,200 @@
+"""Loop axes made simple: divisions in indices split an axis, contiguous neighbours become one.
+
+`[N, S, H*D] -> [N, S, H, D]` leaves `i // D` and `i - D * (i // D)` in the indices. With `i`
+split into `D * high + low` both become plain variables. Afterwards axes that every access walks as
+if they were one long axis are merged, so that vectors are full and index arithmetic is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.expression import Place
+from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.tensor import Tensor
+
+Access = tuple[Tensor, tuple[Dim, ...]]
+
+
+def extent_of(variable: Dim) -> Dim:
+    """How many values an index variable has."""
+    atom = sizes.as_atom(variable)
+    return 1 if atom is None else atom.arguments[0]
+
+
+def dims_of(body: Scalar) -> Iterator[Dim]:
+    """Every symbolic integer in an expression: load indices, sizes, extents of checks."""
+    seen: set[Scalar] = set()
+    stack = [body]
+    while stack:
+        x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        stack.extend(x.arguments)
+        dims: tuple[Dim, ...] = ()
+        if x.op == "load":
+            dims = x.at
+        elif x.op in ("size", "check_index"):
+            dims = (x.payload,)  # type: ignore[assignment]
+        for dim in dims:
+            yield dim
+            for atom in sizes.atoms_of(dim, "opaque"):
+                if isinstance(atom.payload, Scalar):
+                    stack.append(atom.payload)
+
+
+class Axes:
+    """The loop variables of a kernel, with the bodies and stores that use them.
+
+    Args:
+        spaces: Tuples of index variables that may be split, and merged within their tuple.
+        bodies: Expressions over them.
+        stores: Tensors written, with indices.
+    """
+
+    def __init__(
+        self, spaces: Iterable[Iterable[Dim]], bodies: list[Scalar], stores: list[Access]
+    ) -> None:
+        self.spaces = [[v for v in space if v != 0] for space in spaces]
+        self.bodies, self.stores = bodies, stores
+        #: Values of the original variables in terms of the present ones.
+        self.values: dict[Atom, Dim] = {}
+        for variable in (v for space in self.spaces for v in space):
+            atom = sizes.as_atom(variable)
+            if atom is not None:
+                self.values[atom] = variable
+        self._fresh = 0
+
+    def _new(self, extent: Dim) -> Dim:
+        self._fresh += 1
+        return sizes.numbered_index(extent, self._fresh, "s")
+
+    def _replace(self, atoms: dict[Atom, Dim]) -> None:
+        self.bodies = [rewrite(b, atoms=atoms) for b in self.bodies]
+        self.stores = [(t, tuple(sizes.substitute(i, atoms) for i in at)) for t, at in self.stores]
+        self.values = {a: sizes.substitute(v, atoms) for a, v in self.values.items()}
+
+    # -- splitting ----------------------------------------------------------------------------
+
+    def split(self) -> None:
+        """Split axes until no index divides one of them, where that is possible."""
+        while True:
+            found = self._divided()
+            if found is None:
+                return
+            space, position, divisor, count = found
+            variable = space[position]
+            high, low = self._new(count), self._new(divisor)
+            space[position : position + 1] = [v for v in (high, low) if v != 0]
+            value = sizes.add(sizes.multiply(high, divisor), low)
+            self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]
+
+    def _divided(self) -> tuple[list[Dim], int, Dim, Dim] | None:
+        divisions: dict[Atom, None] = {}
+        for dim in self._all_dims():
+            for atom in sizes.atoms_of(dim, "floordiv"):
+                divisions[atom] = None
+        for division in divisions:
+            numerator, divisor = division.arguments
+            atom = sizes.as_atom(numerator)
+            if atom is None:
+                continue
+            for space in self.spaces:
+                for position, variable in enumerate(space):
+                    if sizes.as_atom(variable) is atom:
+                        count = sizes.exact_quotient(atom.arguments[0], divisor)
+                        if count is not None:
+                            return space, position, divisor, count
+        return None
+
+    def _all_dims(self) -> Iterator[Dim]:
+        for body in self.bodies:
+            yield from dims_of(body)
+        for _, at in self.stores:
+            yield from at
+
+    # -- merging ------------------------------------------------------------------------------
+
+    def merge(self, place: Callable[[Tensor], Place]) -> None:
+        """Merge neighbours within each space that all accesses walk as one axis."""
+        offsets = [place(t).offset(at) for t, at in self._accesses()]
+        loose = self._outside_offsets()
+        for space in self.spaces:
+            changed = True
+            while changed:
+                changed = False
+                for a in space:
+                    for b in space:
+                        if a is not b and self._mergeable(a, b, offsets, loose):
+                            self._merge(space, a, b)
+                            offsets = [place(t).offset(at) for t, at in self._accesses()]
+                            changed = True
+                            break
+                    if changed:
+                        break
+
+    def _accesses(self) -> Iterator[Access]:
+        for body in self.bodies:
+            yield from (x.payload for x in loads_of(body))  # type: ignore[misc]
+        yield from self.stores
+
+    def _outside_offsets(self) -> set[Atom]:
+        """Variables that are used for more than finding elements."""
+        found: set[Atom] = set()
+        seen: set[Scalar] = set()
+
+        def visit(x: Scalar) -> None:
+            if x in seen:
+                return
+            seen.add(x)
+            if x.op in ("size", "check_index"):
+                found.update(sizes.atoms_of(x.dim))
+            dims = x.at if x.op == "load" else (x.payload,) if x.op == "size" else ()  # type: ignore[index]
+            for dim in dims:
+                for atom in sizes.atoms_of(dim, "opaque"):
+                    if isinstance(atom.payload, Scalar):
+                        visit(atom.payload)
+            for argument in x.arguments:
+                visit(argument)
+
+        for body in self.bodies:
+            visit(body)
+        return found
+
+    def _mergeable(self, a: Dim, b: Dim, offsets: list[Dim], loose: set[Atom]) -> bool:
+        outer, inner = sizes.as_atom(a), sizes.as_atom(b)
+        if outer is None or inner is None or outer in loose or inner in loose:
+            return False
+        for offset in offsets:
+            high = sizes.coefficient_of(offset, outer)
+            low = sizes.coefficient_of(offset, inner)
+            if high is None or low is None:
+                return False
+            if inner in sizes.atoms_of(high[0]) or outer in sizes.atoms_of(low[0]):
+                return False
+            if high[0] != sizes.multiply(low[0], inner.arguments[0]):
+                return False
+        return True
+
+    def _merge(self, space: list[Dim], a: Dim, b: Dim) -> None:
+        extent = sizes.multiply(extent_of(a), extent_of(b))
+        merged = self._new(extent)
+        outer, inner = sizes.as_atom(a), sizes.as_atom(b)
+        values = {
+            atom: sizes.substitute(
+                value,
+                {
+                    outer: sizes.floordiv(merged, extent_of(b)),
+                    inner: sizes.modulo(merged, extent_of(b)),
+                },  # type: ignore[dict-item]
+            )
+            for atom, value in self.values.items()
+        }
+        # Only offsets use the two, and in them a * extent(b) + b is what counts.
+        self._replace({outer: 0, inner: merged})  # type: ignore[dict-item]
+        self.values = values
+        space[space.index(b)] = merged
+        space.remove(a)

@@ -1,0 +1,117 @@
+"""In which order the axes of each buffer lie in memory.
+
+Layout is a stride order, not an operation: a contraction writes its columns (a convolution's
+channels) side by side, what follows keeps the order of what it reads, and only what the caller or a
+special kernel sees is row-major.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.plan.groups import Group, Product, Rows, Special
+from sardonyx.plan.inline import Root
+from sardonyx.tensor.scalar import Scalar, loads_of
+from sardonyx.tensor.tensor import Tensor
+
+#: Axes from the outermost (largest stride) to the innermost.
+Order = tuple[int, ...]
+
+
+def row_major(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides, in elements, of an array that lies in C order."""
+    return strides_in(shape, tuple(range(len(shape))))
+
+
+def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
+    """Strides, in elements, of a dense array whose axes lie in `order`."""
+    strides: list[Dim] = [0] * len(shape)
+    step: Dim = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step = sizes.multiply(step, shape[axis])
+    return tuple(strides)
+
+
+def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
+    """Axis orders of the buffers of all roots; buffers from outside are row-major."""
+    orders: dict[Tensor, Order] = {}
+    for group in groups:
+        for root in group.roots:
+            natural = tuple(range(len(root.tensor.shape)))
+            if _must_be_row_major(root) or isinstance(group, Special):
+                orders[root.buffer] = natural
+            elif isinstance(group, Product):
+                orders[root.buffer] = _product_order(group, orders)
+            else:
+                orders[root.buffer] = _rows_order(group, root, orders)
+    return orders
+
+
+def _must_be_row_major(root: Root) -> bool:
+    return root.is_output or any(reader.operands for reader in root.readers)
+
+
+def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
+    left, right = (_atoms(b) for b in (group.left, group.right))
+    atoms = [sizes.as_atom(i) for i in group.loops]
+    columns = [k for k, a in enumerate(atoms) if a is not None and a in right and a not in left]
+    if not columns:
+        return _follow(group.left, group.loops, orders)
+    return tuple([k for k in range(len(atoms)) if k not in columns] + columns)
+
+
+def _atoms(body: Scalar) -> set[sizes.Atom]:
+    found: set[sizes.Atom] = set()
+    for x in loads_of(body):
+        for index in x.at:
+            found |= sizes.atoms_of(index, "index")
+    return found
+
+
+def _rows_order(group: Rows, root: Root, orders: dict[Tensor, Order]) -> Order:
+    stage = next(s for s in group.stages if s.root is root)
+    body = stage.body
+    if not loads_of(body):
+        return tuple(range(len(root.tensor.shape)))
+    return _follow(body, stage.indices, orders)
+
+
+def _volume(tensor: Tensor) -> tuple[int, int]:
+    """A number to compare sizes by: symbols count as 64."""
+    total = 1
+    for d in tensor.shape:
+        total *= d if isinstance(d, int) else 64
+    return total, len(tensor.shape)
+
+
+def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order]) -> Order:
+    """Axes in the order in which the largest tensor that `body` loads has them."""
+    natural = tuple(range(len(indices)))
+    atoms = [sizes.as_atom(i) for i in indices]
+    best: tuple[tuple[int, int, int], Order] | None = None
+    for x in loads_of(body):
+        tensor, at = x.tensor, x.at
+        order = orders.get(tensor, tuple(range(len(at))))
+        place: dict[int, tuple[int, int]] = {}
+        for axis, atom in enumerate(atoms):
+            for depth, source_axis in enumerate(order):
+                if atom is not None and atom in sizes.atoms_of(at[source_axis], "index"):
+                    place[axis] = (depth, axis)
+        if not place:
+            continue
+        outermost = (-1, 0)
+        found = tuple(sorted(natural, key=lambda k: place.get(k, outermost)))
+        shifted = found != natural
+        rank = (*_volume(tensor), int(shifted))
+        if best is None or rank > best[0]:
+            best = (rank, found)
+    if best is None or len(set(best[1])) != len(natural):
+        return natural
+    return _unit_axes_in_place(best[1], indices)
+
+
+def _unit_axes_in_place(order: Order, indices: tuple[Dim, ...]) -> Order:
+    """Axes of extent 1 have no place of their own: keep row-major where nothing else moved."""
+    moving = [k for k in order if indices[k] != 0]
+    return tuple(range(len(indices))) if moving == sorted(moving) else order
