@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from sardonyx.base.errors import EngineError, message
@@ -74,6 +74,8 @@ class Builder:
         parameters: Names and types, in order. For a kernel each is one 64-bit slot.
         kind: `kernel` or `function`.
         result: Result type of a function.
+        always_inline: The function is put into its callers.
+        noalias: Names of a function's pointers that reach what no other reaches.
     """
 
     def __init__(
@@ -84,13 +86,14 @@ class Builder:
         kind: str = "function",
         result: Type | None = None,
         always_inline: bool = False,
+        noalias: Collection[str] = (),
     ) -> None:
         self._count = 0
         self._stack = [Block()]
         self.program = Program(
             name,
             kind,
-            tuple(Parameter(n, self.fresh(t)) for n, t in parameters),
+            tuple(Parameter(n, self.fresh(t), n in noalias) for n, t in parameters),
             result,
             self._stack[0],
             always_inline,

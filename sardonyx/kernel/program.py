@@ -18,10 +18,14 @@ from sardonyx.kernel.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A named, typed parameter; `value` is what the body uses it by."""
+    """A named, typed parameter; `value` is what the body uses it by.
+
+    `noalias`: what a function's pointer reaches is reached through no other pointer in it.
+    """
 
     name: str
     value: Value
+    noalias: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,111 @@
+"""Calls, faults, the thread context, and hints to the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from sardonyx.base.errors import EngineError, message
+from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
+from sardonyx.codegen.emit_memory import address
+from sardonyx.kernel.context import FIELDS
+from sardonyx.kernel.program import Effect, Let, Operand
+from sardonyx.kernel.types import I64, Type
+
+#: The function that records a fault; a module that needs it contains it.
+FAULT = "sardonyx.fault"
+#: The first fault stays: the others find its code and leave.
+FAULT_TEXT = f"""\
+define internal void @"{FAULT}"(ptr %context, i64 %code, i64 %a, i64 %b) noinline cold #0 {{
+  %record = load ptr, ptr %context, align 8
+  %pair = cmpxchg ptr %record, i64 0, i64 %code seq_cst seq_cst
+  %first = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %first, label %write, label %done
+write:
+  %where = getelementptr i8, ptr %context, i64 {FIELDS["command"]}
+  %command = load i64, ptr %where, align 8
+  %second = getelementptr i8, ptr %record, i64 8
+  store i64 %command, ptr %second, align 8
+  %third = getelementptr i8, ptr %record, i64 16
+  store i64 %a, ptr %third, align 8
+  %fourth = getelementptr i8, ptr %record, i64 24
+  store i64 %b, ptr %fourth, align 8
+  br label %done
+done:
+  ret void
+}}"""
+_PAUSE = {
+    "x86_64": 'call void asm sideeffect "pause", "~{memory}"()',
+    "aarch64": 'call void asm sideeffect "yield", "~{memory}"()',
+}
+
+
+def parameter_type(type: Type) -> str:
+    """How a parameter or result is passed: C says that small integers are extended."""
+    if type.lanes == 1 and (type.scalar == "i1" or (type.is_integer and type.bits < 32)):
+        unsigned = type.is_unsigned or type.scalar == "i1"
+        return f"{llvm_type(type)} {'zeroext' if unsigned else 'signext'}"
+    return llvm_type(type)
+
+
+def result_type(type: Type | None) -> str:
+    """`parameter_type` as it stands before a function's name."""
+    if type is None:
+        return "void"
+    return (
+        " ".join(reversed(parameter_type(type).split(" "))) if type.lanes == 1 else llvm_type(type)
+    )
+
+
+def symbol(name: str) -> str:
+    """A global name."""
+    return f'@"{name}"'
+
+
+def call(e: Emitter, statement: Let | Effect, result: Type | None) -> str:
+    """Call by name, by address, or a C variadic function."""
+    operands: Sequence[Operand] = statement.operands
+    name, fixed = statement.attribute("name"), statement.attribute("fixed")
+    if name is None:
+        target, operands = e.use(operands[0]), operands[1:]
+    else:
+        target = symbol(str(name))
+    listed = ", ".join(f"{parameter_type(x.type)} {e.use(x)}" for x in operands)
+    signature = result_type(result)
+    if fixed is not None:
+        declared = [llvm_type(x.type) for x in operands[: cast(int, fixed)]]
+        signature += f" ({', '.join([*declared, '...'])})"
+    text = f"call {signature} {target}({listed})"
+    if result is None:
+        e.effect(text)
+        return ""
+    return e.do(text)
+
+
+def context_field(e: Emitter, context: str, let: Let) -> str:
+    """Load a field of the thread context."""
+    offset = FIELDS[str(let.attribute("field"))]
+    where = e.pure(f"getelementptr i8, ptr {context}, i64 {offset}") if offset else context
+    return e.do(f"load {llvm_type(let.result.type)}, ptr {where}, align 8")
+
+
+def effect(e: Emitter, statement: Effect, context: str) -> None:
+    """Statements without a result."""
+    if statement.op == "call":
+        call(e, statement, None)
+    elif statement.op == "fault":
+        e.declarations[FAULT] = FAULT_TEXT
+        a, b = (e.use(x) for x in statement.operands)
+        code = literal(I64, cast(int, statement.attribute("code")))
+        e.effect(f'call void @"{FAULT}"(ptr {context}, i64 {code}, i64 {a}, i64 {b})')
+    elif statement.op == "pause":
+        e.effect(_PAUSE[e.target.arch])
+    elif statement.op == "fence":
+        e.effect(f"fence {statement.attribute('ordering')}")
+    elif statement.op == "prefetch":
+        pointer, index = statement.operands
+        where = address(e, pointer, index, cast(int, statement.attribute("size_bytes")))
+        operands = [("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1")]
+        e.intrinsic("llvm.prefetch.p0", "void", operands)
+    else:
+        raise EngineError(message("codegen", f"Unknown statement {statement.op!r}"))

@@ -1,0 +1,156 @@
+"""Loads, stores, addresses, atomics and local memory."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sardonyx.codegen.emit_base import Emitter, llvm_type, memory_type, suffix
+from sardonyx.kernel.program import Constant, Let, Operand, Store
+from sardonyx.kernel.types import I64, U8, Type
+
+_ORDERINGS = {"relaxed": "monotonic"}
+_RMW = {"add": "add", "sub": "sub", "or": "or", "and": "and", "xor": "xor", "exchange": "xchg"}
+
+
+def _in_memory(type: Type) -> Type:
+    return U8.with_lanes(type.lanes) if type.scalar == "i1" else type
+
+
+def address(e: Emitter, pointer: Operand, index: Operand, size_bytes: int) -> str:
+    """`pointer + index * size_bytes`; a vector of pointers if `index` is one."""
+    base = e.use(pointer)
+    if isinstance(index, Constant) and index.type.lanes == 1:
+        offset = int(index.value) * size_bytes
+        return base if not offset else e.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
+    at, kind = e.use(index), index.type
+    if kind.bits < 64:
+        wide = I64.with_lanes(kind.lanes)
+        at, kind = e.cast("zext" if kind.is_unsigned else "sext", kind, at, wide), wide
+    if size_bytes in (1, 2, 4, 8):
+        return e.pure(f"getelementptr i{8 * size_bytes}, ptr {base}, {llvm_type(kind)} {at}")
+    at = e.binary("mul", kind, at, e.lit(kind, size_bytes))
+    return e.pure(f"getelementptr i8, ptr {base}, {llvm_type(kind)} {at}")
+
+
+def _mask(e: Emitter, mask: Operand | None, lanes: int) -> tuple[str, str]:
+    kind = f"<{lanes} x i1>"
+    if mask is None:
+        return kind, "splat (i1 true)"
+    if mask.type.lanes == lanes and lanes > 1:
+        return kind, e.use(mask)
+    one = e.pure(f"insertelement {kind} poison, i1 {e.use(mask)}, i64 0")
+    if lanes == 1:
+        return kind, one
+    zeros = f"<{lanes} x i32> zeroinitializer"
+    return kind, e.pure(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
+
+
+def _vector(type: Type) -> tuple[str, str]:
+    """The vector type and intrinsic suffix of `type`, which may be a scalar."""
+    if type.lanes > 1:
+        return memory_type(type), suffix(_in_memory(type))
+    return f"<1 x {memory_type(type)}>", f"v1{suffix(_in_memory(type))}"
+
+
+def load(e: Emitter, let: Let) -> str:
+    """Plain, masked, gathering or atomic."""
+    type = let.result.type
+    pointer, index, *rest = let.operands
+    where = address(e, pointer, index, type.size_bytes)
+    align = cast(int, let.attribute("align_bytes"))
+    mask = rest[0] if rest else None
+    gathers = index.type.lanes > 1
+    if mask is not None or gathers:
+        kind, tail = _vector(type)
+        mask_type, mask_text = _mask(e, mask, type.lanes)
+        name = "gather" if gathers else "load"
+        pointers = f"<{type.lanes} x ptr>" if gathers else "ptr"
+        infix = f"v{type.lanes}p0" if gathers else "p0"
+        operands = [
+            (pointers, where), ("i32", str(align)), (mask_type, mask_text),
+            (kind, "zeroinitializer"),
+        ]  # fmt: skip
+        loaded = e.intrinsic(f"llvm.masked.{name}.{tail}.{infix}", kind, operands, pure=False)
+        if type.lanes == 1:
+            loaded = e.do(f"extractelement {kind} {loaded}, i64 0")
+    else:
+        ordering = let.attribute("ordering")
+        kind = memory_type(type)
+        if ordering:
+            word = _ORDERINGS.get(str(ordering), str(ordering))
+            loaded = e.do(f"load atomic {kind}, ptr {where} {word}, align {align}")
+        else:
+            tail = ", !invariant.load !0" if let.attribute("invariant") else ""
+            loaded = e.do(f"load {kind}, ptr {where}, align {align}{tail}")
+    if type.scalar == "i1":
+        byte = _in_memory(type)
+        return e.compare("ne", byte, loaded, e.lit(byte, 0))
+    return loaded
+
+
+def store(e: Emitter, statement: Store) -> None:
+    """Plain, masked, scattering or atomic."""
+    type = statement.value.type
+    where = address(e, statement.pointer, statement.index, type.size_bytes)
+    value, align = e.use(statement.value), statement.align_bytes or type.size_bytes
+    if type.scalar == "i1":
+        value = e.cast("zext", type, value, _in_memory(type))
+    scatters = statement.index.type.lanes > 1
+    kind = memory_type(type)
+    if statement.mask is not None or scatters:
+        vector, tail = _vector(type)
+        if type.lanes == 1:
+            value = e.pure(f"insertelement {vector} poison, {kind} {value}, i64 0")
+        mask_type, mask_text = _mask(e, statement.mask, type.lanes)
+        name = "scatter" if scatters else "store"
+        pointers = f"<{type.lanes} x ptr>" if scatters else "ptr"
+        infix = f"v{type.lanes}p0" if scatters else "p0"
+        operands = [
+            (vector, value), (pointers, where), ("i32", str(align)), (mask_type, mask_text),
+        ]  # fmt: skip
+        e.intrinsic(f"llvm.masked.{name}.{tail}.{infix}", "void", operands)
+        return
+    if statement.ordering:
+        word = _ORDERINGS.get(statement.ordering, statement.ordering)
+        e.effect(f"store atomic {kind} {value}, ptr {where} {word}, align {align}")
+        return
+    tail = ", !nontemporal !1" if statement.nontemporal else ""
+    e.effect(f"store {kind} {value}, ptr {where}, align {align}{tail}")
+
+
+def offset(e: Emitter, let: Let) -> str:
+    """A pointer moved."""
+    pointer, index = let.operands
+    return address(e, pointer, index, cast(int, let.attribute("size_bytes")))
+
+
+def local(e: Emitter, let: Let) -> str:
+    """Memory on the stack, one piece per statement however often it is reached."""
+    element, count = cast(Type, let.attribute("element")), cast(int, let.attribute("count"))
+    name = e.fresh()
+    total = element.size_bytes * element.lanes * count
+    e.entry.append(f"  {name} = alloca [{total} x i8], align {let.attribute('align_bytes')}")
+    return name
+
+
+def atomic(e: Emitter, let: Let) -> str:
+    """Read-modify-write; gives the old value."""
+    pointer, value = let.operands
+    op, kind = str(let.attribute("rmw")), llvm_type(value.type)
+    name = _RMW.get(op) or ("u" if value.type.is_unsigned else "") + op
+    if value.type.is_float and op in ("add", "sub", "min", "max"):
+        name = f"f{op}"
+    word = str(let.attribute("ordering"))
+    word = _ORDERINGS.get(word, word)
+    return e.do(f"atomicrmw {name} ptr {e.use(pointer)}, {kind} {e.use(value)} {word}")
+
+
+def compare_exchange(e: Emitter, let: Let) -> str:
+    """Gives the old value."""
+    pointer, expected, value = let.operands
+    kind = llvm_type(value.type)
+    pair = e.do(
+        f"cmpxchg ptr {e.use(pointer)}, {kind} {e.use(expected)}, {kind} {e.use(value)}"
+        " seq_cst seq_cst"
+    )
+    return e.pure(f"extractvalue {{ {kind}, i1 }} {pair}, 0")

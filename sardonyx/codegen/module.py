@@ -1,0 +1,81 @@
+"""Kernel programs -> the text of one LLVM module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base.errors import EngineError, message
+from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
+from sardonyx.codegen.emit import Frame, FunctionEmitter
+from sardonyx.codegen.emit_base import llvm_type
+from sardonyx.codegen.emit_effects import parameter_type, result_type, symbol
+from sardonyx.codegen.target import Target
+from sardonyx.kernel.program import Program
+from sardonyx.kernel.types import Type
+
+_METADATA = "!0 = !{}\n!1 = !{i32 1}"
+
+
+def emit_module(programs: Sequence[Program], target: Target) -> str:
+    """LLVM IR text that defines every program under its name.
+
+    A kernel has the C type `void(void *args, int64_t begin, int64_t end, void *context)`: its
+    parameters lie in 8-byte slots of `args`, and it does the blocks of [begin, end). A function has
+    the C type that its parameters say. Functions marked `always_inline` are put into their callers
+    and are not defined.
+
+    Raises:
+        EngineError: Two programs have one name, or a program is not well formed.
+    """
+    named = {program.name: program for program in programs}
+    if len(named) != len(programs):
+        raise EngineError(message("codegen", "Two programs of a module have the same name"))
+    declarations: dict[str, str] = {}
+    texts = [
+        _function(program, target, declarations, named)
+        for program in programs
+        if not program.always_inline
+    ]
+    tuning = f'"prefer-vector-width"="{target.vector_bits}" "frame-pointer"="none"'
+    attributes = f"attributes #0 = {{ {FUNCTION_ATTRIBUTES} {tuning} }}"
+    return "\n\n".join([*texts, *declarations.values(), attributes, _METADATA]) + "\n"
+
+
+def _function(
+    program: Program,
+    target: Target,
+    declarations: dict[str, str],
+    named: dict[str, Program],
+) -> str:
+    e = FunctionEmitter(target, declarations, named)
+    if program.kind == "kernel":
+        signature = "ptr noalias %args, i64 %begin, i64 %end, ptr %context"
+        e.bounds = ("%begin", "%end")
+        context = "%context"
+        for slot, parameter in enumerate(program.parameters):
+            e.names[parameter.value] = _slot(e, slot, parameter.value.type)
+    else:
+        context, listed = "", []
+        for number, parameter in enumerate(program.parameters):
+            name = e.names[parameter.value] = f"%p{number}"
+            apart = " noalias" if parameter.noalias else ""
+            listed.append(f"{parameter_type(parameter.value.type)}{apart} {name}")
+            if parameter.name == "context":
+                context = name
+        signature = ", ".join(listed)
+    try:
+        e.run(program.body, Frame(context))
+    except EngineError as error:
+        raise EngineError(f"{error} In program {program.name}.") from error
+    if not e.closed:
+        e.close("ret void" if program.result is None else "unreachable")
+    head = f"define dso_local {result_type(program.result)} {symbol(program.name)}({signature}) #0"
+    return "\n".join([f"{head} {{", "entry:", *e.entry, *e.lines, "}"])
+
+
+def _slot(e: FunctionEmitter, slot: int, type: Type) -> str:
+    """Load a kernel's parameter from the low bytes of its slot."""
+    where = e.pure(f"getelementptr i8, ptr %args, i64 {8 * slot}") if slot else "%args"
+    kind = "i8" if type.scalar == "i1" else llvm_type(type)
+    loaded = e.do(f"load {kind}, ptr {where}, align 8, !invariant.load !0")
+    return e.do(f"icmp ne i8 {loaded}, 0") if type.scalar == "i1" else loaded
