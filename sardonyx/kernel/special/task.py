@@ -1,0 +1,61 @@
+"""What a special kernel is given: views of its operands and outputs, and the facts of its call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.tensor.tensor import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand or output in place: element (i, j, ...) lies at `offset + i * strides[0] + ...`."""
+
+    buffer: Buffer
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTask:
+    """One invocation of a special kernel."""
+
+    name: str
+    operands: tuple[View, ...]
+    outputs: tuple[View | None, ...]
+    attributes: tuple[tuple[str, object], ...]
+    lanes: int
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """A compile-time fact given by the lowering."""
+        return dict(self.attributes).get(name, default)
+
+
+SpecialBuilder = Callable[[SpecialTask, str], Kernel]
+
+_BUILDERS: dict[str, SpecialBuilder] = {}
+
+
+def special(name: str) -> Callable[[SpecialBuilder], SpecialBuilder]:
+    """Register the builder of the special kernel `name`: `build(task, symbol) -> Kernel`."""
+
+    def add(build: SpecialBuilder) -> SpecialBuilder:
+        _BUILDERS[name] = build
+        return build
+
+    return add
+
+
+def builder_of(name: str) -> SpecialBuilder:
+    """The builder of a special kernel."""
+    found = _BUILDERS.get(name)
+    if found is None:
+        raise EngineError(message("plan", f"There is no special kernel called {name!r}"))
+    return found

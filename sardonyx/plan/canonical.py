@@ -1,0 +1,107 @@
+"""Groups of equal structure made equal: one kernel serves all layers of a network.
+
+The buffers of a group are replaced by placeholders, numbered in the order in which they appear. Two
+groups that then consist of the same (hash-consed) expressions over the same strides get one kernel,
+called with different arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sardonyx.base.dtypes import DType
+from sardonyx.base.sizes import Dim
+from sardonyx.plan.groups import Product, Rows, Stage
+from sardonyx.plan.inline import Root
+from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
+from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+
+Strides = tuple[Dim, ...]
+
+_PLACEHOLDERS: dict[tuple[int, tuple[Dim, ...], DType], Buffer] = {}
+
+
+def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
+    """The buffer that stands for the one that appears as number `number`."""
+    key = (number, shape, dtype)
+    found = _PLACEHOLDERS.get(key)
+    if found is None:
+        found = _PLACEHOLDERS.setdefault(key, buffer(f"b{number}", shape, dtype))
+    return found
+
+
+class Canonical:
+    """A group over placeholders.
+
+    Attributes:
+        group: The group with placeholders in place of buffers.
+        strides: Strides of the placeholders.
+        buffers: Placeholder -> the buffer that it stands for.
+        key: Equal for groups that can share a kernel.
+    """
+
+    def __init__(self, group: Rows | Product, strides: dict[Tensor, Strides]) -> None:
+        self._names: dict[Tensor, Buffer] = {}
+        self._strides_before = strides
+        self.strides: dict[Tensor, Strides] = {}
+        self.group = self._rows(group) if isinstance(group, Rows) else self._product(group)
+        self.buffers = {v: k for k, v in self._names.items()}
+        shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
+        self.key = (*self._structure(), shapes)
+
+    def _rename(self, tensor: Tensor) -> Buffer:
+        found = self._names.get(tensor)
+        if found is None:
+            found = placeholder(len(self._names), tensor.shape, tensor.dtype)
+            self._names[tensor] = found
+            self.strides[found] = self._strides_before[tensor]
+        return found
+
+    def _body(self, body: Scalar) -> Scalar:
+        for x in loads_of(body):
+            self._rename(x.tensor)
+        return rewrite(body, lambda x: load(self._rename(x.tensor), x.at))
+
+    def _root(self, root: Root) -> Root:
+        return replace(root, buffer=self._rename(root.buffer), readers=[], bodies=())
+
+    def _rows(self, group: Rows) -> Rows:
+        stages = []
+        for s in group.stages:
+            body = self._body(s.body)
+            stages.append(Stage(self._root(s.root), s.kind, body, s.indices, s.full, s.stored))
+        return Rows(group.outer, group.inner, stages)
+
+    def _product(self, group: Product) -> Product:
+        left, right = self._body(group.left), self._body(group.right)
+        result, epilogue = self._body(group.result), self._body(group.epilogue)
+        return replace(
+            group, root=self._root(group.root), contraction=self._root(group.contraction),
+            left=left, right=right, result=result, epilogue=epilogue,
+        )  # fmt: skip
+
+    def _structure(self) -> tuple[object, ...]:
+        g = self.group
+        if isinstance(g, Rows):
+            stages = tuple(
+                (s.root.buffer, s.kind, s.body, s.indices, s.full, s.stored) for s in g.stages
+            )
+            return ("rows", g.outer, g.inner, stages)
+        return (
+            "product", g.root.buffer, g.loops, g.reduced, g.left, g.right, g.accumulator,
+            g.result, g.epilogue,
+        )  # fmt: skip
+
+
+def as_rows(product: Product) -> Rows:
+    """A contraction as a plain sum and the epilogue that reads it: for what no fast form takes."""
+    from sardonyx.tensor import scalar
+
+    accumulator = product.accumulator
+    left, right = (scalar.cast(x, accumulator) for x in (product.left, product.right))
+    total = Stage(product.contraction, "sum", left * right, product.result.at, True, stored=False)
+    final = Stage(product.root, "map", product.epilogue, product.loops, False)
+    if product.contraction is product.root:
+        total.stored = True
+        return Rows(product.loops, product.reduced, [total])
+    return Rows(product.loops, product.reduced, [total, final])
