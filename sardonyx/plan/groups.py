@@ -15,7 +15,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Buffer, Call
+from sardonyx.tensor.tensor import Call, Tensor
 
 
 @dataclass(eq=False, slots=True)
@@ -89,8 +89,14 @@ class Special:
     """One invocation of a special kernel: the roots are its outputs that are used."""
 
     call: Call
-    operands: tuple[Buffer, ...]
+    operands: tuple[Scalar, ...]
     outputs: list[Root] = field(default_factory=list)
+
+    @property
+    def views(self) -> list[tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]]]:
+        """Per operand: the buffer, the operand's shape, and where its elements lie in the buffer."""
+        shapes = [o.shape for o in self.call.operands]
+        return [(o.tensor, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
 
     @property
     def roots(self) -> list[Root]:

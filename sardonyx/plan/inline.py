@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
+from sardonyx.tensor.scalar import Scalar, load, loads_of, make_load, rewrite
 from sardonyx.tensor.tensor import (
     Buffer,
     Call,
@@ -45,7 +45,7 @@ class Root:
         buffer: What others load it through.
         bodies: Its expressions with maps inlined, loading only buffers: the body of a map or
             reduction; left and right of a contraction.
-        operands: Buffers of a call's operands.
+        operands: Of a call: loads at `indices(operand.shape)`, through views where that is affine.
         readers: Roots that load it.
         is_output: Whether the caller gets it.
     """
@@ -53,7 +53,7 @@ class Root:
     tensor: Tensor
     buffer: Buffer
     bodies: tuple[Scalar, ...] = ()
-    operands: tuple[Buffer, ...] = ()
+    operands: tuple[Scalar, ...] = ()
     readers: list[Root] = field(default_factory=list)
     is_output: bool = False
     order: int = 0
@@ -66,7 +66,7 @@ class Root:
             for x in loads_of(body):
                 found[x.tensor] = None
         for operand in self.operands:
-            found[operand] = None
+            found[operand.tensor] = None
         return list(found)
 
 
@@ -137,6 +137,25 @@ def is_view(body: Scalar) -> bool:
         condition, a, b = body.arguments
         return not loads_of(condition) and is_view(a) and is_view(b)
     return body.op in ("constant", "size")
+
+
+def is_affine_view(body: Scalar, shape: tuple[Dim, ...]) -> bool:
+    """Whether the expression is one load whose indices are linear in each index variable."""
+    if body.op != "load" or isinstance(body.tensor.scalar_value, (int, float)):
+        return False
+    for index in body.at:
+        if sizes.atoms_of(index, "opaque") or sizes.atoms_of(index, "floordiv"):
+            return False
+        for atom in sizes.variables(indices(shape)):
+            if sizes.coefficient_of(index, atom) is None:
+                return False
+    return True
+
+
+def load_in_place(tensor: Tensor) -> Scalar:
+    """The load of `tensor` at its own index variables."""
+    at = indices(tensor.shape)
+    return make_load(tensor, at)
 
 
 def is_plain_operand(body: Scalar) -> bool:
@@ -218,16 +237,17 @@ class _Inliner:
     def _add_root(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> None:
         operands = ()
         if isinstance(tensor, Call):
-            operands = tuple(self._operand(o) for o in tensor.operands)
+            operands = tuple(map(self._operand, tensor.operands))
         buffer = Buffer(tensor.shape, tensor.dtype, tensor)
         self.roots[tensor] = Root(
             tensor, buffer, bodies, operands, is_output=tensor in self.outputs
         )
 
-    def _operand(self, tensor: Tensor) -> Buffer:
+    def _operand(self, tensor: Tensor) -> Scalar:
         if isinstance(tensor, Buffer):
-            return tensor
-        return self.roots[tensor].buffer
+            return load_in_place(tensor)
+        found = self._expand(load_in_place(tensor))
+        return found if found.op == "load" else load_in_place(self.roots[tensor].buffer)
 
     def _expand(self, body: Scalar) -> Scalar:
         def replace(x: Scalar) -> Scalar | None:
@@ -246,7 +266,7 @@ class _Inliner:
         if tensor in self.outputs:
             return True
         readers = self.readers[tensor]
-        if any(isinstance(r, Call) for r in readers):
+        if any(isinstance(r, Call) for r in readers) and not is_affine_view(body, tensor.shape):
             return True
         if body.op in ("constant", "size"):
             return False

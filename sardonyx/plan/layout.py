@@ -39,8 +39,10 @@ def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
     for group in groups:
         for root in group.roots:
             natural = tuple(range(len(root.tensor.shape)))
-            if _must_be_row_major(root) or isinstance(group, Special):
+            if root.is_output:
                 orders[root.buffer] = natural
+            elif isinstance(group, Special):
+                orders[root.buffer] = _order_for_readers(root)
             elif isinstance(group, Product):
                 orders[root.buffer] = _product_order(group, orders)
             else:
@@ -48,8 +50,31 @@ def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
     return orders
 
 
-def _must_be_row_major(root: Root) -> bool:
-    return root.is_output or any(reader.operands for reader in root.readers)
+def _order_for_readers(root: Root) -> Order:
+    """The order, of two, in which the readers' offsets are simpler.
+
+    The result of an attention, (N, heads, S, D), is mostly read as (N, S, heads * D): with the two
+    middle axes swapped in memory those readers see one contiguous axis.
+    """
+    shape = root.tensor.shape
+    natural = tuple(range(len(shape)))
+    if len(shape) < 3:
+        return natural
+    swapped = (*natural[:-3], natural[-2], natural[-3], natural[-1])
+    return min((natural, swapped), key=lambda order: _divisions(root, strides_in(shape, order)))
+
+
+def _divisions(root: Root, strides: tuple[Dim, ...]) -> int:
+    count = 0
+    for reader in root.readers:
+        for body in (*reader.bodies, *reader.operands):
+            for x in loads_of(body):
+                if x.tensor is root.buffer:
+                    offset = sizes.total(
+                        sizes.multiply(i, s) for i, s in zip(x.at, strides, strict=True)
+                    )
+                    count += len(sizes.atoms_of(offset, "floordiv"))
+    return count
 
 
 def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:

@@ -163,6 +163,11 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     known = tensor.scalar_value
     if known is not None:
         return constant(known, tensor.dtype)
+    return make_load(tensor, indices)
+
+
+def make_load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
+    """A load that stays one even where the tensor's only element is known."""
     return _make("load", tensor.dtype, (), (tensor, indices))
 
 

@@ -1,0 +1,129 @@
+"""Groups to kernels: which form computes each group, one kernel for all groups of equal structure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel import special as special_kernels
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.rows import RowsKernel
+from sardonyx.kernel.special.task import SpecialTask, View, builder_of
+from sardonyx.plan.canonical import Canonical, as_rows, placeholder
+from sardonyx.plan.groups import Group, Product, Rows, Special
+from sardonyx.plan.inline import Root
+from sardonyx.tensor.tensor import Buffer, Tensor, indices
+
+__all__ = ["Former", "Invocation", "special_kernels"]
+
+
+@dataclass(eq=False, slots=True)
+class Invocation:
+    """A kernel with the arguments of one group: what becomes a command.
+
+    Attributes:
+        kernel: Shared by all groups of equal structure.
+        arguments: Buffers and sizes in slot order.
+        reads: Buffers read.
+        writes: Buffers written.
+        group: Where it comes from.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Buffer | Dim, ...]
+    reads: tuple[Tensor, ...]
+    writes: tuple[Buffer, ...]
+    group: Group | None = None
+    note: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Former:
+    """Forms kernels for one target.
+
+    Attributes:
+        lanes: 32-bit lanes of a vector register.
+        kernels: Every kernel formed so far, by the structure that it serves.
+    """
+
+    lanes: int
+    kernels: dict[object, Kernel] = field(default_factory=dict)
+
+    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+        """The invocations that compute `group`, in order."""
+        if isinstance(group, Special):
+            return [self._special(group, strides)]
+        if isinstance(group, Product):
+            group = as_rows(group)
+        return [self._rows(group, strides)]
+
+    def _name(self, prefix: str) -> str:
+        return f"{prefix}_{len(self.kernels)}"
+
+    def _rows(self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
+        canonical = Canonical(group, strides)
+        kernel = self.kernels.get(canonical.key)
+        if kernel is None:
+            inner = isinstance(canonical.group, Rows) and canonical.group.inner
+            form = RowsKernel(
+                canonical.group,  # type: ignore[arg-type]
+                canonical.strides,
+                self.lanes,
+                self._name("rows" if inner else "map"),
+            )
+            kernel = self.kernels[canonical.key] = form.build()
+        return _invocation(kernel, canonical.buffers, group)
+
+    def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
+        names: dict[Tensor, Buffer] = {}
+
+        def rename(tensor: Tensor) -> Buffer:
+            found = names.get(tensor)
+            if found is None:
+                found = names[tensor] = placeholder(len(names), tensor.shape, tensor.dtype)
+            return found
+
+        operands = tuple(self._view(o, strides, rename) for o in group.views)
+        outputs = self._outputs(group, strides, rename)
+        task = SpecialTask(group.call.kernel, operands, outputs, group.call.attributes, self.lanes)
+        kernel = self.kernels.get(task)
+        if kernel is None:
+            build = builder_of(task.name)
+            kernel = self.kernels[task] = build(task, self._name(task.name))
+        return _invocation(kernel, {v: k for k, v in names.items()}, group)
+
+    def _view(
+        self, operand: tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]], strides, rename
+    ) -> View:  # type: ignore[no-untyped-def]
+        tensor, shape, at = operand
+        offset = sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides[tensor], strict=True))
+        steps: list[Dim] = []
+        for variable in indices(shape):
+            atom = sizes.as_atom(variable)
+            linear = (0, offset) if atom is None else sizes.coefficient_of(offset, atom)
+            assert linear is not None  # noqa: S101 - the planner gives memory to any other view
+            steps.append(linear[0])
+            offset = linear[1]
+        return View(rename(tensor), tensor.dtype, shape, tuple(steps), offset)
+
+    def _outputs(self, group: Special, strides, rename) -> tuple[View | None, ...]:  # type: ignore[no-untyped-def]
+        by_number: dict[int, Root] = {r.tensor.output: r for r in group.outputs}  # type: ignore[attr-defined]
+        found: list[View | None] = []
+        for number in range(len(group.call.all_outputs)):
+            root = by_number.get(number)
+            if root is None:
+                found.append(None)
+                continue
+            buffer = root.buffer
+            found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
+        return tuple(found)
+
+
+def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:
+    arguments = tuple(actual[a] if isinstance(a, Buffer) else a for a in kernel.arguments)
+    written = {r.buffer for r in group.roots}
+    buffers = [a for a in arguments if isinstance(a, Buffer)]
+    reads = tuple(b for b in buffers if b not in written)
+    writes = tuple(b for b in buffers if b in written)
+    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]
