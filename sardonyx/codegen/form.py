@@ -1,4 +1,4 @@
-"""Groups to kernels: which form computes each group, one kernel for all groups of equal structure."""
+"""Groups to kernels: which form computes each, one kernel for all groups of equal structure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.product import Packing, ProductKernel, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
+from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
-from sardonyx.tensor.tensor import Buffer, Tensor, indices
+from sardonyx.plan.layout import row_major
+from sardonyx.tensor.scalar import load, loads_of, rewrite
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 
 __all__ = ["Former", "Invocation", "special_kernels"]
 
@@ -44,17 +48,23 @@ class Former:
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
+        vectors: Vectors of columns in a register tile.
         kernels: Every kernel formed so far, by the structure that it serves.
     """
 
     lanes: int
+    vectors: int = 4
     kernels: dict[object, Kernel] = field(default_factory=dict)
+    _packings: dict[object, Packing | None] = field(default_factory=dict)
+    _packed: dict[object, Buffer] = field(default_factory=dict)
 
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
             return [self._special(group, strides)]
         if isinstance(group, Product):
+            if roles(group) is not None:
+                return self._product(group, strides)
             group = as_rows(group)
         return [self._rows(group, strides)]
 
@@ -74,6 +84,46 @@ class Former:
             )
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
+
+    def _product(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+        """The kernel of a contraction, after the packing of a right factor that never changes."""
+        fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
+        canonical = Canonical(group, strides)
+        key = (canonical.key, fixed)
+        if key not in self.kernels:
+            form = ProductKernel(
+                canonical.group,  # type: ignore[arg-type]
+                canonical.strides,
+                self.lanes,
+                self.vectors,
+                self._name("product"),
+                fixed,
+            )
+            self.kernels[key], self._packings[key] = form.build()
+        kernel, packing = self.kernels[key], self._packings[key]
+        if packing is None:
+            return [_invocation(kernel, canonical.buffers, group)]
+        steps = []
+        body = rewrite(
+            packing.contents.body,
+            lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]
+        )
+        contents = make_map(packing.contents.shape, body)
+        packed = self._packed.get(contents)
+        if packed is None:
+            packed = self._packed[contents] = buffer(
+                ("packed", contents), contents.shape, contents.dtype
+            )
+            steps.append(self._pack(contents, packed, strides))
+        actual = {**canonical.buffers, packing.packed: packed}
+        return [*steps, _invocation(kernel, actual, group)]
+
+    def _pack(
+        self, contents: Map, packed: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> Invocation:
+        root = Root(contents, packed, (contents.body,))
+        group = pointwise(root)
+        return self._rows(group, {**strides, packed: row_major(packed.shape)})
 
     def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         names: dict[Tensor, Buffer] = {}
@@ -118,6 +168,11 @@ class Former:
             buffer = root.buffer
             found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
         return tuple(found)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether the contents never change."""
+    return isinstance(tensor, Buffer) and tensor.constant is not None
 
 
 def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:

@@ -13,6 +13,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Product, Rows, Stage
 from sardonyx.plan.inline import Root
+from sardonyx.plan.layout import row_major
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 
@@ -54,7 +55,7 @@ class Canonical:
         if found is None:
             found = placeholder(len(self._names), tensor.shape, tensor.dtype)
             self._names[tensor] = found
-            self.strides[found] = self._strides_before[tensor]
+            self.strides[found] = self._strides_before.get(tensor) or row_major(tensor.shape)
         return found
 
     def _body(self, body: Scalar) -> Scalar:

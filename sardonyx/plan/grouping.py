@@ -73,7 +73,7 @@ def make_groups(roots: list[Root]) -> list[Group]:
             special.outputs.append(root)
             taken[root] = special
         else:
-            taken[root] = _pointwise(root)
+            taken[root] = pointwise(root)
     return _in_order(list(dict.fromkeys(taken.values())), reach)
 
 
@@ -109,7 +109,8 @@ def _loops(shape: tuple[Dim, ...], name: str) -> tuple[Dim, ...]:
     return tuple(sizes.numbered_index(d, k, name) for k, d in enumerate(shape))
 
 
-def _pointwise(root: Root) -> Rows:
+def pointwise(root: Root) -> Rows:
+    """The group that computes one map alone."""
     outer = _loops(root.tensor.shape, "o")
     body = rewrite(root.bodies[0], atoms=bind(indices(root.tensor.shape), outer))
     return Rows(outer, (), [Stage(root, "map", body, outer, False)])

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import Former, Invocation
+from sardonyx.codegen.form import Former, Invocation, is_constant
 from sardonyx.codegen.target import Target
-from sardonyx.plan.groups import Group
 from sardonyx.plan.grouping import make_groups
+from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import Root, find_roots
 from sardonyx.plan.layout import choose_layouts, row_major, strides_in
 from sardonyx.plan.plan import (
@@ -141,7 +141,7 @@ class _Assembler:
         constant: set[Tensor] = set()
         fixed: set[Invocation] = set()
         for invocation in self.invocations:
-            sources = [b for b in invocation.reads if b not in constant and not _is_constant(b)]
+            sources = [b for b in invocation.reads if b not in constant and not is_constant(b)]
             sized = any(isinstance(a, sizes.Size) for a in invocation.arguments) or isinstance(
                 invocation.kernel.blocks, sizes.Size
             )
@@ -225,10 +225,6 @@ class _Assembler:
             for name in self.origins.get(root.tensor, ()):
                 found[name] = None
         return tuple(found)
-
-
-def _is_constant(tensor: Tensor) -> bool:
-    return isinstance(tensor, Buffer) and tensor.constant is not None
 
 
 def _bytes(buffer: Buffer) -> Dim:

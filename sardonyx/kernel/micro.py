@@ -1,0 +1,55 @@
+"""The micro-kernel of every contraction: a tile of rows by a few vectors of columns, in registers.
+
+    tile[r, :] = sum over taps t and k < depth of rows[t][r][k] * panel[t * depth + k, :]
+
+Rows are found through a table of pointers (one per tap and row), so a matrix product is the case
+of one tap, and a convolution over channels-last images has one tap for each element of its window.
+The panel is packed: the columns of one k lie side by side, 64-byte aligned.
+"""
+
+from __future__ import annotations
+
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.program import Program
+from sardonyx.kernel.types import I64, PTR, Type
+
+#: Row counts for which a micro-kernel exists; a block of rows is cut into these, largest first.
+ROWS = (6, 4, 2, 1)
+
+
+def micro_name(element: Type, rows: int, vectors: int, lanes: int) -> str:
+    """Symbol of the micro-kernel for a tile of `rows` by `vectors * lanes`."""
+    return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}"
+
+
+def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
+    """`(table, taps, depth, panel, tile)`: see the module's text.
+
+    table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned.
+    """
+    parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
+    b = Builder(micro_name(element, rows, vectors, lanes), parameters)
+    table, taps, depth, panel, tile = (b.parameter(n) for n, _ in parameters)
+    vector = element.with_lanes(lanes)
+    width = vectors * lanes
+    sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
+    at = b.variable(panel, name="panel")
+    with b.for_(0, taps) as tap:
+        first = b.offset(table, tap, rows * 8)
+        starts = [b.load(PTR, first, r) for r in range(rows)]
+        with b.for_(0, depth) as k:
+            line = b.offset(at.get(), k, width * element.size_bytes)
+            columns = [b.load(vector, line, v * lanes) for v in range(vectors)]
+            for r in range(rows):
+                factor = b.splat(b.load(element, starts[r], k), lanes)
+                for v in range(vectors):
+                    old = sums[r][v].get()
+                    if element.is_float:
+                        sums[r][v].set(b.fma(factor, columns[v], old))
+                    else:
+                        sums[r][v].set(b.binary("add", old, b.binary("mul", factor, columns[v])))
+        at.set(b.offset(at.get(), depth, width * element.size_bytes))
+    for r in range(rows):
+        for v in range(vectors):
+            b.store(sums[r][v].get(), tile, (r * vectors + v) * lanes, align_bytes=16)
+    return b.program
