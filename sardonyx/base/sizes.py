@@ -1,9 +1,9 @@
 """Symbolic integers: sizes of tensors, and the indices that run over them.
 
-A `Size` is a polynomial with integer coefficients over atoms. An atom is a symbol (a dimension that
-is known when a run begins), an index variable with its extent, a floor division, a maximum or
-minimum, or an opaque value with bounds (an index that is loaded from a tensor). Polynomials are kept
-in one normal form and interned, so equal expressions are the same object. `a % b` is written
+A `Size` is a polynomial with integer coefficients over atoms. An atom is a symbol (a dimension
+that is known when a run begins), an index variable with its extent, a floor division, a maximum or
+minimum, or an opaque value with bounds (an index that is loaded from a tensor). Polynomials are
+kept in one normal form and interned, so equal expressions are the same object. `a % b` is written
 `a - b * (a // b)`, so that `b * (a // b) + a % b` is `a` again.
 
 Everything here takes and gives plain `int` where the value is a constant: `Dim = int | Size`.
@@ -550,7 +550,7 @@ def _rebuild_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
 
 
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
-    """(c, rest) with a == c * atom + rest and neither containing `atom`; None if not linear in it."""
+    """(c, rest) with a == c * atom + rest, both without `atom`; None if `a` is not linear in it."""
     factor: Dim = 0
     rest: Dim = 0
     for monomial, coefficient in terms_of(a):
@@ -567,7 +567,7 @@ def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
 
 
 def evaluate(a: Dim, symbols: Mapping[str, int], atoms: Mapping[Atom, int] | None = None) -> int:
-    """The number, given every symbol by name (and other atoms by identity); KeyError if one is missing."""
+    """The number, given every symbol by name and other atoms by identity; else KeyError."""
     if isinstance(a, int):
         return a
     result = 0

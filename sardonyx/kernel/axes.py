@@ -7,7 +7,7 @@ if they were one long axis are merged, so that vectors are full and index arithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -24,8 +24,21 @@ def extent_of(variable: Dim) -> Dim:
     return 1 if atom is None else atom.arguments[0]
 
 
-def dims_of(body: Scalar) -> Iterator[Dim]:
-    """Every symbolic integer in an expression: load indices, sizes, extents of checks."""
+def nested_in(dim: Dim) -> list[Scalar]:
+    """The expressions whose values `dim` uses as indices."""
+    atoms = sorted(sizes.atoms_of(dim, "opaque"), key=lambda a: a.order)
+    return [a.payload for a in atoms if isinstance(a.payload, Scalar)]
+
+
+def own_dims(x: Scalar) -> tuple[Dim, ...]:
+    """The symbolic integers of one node."""
+    if x.op == "load":
+        return x.at
+    return (x.dim,) if x.op in ("size", "check_index") else ()
+
+
+def nodes_of(body: Scalar) -> Iterator[Scalar]:
+    """Every node of an expression, also inside indices, each once."""
     seen: set[Scalar] = set()
     stack = [body]
     while stack:
@@ -33,17 +46,16 @@ def dims_of(body: Scalar) -> Iterator[Dim]:
         if x in seen:
             continue
         seen.add(x)
+        yield x
         stack.extend(x.arguments)
-        dims: tuple[Dim, ...] = ()
-        if x.op == "load":
-            dims = x.at
-        elif x.op in ("size", "check_index"):
-            dims = (x.payload,)  # type: ignore[assignment]
-        for dim in dims:
-            yield dim
-            for atom in sizes.atoms_of(dim, "opaque"):
-                if isinstance(atom.payload, Scalar):
-                    stack.append(atom.payload)
+        for dim in own_dims(x):
+            stack.extend(nested_in(dim))
+
+
+def dims_of(body: Scalar) -> Iterator[Dim]:
+    """Every symbolic integer in an expression: load indices, sizes, extents of checks."""
+    for x in nodes_of(body):
+        yield from own_dims(x)
 
 
 class Axes:
@@ -56,10 +68,10 @@ class Axes:
     """
 
     def __init__(
-        self, spaces: Iterable[Iterable[Dim]], bodies: list[Scalar], stores: list[Access]
+        self, spaces: Iterable[Iterable[Dim]], bodies: list[Scalar], stores: Sequence[Access]
     ) -> None:
         self.spaces = [[v for v in space if v != 0] for space in spaces]
-        self.bodies, self.stores = bodies, stores
+        self.bodies, self.stores = bodies, list(stores)
         #: Values of the original variables in terms of the present ones.
         self.values: dict[Atom, Dim] = {}
         for variable in (v for space in self.spaces for v in space):
@@ -144,24 +156,10 @@ class Axes:
     def _outside_offsets(self) -> set[Atom]:
         """Variables that are used for more than finding elements."""
         found: set[Atom] = set()
-        seen: set[Scalar] = set()
-
-        def visit(x: Scalar) -> None:
-            if x in seen:
-                return
-            seen.add(x)
-            if x.op in ("size", "check_index"):
-                found.update(sizes.atoms_of(x.dim))
-            dims = x.at if x.op == "load" else (x.payload,) if x.op == "size" else ()  # type: ignore[index]
-            for dim in dims:
-                for atom in sizes.atoms_of(dim, "opaque"):
-                    if isinstance(atom.payload, Scalar):
-                        visit(atom.payload)
-            for argument in x.arguments:
-                visit(argument)
-
         for body in self.bodies:
-            visit(body)
+            for x in nodes_of(body):
+                if x.op in ("size", "check_index"):
+                    found |= sizes.atoms_of(x.dim)
         return found
 
     def _mergeable(self, a: Dim, b: Dim, offsets: list[Dim], loose: set[Atom]) -> bool:
@@ -182,7 +180,7 @@ class Axes:
     def _merge(self, space: list[Dim], a: Dim, b: Dim) -> None:
         extent = sizes.multiply(extent_of(a), extent_of(b))
         merged = self._new(extent)
-        outer, inner = sizes.as_atom(a), sizes.as_atom(b)
+        outer, inner = sizes.variable(a), sizes.variable(b)
         values = {
             atom: sizes.substitute(
                 value,

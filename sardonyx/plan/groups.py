@@ -94,7 +94,7 @@ class Special:
 
     @property
     def views(self) -> list[tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]]]:
-        """Per operand: the buffer, the operand's shape, and where its elements lie in the buffer."""
+        """Per operand: the buffer, the operand's shape, and where its elements are in the buffer."""
         shapes = [o.shape for o in self.call.operands]
         return [(o.tensor, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
 

@@ -14,7 +14,7 @@ from sardonyx.tensor.tensor import Buffer
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An operand or output in place: element (i, j, ...) lies at `offset + i * strides[0] + ...`."""
+    """An operand or output in place: element (i, ...) lies at `offset + i * strides[0] + ...`."""
 
     buffer: Buffer
     dtype: DType
