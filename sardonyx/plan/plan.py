@@ -1,0 +1,190 @@
+"""A plan: what a session became. Frozen plain data, with sizes that each run's feeds decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Dim
+
+BufferKind = Literal["input", "output", "constant", "arena"]
+BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "arena")
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A feed. The first axis whose size is a bare symbol gives the symbol its value."""
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """A result."""
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """Memory that commands use.
+
+    Attributes:
+        kind: Whose memory it is.
+        number: Which input, output or constant; for the arena it means nothing.
+        size_bytes: How much is used of it.
+        first: The first command that uses it. Matters for the arena only.
+        last: The last command that uses it; the memory may be another buffer's from the next on.
+    """
+
+    kind: BufferKind
+    number: int
+    size_bytes: Dim
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PointerArgument:
+    """The address of a byte of a buffer."""
+
+    buffer: int
+    offset_bytes: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeArgument:
+    """A symbolic integer's value."""
+
+    value: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class BitsArgument:
+    """64 bits known when the plan is made."""
+
+    bits: int
+
+
+Argument = PointerArgument | SizeArgument | BitsArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A call of one kernel.
+
+    Attributes:
+        kernel: Its symbol name, with the C type that codegen/module.py documents.
+        blocks: Length of its parallel axis; with 0 the command does nothing.
+        cost_ns: Estimated time of all blocks together on one thread.
+        arguments: What its 8-byte argument slots hold.
+        scratch_bytes: Memory of its own that each thread needs.
+        origin: Names of the ONNX nodes that it came from.
+    """
+
+    kernel: str
+    blocks: Dim
+    cost_ns: Dim
+    arguments: tuple[Argument, ...]
+    scratch_bytes: Dim = 0
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The plan holds only for feeds that make the two equal; `reason` says why, for people."""
+
+    left: Dim
+    right: Dim
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run needs, but code and constants.
+
+    Raises:
+        EngineError: The parts contradict each other.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    buffers: tuple[BufferSpec, ...]
+    commands: tuple[Command, ...]
+    guards: tuple[Guard, ...] = ()
+
+    def __post_init__(self) -> None:
+        limits = {"input": len(self.inputs), "output": len(self.outputs)}
+        written = [0] * len(self.outputs)
+        for number, buffer in enumerate(self.buffers):
+            if buffer.kind not in BUFFER_KINDS:
+                raise _contradiction(f"Buffer {number} has the unknown kind {buffer.kind!r}")
+            if not 0 <= buffer.number < limits.get(buffer.kind, buffer.number + 1):
+                raise _contradiction(f"There is no {buffer.kind} {buffer.number}")
+            if buffer.kind == "output":
+                written[buffer.number] += 1
+            if buffer.kind == "arena" and not 0 <= buffer.first <= buffer.last:
+                raise _contradiction(f"Buffer {number} ends before it begins")
+        for output, count in zip(self.outputs, written, strict=True):
+            if count != 1:
+                raise _contradiction(f"Output {output.name!r} has {count} buffers, not one")
+        for number, command in enumerate(self.commands):
+            for argument in command.arguments:
+                if isinstance(argument, PointerArgument):
+                    self._check_pointer(number, argument)
+
+    def _check_pointer(self, number: int, argument: PointerArgument) -> None:
+        if not 0 <= argument.buffer < len(self.buffers):
+            raise _contradiction(f"Command {number} uses buffer {argument.buffer}: there is none")
+        buffer = self.buffers[argument.buffer]
+        if buffer.kind == "arena" and not buffer.first <= number <= buffer.last:
+            raise _contradiction(
+                f"Command {number} uses buffer {argument.buffer},"
+                f" which lives from {buffer.first} to {buffer.last}"
+            )
+
+    @property
+    def constant_count(self) -> int:
+        """How many constants an executable of this plan is given."""
+        return max((b.number + 1 for b in self.buffers if b.kind == "constant"), default=0)
+
+    def size_of(self, spec: InputSpec | OutputSpec) -> Dim:
+        """Bytes of a feed or a result."""
+        return sizes.multiply(sizes.product(spec.dims), spec.dtype.size_bytes)
+
+    def __str__(self) -> str:
+        lines = [f"input {x.name}: {x.dtype}{list(x.dims)}" for x in self.inputs]
+        lines += [f"output {x.name}: {x.dtype}{list(x.dims)}" for x in self.outputs]
+        for number, buffer in enumerate(self.buffers):
+            life = f" live {buffer.first}..{buffer.last}" if buffer.kind == "arena" else ""
+            what = buffer.kind if buffer.kind == "arena" else f"{buffer.kind} {buffer.number}"
+            lines.append(f"b{number} = {what}, {buffer.size_bytes!r} bytes{life}")
+        lines += [f"guard {g.left!r} == {g.right!r}  # {g.reason}" for g in self.guards]
+        for number, command in enumerate(self.commands):
+            listed = ", ".join(map(_argument_text, command.arguments))
+            lines.append(
+                f"{number}: {command.kernel}({listed}) over {command.blocks!r} blocks,"
+                f" {command.cost_ns!r} ns  # {' '.join(command.origin)}"
+            )
+        return "\n".join(lines)
+
+
+def _argument_text(argument: Argument) -> str:
+    match argument:
+        case PointerArgument(buffer, offset):
+            return f"b{buffer}" if offset == 0 else f"b{buffer} + {offset!r}"
+        case SizeArgument(value):
+            return repr(value)
+        case BitsArgument(bits):
+            return f"{bits:#x}"
+
+
+def _contradiction(what: str) -> EngineError:
+    return EngineError(message("plan", what))

@@ -1,0 +1,152 @@
+"""Plans as bytes, for the disk cache: JSON behind a header with a version.
+
+Symbolic sizes are numbered: a table holds each distinct one once, operands before their users.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.plan import (
+    Argument,
+    BitsArgument,
+    BufferSpec,
+    Command,
+    Guard,
+    InputSpec,
+    OutputSpec,
+    Plan,
+    PointerArgument,
+    SizeArgument,
+)
+
+_HEADER = b"sdxplan 1\n"
+_COMBINE = {"floordiv": sizes.floordiv, "max": sizes.maximum, "min": sizes.minimum}
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self._places: dict[Dim | Atom, int] = {}
+
+    def dim(self, dim: Dim) -> Any:
+        """An integer, or a list with the place in the table."""
+        if isinstance(dim, int):
+            return dim
+        if dim not in self._places:
+            terms = [[c, [self._atom(a) for a in m]] for m, c in sizes.terms_of(dim)]
+            self._places[dim] = self._add(terms)
+        return [self._places[dim]]
+
+    def _add(self, entry: Any) -> int:
+        self.table.append(entry)
+        return len(self.table) - 1
+
+    def _atom(self, atom: Atom) -> int:
+        if atom not in self._places:
+            if atom.kind == "symbol":
+                entry: Any = {"symbol": atom.name}
+            elif atom.kind in _COMBINE:
+                entry = {atom.kind: [self.dim(x) for x in atom.arguments]}
+            else:
+                raise EngineError(message("plan", f"{atom!r} cannot be written to a file"))
+            self._places[atom] = self._add(entry)
+        return self._places[atom]
+
+    def dims(self, dims: tuple[Dim, ...]) -> list[Any]:
+        return [self.dim(x) for x in dims]
+
+    def argument(self, argument: Argument) -> list[Any]:
+        match argument:
+            case PointerArgument(buffer, offset):
+                return [buffer, self.dim(offset)]
+            case SizeArgument(value):
+                return [self.dim(value)]
+            case BitsArgument(bits):
+                return [bits, "bits", 0]
+
+
+class _Reader:
+    def __init__(self, table: list[Any]) -> None:
+        self._values: list[Dim] = []
+        for entry in table:
+            self._values.append(self._entry(entry))
+
+    def _entry(self, entry: Any) -> Dim:
+        if isinstance(entry, list):
+            return sizes.total(
+                sizes.multiply(sizes.product(self._values[a] for a in atoms), coefficient)
+                for coefficient, atoms in entry
+            )
+        ((kind, value),) = entry.items()
+        if kind == "symbol":
+            return sizes.symbol(value)
+        return _COMBINE[kind](*map(self.dim, value))
+
+    def dim(self, written: Any) -> Dim:
+        return written if isinstance(written, int) else self._values[written[0]]
+
+    def dims(self, written: list[Any]) -> tuple[Dim, ...]:
+        return tuple(map(self.dim, written))
+
+    def argument(self, written: list[Any]) -> Argument:
+        if len(written) == 1:
+            return SizeArgument(self.dim(written[0]))
+        if len(written) == 2:
+            return PointerArgument(written[0], self.dim(written[1]))
+        return BitsArgument(written[0])
+
+
+def to_bytes(plan: Plan) -> bytes:
+    """The plan as bytes that `from_bytes` reads, in this version of the engine or an equal one."""
+    w = _Writer()
+    body = {
+        "inputs": [[x.name, x.dtype.name, w.dims(x.dims)] for x in plan.inputs],
+        "outputs": [[x.name, x.dtype.name, w.dims(x.dims)] for x in plan.outputs],
+        "buffers": [[x.kind, x.number, w.dim(x.size_bytes), x.first, x.last] for x in plan.buffers],
+        "commands": [
+            [
+                x.kernel,
+                w.dim(x.blocks),
+                w.dim(x.cost_ns),
+                [w.argument(a) for a in x.arguments],
+                w.dim(x.scratch_bytes),
+                x.origin,
+            ]
+            for x in plan.commands
+        ],
+        "guards": [[w.dim(x.left), w.dim(x.right), x.reason] for x in plan.guards],
+    }
+    return _HEADER + json.dumps([w.table, body], separators=(",", ":")).encode()
+
+
+def from_bytes(data: bytes) -> Plan:
+    """Read what `to_bytes` wrote.
+
+    Raises:
+        EngineError: The bytes are of another version, or damaged.
+    """
+    if not data.startswith(_HEADER):
+        raise EngineError(message("plan", "The bytes are not a plan of this version"))
+    try:
+        table, body = json.loads(data[len(_HEADER) :])
+        r = _Reader(table)
+        return Plan(
+            tuple(InputSpec(n, dtypes.BY_NAME[d], r.dims(s)) for n, d, s in body["inputs"]),
+            tuple(OutputSpec(n, dtypes.BY_NAME[d], r.dims(s)) for n, d, s in body["outputs"]),
+            tuple(BufferSpec(k, n, r.dim(s), f, e) for k, n, s, f, e in body["buffers"]),
+            tuple(
+                Command(
+                    kernel, r.dim(blocks), r.dim(cost), tuple(map(r.argument, arguments)),
+                    r.dim(scratch), tuple(origin),
+                )
+                for kernel, blocks, cost, arguments, scratch, origin in body["commands"]
+            ),
+            tuple(Guard(r.dim(a), r.dim(b), reason) for a, b, reason in body["guards"]),
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
+        raise EngineError(message("plan", "The bytes of the plan are damaged")) from None
