@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
+from sardonyx.kernel.axes import dims_of, extent_of
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product import Packing, ProductKernel, roles
 from sardonyx.kernel.rows import RowsKernel
@@ -16,6 +17,7 @@ from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
+from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import load, loads_of, rewrite
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 
@@ -65,8 +67,39 @@ class Former:
         if isinstance(group, Product):
             if roles(group) is not None:
                 return self._product(group, strides)
-            group = as_rows(group)
+            return self._per_lane(group, strides)
         return [self._rows(group, strides)]
+
+    def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+        """A contraction without columns (a depthwise convolution): every lane sums its own.
+
+        A constant right factor is packed with the axes that it shares with the left one last, so
+        that lanes lie side by side.
+        """
+        steps = []
+        fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
+        if fixed and loads_of(group.right):
+            used = {a for d in dims_of(group.right) for a in sizes.atoms_of(d, "index")}
+            order = [v for v in (*group.reduced, *group.loops) if sizes.as_atom(v) in used]
+            shape = tuple(map(extent_of, order))
+            atoms = dict(zip(map(sizes.variable, order), indices(shape), strict=True))
+            value = scalar.cast(group.right, group.accumulator)
+            contents = make_map(shape, rewrite(value, atoms=atoms))
+            packed, steps = self._packed_buffer(contents, strides)
+            strides = {**strides, packed: row_major(shape)}
+            group = replace(group, right=load(packed, tuple(order)))
+        return [*steps, self._rows(as_rows(group), strides)]
+
+    def _packed_buffer(
+        self, contents: Map, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> tuple[Buffer, list[Invocation]]:
+        """The buffer with these contents, and what fills it if nothing does yet."""
+        packed = self._packed.get(contents)
+        if packed is not None:
+            return packed, []
+        packed = buffer(("packed", contents), contents.shape, contents.dtype)
+        self._packed[contents] = packed
+        return packed, [self._pack(contents, packed, strides)]
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}_{len(self.kernels)}"
@@ -103,18 +136,12 @@ class Former:
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
             return [_invocation(kernel, canonical.buffers, group)]
-        steps = []
         body = rewrite(
             packing.contents.body,
             lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]
         )
         contents = make_map(packing.contents.shape, body)
-        packed = self._packed.get(contents)
-        if packed is None:
-            packed = self._packed[contents] = buffer(
-                ("packed", contents), contents.shape, contents.dtype
-            )
-            steps.append(self._pack(contents, packed, strides))
+        packed, steps = self._packed_buffer(contents, strides)
         actual = {**canonical.buffers, packing.packed: packed}
         return [*steps, _invocation(kernel, actual, group)]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.expression import value_type
+from sardonyx.kernel.expression import Expression, value_type
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import I64, Type
+from sardonyx.tensor.scalar import Scalar
 
 
 def neutral(kind: str, type: Type) -> float | int | bool:
@@ -46,6 +47,19 @@ class Accumulator:
         self.best = builder.variable(self.neutral, name=kind)
         if kind.startswith("arg"):
             self.at = builder.variable(Constant(I64.with_lanes(lanes), -1), name="at")
+
+    def add_value(self, level: Expression, body: Scalar, mask: Operand | None = None) -> None:
+        """Take in the value of `body`; a sum of products is fused, rounded once per term."""
+        b = self.builder
+        if self.kind == "sum" and body.op == "mul" and self.type.is_float and mask is None:
+            factors = (level.scalar(a) for a in body.arguments)
+            x, y = (
+                Constant(self.type, f.value) if isinstance(f, Constant) else b.lift(f, self.type)
+                for f in factors
+            )
+            self.best.set(b.fma(x, y, self.best.get()))
+            return
+        self.add(level.scalar(body), None, mask)
 
     def add(self, value: Operand, position: Operand | None, mask: Operand | None) -> None:
         """Take in `value`, in the lanes of `mask`."""

@@ -7,6 +7,7 @@ where that is the contiguous one (pooling over channels-last images): then every
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,11 +22,13 @@ from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
-from sardonyx.tensor.scalar import Scalar, load, loads_of
+from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
 from sardonyx.tensor.tensor import Tensor
 
 #: Elements of the vector axis that one block covers when nothing else makes blocks.
 _CHUNK = 4096
+#: Longest reduction of lanes that is written out instead of looped over.
+_UNROLL = 50
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +42,7 @@ class _Member:
     level: int = 0
     in_memory: bool = True
     in_scratch: bool = False
+    unrolled: list[Scalar] | None = None
 
 
 class RowsKernel:
@@ -63,6 +67,7 @@ class RowsKernel:
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
         self.scratch_bytes: Dim = 0
+        self._unroll()
 
     # -- preparation --------------------------------------------------------------------------
 
@@ -187,6 +192,30 @@ class RowsKernel:
             lanes //= 2
         return lanes
 
+    def _unroll(self) -> None:
+        """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
+        extents = [extent_of(i) for i in self.inner]
+        volume = sizes.product(extents)
+        if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= _UNROLL:
+            return
+        for member in self.members:
+            if not member.stage.full:
+                continue
+            if member.stage.kind == "map" or member.stage.kind.startswith("arg"):
+                return
+        for member in self.members:
+            if member.stage.full:
+                member.unrolled = [
+                    rewrite(
+                        member.body, atoms=dict(zip(sizes.variables(self.inner), at, strict=True))
+                    )
+                    for at in itertools.product(*(range(int(e)) for e in extents))  # type: ignore[arg-type]
+                ]
+
+    def _bodies(self) -> list[Scalar]:
+        """What is evaluated, in order."""
+        return [b for m in self.members for b in (m.unrolled or [m.body])]
+
     # -- sizes --------------------------------------------------------------------------------
 
     def _all_dims(self) -> list[Dim]:
@@ -277,7 +306,7 @@ class RowsKernel:
             moving = frozenset(
                 a for a in map(sizes.as_atom, [self.vector, *self.inner]) if a is not None
             )
-            level.hoist([m.body for m in self.members], moving, self._member_loads())
+            level.hoist(self._bodies(), moving, self._member_loads())
             low, high = self._chunk_bounds(chunk, extents[self.vector])
             for position, lanes, mask in self._vector_loop(low, high, self.vector):
                 inside = level.child(
@@ -406,8 +435,13 @@ class RowsKernel:
             for m in members
             if m.stage.kind != "map"
         }
-        for inside in self._inner_loops(row, extents):
-            self._write_element(inside, members, accumulators)
+        if all(m.unrolled for m in members):
+            for member in members:
+                for body in member.unrolled or ():
+                    accumulators[member].add_value(row, body)
+        else:
+            for inside in self._inner_loops(row, extents):
+                self._write_element(inside, members, accumulators)
         for member, accumulator in accumulators.items():
             value = accumulator.finish(horizontal=self.vector_inside)
             known[load(member.stage.root.buffer, member.indices)] = value
@@ -456,14 +490,15 @@ class RowsKernel:
             level = inside.child(
                 values=values, vector=inside.vector, lanes=inside.lanes, mask=inside.mask
             )
-            value = level.scalar(member.body)
             if member in accumulators:
                 mask = inside.mask if self.vector_inside else None
-                position = None
                 if member.stage.kind.startswith("arg"):
                     position = level.dim(member.position)
-                accumulators[member].add(value, position, mask)
+                    accumulators[member].add(level.scalar(member.body), position, mask)
+                else:
+                    accumulators[member].add_value(level, member.body, mask)
                 continue
+            value = level.scalar(member.body)
             values[load(member.stage.root.buffer, member.indices)] = value
             if member.in_memory or member.in_scratch:
                 level.store(member.stage.root.buffer, member.indices, value)
