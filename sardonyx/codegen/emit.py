@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen import emit_effects, emit_memory, emit_vector
-from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused
+from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_convert import bitcast, convert
+from sardonyx.codegen.math import FUNCTIONS, expansion
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.builder import BINARY, COMPARE
 from sardonyx.kernel.program import (
@@ -39,6 +40,7 @@ from sardonyx.kernel.types import I64
 
 _MEMORY = {
     "load": emit_memory.load, "offset": emit_memory.offset, "local": emit_memory.local,
+    "table": emit_memory.table,
     "atomic": emit_memory.atomic, "compare_exchange": emit_memory.compare_exchange,
     "splat": emit_vector.splat, "extract": emit_vector.extract, "insert": emit_vector.insert,
     "shuffle": emit_vector.shuffle, "tail_mask": emit_vector.tail_mask,
@@ -113,6 +115,8 @@ class FunctionEmitter(Emitter):
 
     def _let(self, let: Let, frame: Frame) -> str:
         op, type = let.op, let.result.type
+        if op in FUNCTIONS and (op != "rem" or type.is_float):
+            return self.inline(expansion(op, type), [self.use(x) for x in let.operands])
         if op in _MEMORY:
             return _MEMORY[op](self, let)
         if op in COMPARE:
@@ -136,6 +140,10 @@ class FunctionEmitter(Emitter):
                 return convert(self, let.operands[0].type, type, self.use(let.operands[0]))
             case "bitcast":
                 return bitcast(self, let.operands[0].type, type, self.use(let.operands[0]))
+            case "scale":
+                return scale(self, type, *(self.use(x) for x in let.operands))
+            case "constant":
+                return self.use(let.operands[0])
             case "iota":
                 return emit_vector.iota_literal(type)
             case "context":

@@ -113,6 +113,57 @@ def _fused_in_parts(e: Emitter, type: Type, a: str, b: str, c: str) -> str:
     return e.select(finite, type, exact, total)
 
 
+def scale(e: Emitter, type: Type, x: str, n: str) -> str:
+    """`x * 2^n` of integral n, rounded once."""
+    if e.target.isa == "avx512":
+        return _scalef(e, type, x, n)
+    # in two steps, so that neither factor leaves the normal numbers
+    bits, bias = (23, 127) if type.scalar == "f32" else (52, 1023)
+    word = Type(f"i{type.bits}", type.lanes)
+
+    def power(exponent: str) -> str:
+        shifted = e.binary("fadd", type, exponent, e.lit(type, 1.5 * 2.0**bits + bias))
+        raw = e.cast("bitcast", type, shifted, word)
+        return e.cast("bitcast", word, e.binary("shl", word, raw, e.lit(word, bits)), type)
+
+    half = _round(e, "round", type, e.binary("fmul", type, n, e.lit(type, 0.5)))
+    rest = e.binary("fsub", type, n, half)
+    return e.binary("fmul", type, e.binary("fmul", type, x, power(half)), power(rest))
+
+
+def _scalef(e: Emitter, type: Type, x: str, n: str) -> str:
+    """AVX-512's instruction, on whole registers."""
+    widths = [w for w in (512, 256, 128) if type.bits * type.lanes >= w]
+    width = widths[0] if widths else 128
+    full = type.with_lanes(width // type.bits)
+    letter = "s" if type.scalar == "f32" else "d"
+
+    def once(a: str, b: str) -> str:
+        mask = f"i{max(8, full.lanes)}"
+        kind = llvm_type(full)
+        operands = [(kind, a), (kind, b), (kind, "zeroinitializer"), (mask, "-1")]
+        if width == 512:
+            operands.append(("i32", "4"))
+        return e.intrinsic(f"llvm.x86.avx512.mask.scalef.p{letter}.{width}", kind, operands)
+
+    if full.lanes == type.lanes:
+        return once(x, n)
+    if full.lanes > type.lanes:
+        filled = once(e.widened(type, full, x), e.widened(type, full, n))
+        return e.narrowed(full, type, filled)
+    parts = []
+    for first in range(0, type.lanes, full.lanes):
+        chosen = tuple(range(first, first + full.lanes))
+        parts.append(once(*(e.shuffled(type, v, "poison", chosen) for v in (x, n))))
+    while len(parts) > 1:
+        joined = tuple(range(2 * full.lanes))
+        parts = [
+            e.shuffled(full, a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        full = full.with_lanes(2 * full.lanes)
+    return parts[0]
+
+
 def _round(e: Emitter, op: str, type: Type, x: str) -> str:
     """`floor`, `ceil`, `trunc` and `round` (half to even)."""
     if e.target.arch == "aarch64" or e.target.cpu != "x86-64":

@@ -200,6 +200,26 @@ class Emitter:
             f"shufflevector {kind} {one}, {kind} poison, <{type.lanes} x i32> zeroinitializer"
         )
 
+    def shuffled(self, type: Type, a: str, b: str, lanes: Sequence[int]) -> str:
+        """Lanes of `a` (of `type`) followed by `b`."""
+        kind = llvm_type(type)
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.pure(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
+
+    def widened(self, source: Type, target: Type, x: str) -> str:
+        """The first lanes of a longer vector; the others are undefined."""
+        if source.lanes == 1:
+            kind = llvm_type(target)
+            return self.pure(f"insertelement {kind} poison, {llvm_type(source)} {x}, i64 0")
+        lanes = [min(i, source.lanes) for i in range(target.lanes)]
+        return self.shuffled(source, x, "poison", lanes)
+
+    def narrowed(self, source: Type, target: Type, x: str) -> str:
+        """The first lanes of a vector."""
+        if target.lanes == 1:
+            return self.pure(f"extractelement {llvm_type(source)} {x}, i64 0")
+        return self.shuffled(source, x, "poison", range(target.lanes))
+
     # -- intrinsics ---------------------------------------------------------------------------
 
     def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:

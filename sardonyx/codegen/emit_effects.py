@@ -8,6 +8,7 @@ from typing import cast
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
 from sardonyx.codegen.emit_memory import address
+from sardonyx.codegen.math import HELPERS
 from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.program import Effect, Let, Operand
 from sardonyx.kernel.types import I64, Type
@@ -70,6 +71,8 @@ def call(e: Emitter, statement: Let | Effect, result: Type | None) -> str:
         target, operands = e.use(operands[0]), operands[1:]
     else:
         target = symbol(str(name))
+        if str(name) in HELPERS:
+            e.declarations.setdefault(str(name), "")
     listed = ", ".join(f"{parameter_type(x.type)} {e.use(x)}" for x in operands)
     signature = result_type(result)
     if fixed is not None:

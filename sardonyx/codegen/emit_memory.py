@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sardonyx.codegen.emit_base import Emitter, llvm_type, memory_type, suffix
+from sardonyx.codegen.emit_base import Emitter, llvm_type, memory_type, scalar_literal, suffix
 from sardonyx.kernel.program import Constant, Let, Operand, Store
 from sardonyx.kernel.types import I64, U8, Type
 
@@ -131,6 +131,17 @@ def local(e: Emitter, let: Let) -> str:
     total = element.size_bytes * element.lanes * count
     e.entry.append(f"  {name} = alloca [{total} x i8], align {let.attribute('align_bytes')}")
     return name
+
+
+def table(e: Emitter, let: Let) -> str:
+    """Constant data beside the code, once per content."""
+    element = cast(Type, let.attribute("element"))
+    values = cast(tuple[int | float, ...], let.attribute("values"))
+    kind = memory_type(element)
+    listed = ", ".join(f"{kind} {scalar_literal(element, value)}" for value in values)
+    content = f"private unnamed_addr constant [{len(values)} x {kind}] [{listed}], align 64"
+    name = e.declarations.setdefault(content, f"table.{len(e.declarations)}")
+    return f'@"{name}"'
 
 
 def atomic(e: Emitter, let: Let) -> str:

@@ -43,13 +43,6 @@ def insert(e: Emitter, let: Let) -> str:
     )
 
 
-def pick(e: Emitter, type: Type, a: str, b: str, lanes: tuple[int, ...]) -> str:
-    """Lanes of `a` (of `type`) followed by `b`."""
-    kind = llvm_type(type)
-    mask = ", ".join(f"i32 {lane}" for lane in lanes)
-    return e.pure(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
-
-
 def shuffle(e: Emitter, let: Let) -> str:
     """Lanes picked from two vectors."""
     a, b = let.operands
@@ -62,7 +55,7 @@ def shuffle(e: Emitter, let: Let) -> str:
         first = e.pure(f"insertelement {llvm_type(pair)} poison, {one} {first}, i64 0")
         first = e.pure(f"insertelement {llvm_type(pair)} {first}, {one} {second}, i64 1")
         vector, second = pair, "poison"
-    picked = pick(e, vector, first, second, lanes)
+    picked = e.shuffled(vector, first, second, lanes)
     if len(lanes) > 1:
         return picked
     return e.pure(f"extractelement {llvm_type(vector.with_lanes(1))} {picked}, i64 0")
@@ -82,7 +75,7 @@ def reduce(e: Emitter, let: Let) -> str:
     while type.lanes > 1:
         half = type.with_lanes(type.lanes // 2)
         low, high = (
-            pick(e, type, x, "poison", tuple(range(first, first + half.lanes)))
+            e.shuffled(type, x, "poison", tuple(range(first, first + half.lanes)))
             for first in (0, half.lanes)
         )
         if half.lanes == 1:

@@ -9,6 +9,7 @@ from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
 from sardonyx.codegen.emit import Frame, FunctionEmitter
 from sardonyx.codegen.emit_base import llvm_type
 from sardonyx.codegen.emit_effects import parameter_type, result_type, symbol
+from sardonyx.codegen.math import HELPERS
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.types import Type
@@ -36,9 +37,18 @@ def emit_module(programs: Sequence[Program], target: Target) -> str:
         for program in programs
         if not program.always_inline
     ]
+    for name, make in HELPERS.items():
+        if name in declarations:
+            declarations[name] = _function(make(), target, declarations, named)
     tuning = f'"prefer-vector-width"="{target.vector_bits}" "frame-pointer"="none"'
     attributes = f"attributes #0 = {{ {FUNCTION_ATTRIBUTES} {tuning} }}"
-    return "\n\n".join([*texts, *declarations.values(), attributes, _METADATA]) + "\n"
+    tables = [
+        f'@"{name}" = {content}'
+        for content, name in declarations.items()
+        if content[:8] == "private "
+    ]
+    others = [text for name, text in declarations.items() if name[:8] != "private "]
+    return "\n\n".join([*tables, *texts, *others, attributes, _METADATA]) + "\n"
 
 
 def _function(
@@ -69,7 +79,10 @@ def _function(
         raise EngineError(f"{error} In program {program.name}.") from error
     if not e.closed:
         e.close("ret void" if program.result is None else "unreachable")
-    head = f"define dso_local {result_type(program.result)} {symbol(program.name)}({signature}) #0"
+    linkage = "internal" if program.name in HELPERS else "dso_local"
+    rare = " noinline cold" if program.cold else ""
+    named_signature = f"{result_type(program.result)} {symbol(program.name)}({signature})"
+    head = f"define {linkage} {named_signature}{rare} #0"
     return "\n".join([f"{head} {{", "entry:", *e.entry, *e.lines, "}"])
 
 

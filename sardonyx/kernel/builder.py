@@ -76,6 +76,7 @@ class Builder:
         result: Result type of a function.
         always_inline: The function is put into its callers.
         noalias: Names of a function's pointers that reach what no other reaches.
+        cold: Seldom called; kept out of line.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Builder:
         result: Type | None = None,
         always_inline: bool = False,
         noalias: Collection[str] = (),
+        cold: bool = False,
     ) -> None:
         self._count = 0
         self._stack = [Block()]
@@ -97,6 +99,7 @@ class Builder:
             result,
             self._stack[0],
             always_inline,
+            cold,
         )
 
     # -- plumbing -----------------------------------------------------------------------------
@@ -185,9 +188,19 @@ class Builder:
         """The larger; NaN wins."""
         return self.binary("max", a, b)
 
-    def fma(self, a: object, b: object, c: Operand) -> Value:
+    def fma(self, a: object, b: object, c: object) -> Value:
         """`a * b + c`, rounded once."""
-        return self.let(c.type, "fma", [self.lift(a, c.type), self.lift(b, c.type), c])
+        x, y = self._pair(a, b if isinstance(b, (Value, Constant)) else c)
+        wide = max((x.type, y.type, self._pair(a, c)[0].type), key=lambda t: t.lanes)
+        return self.let(wide, "fma", [self.lift(v, wide) for v in (a, b, c)])
+
+    def scale(self, x: Operand, exponent: object) -> Value:
+        """`x * 2^exponent`, rounded once; `exponent` is an integral float below 2000 in size."""
+        return self.let(x.type, "scale", [x, self.lift(exponent, x.type)])
+
+    def value(self, type: Type, value: float) -> Value:
+        """A literal as a value, for use with operators."""
+        return self.let(type, "constant", [Constant(type, value)])
 
     def select(self, condition: Operand, a: object, b: object) -> Value:
         """`a` where `condition`, else `b`; a scalar condition picks whole vectors."""
@@ -294,6 +307,10 @@ class Builder:
         size = element if isinstance(element, int) else element.size_bytes
         at = self.lift(index, I64) if isinstance(index, int) else index
         return self.let(PTR, "offset", [pointer, at], size_bytes=size)
+
+    def table(self, element: Type, values: Sequence[int | float]) -> Value:
+        """The address of constant data: `values` side by side as scalars of type `element`."""
+        return self.let(PTR, "table", [], element=element, values=tuple(values))
 
     def local(self, type: Type, count: int, *, align_bytes: int = 64) -> Value:
         """Memory of this call's own, for `count` elements; contents undefined; small."""

@@ -61,6 +61,9 @@ class Value:
     def __truediv__(self, other: object) -> Value:
         return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
 
+    def __rtruediv__(self, other: object) -> Value:
+        return self.owner.binary("div", other, self)  # type: ignore[attr-defined,no-any-return]
+
     def __floordiv__(self, other: object) -> Value:
         return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
 
@@ -247,6 +250,7 @@ class Program:
         result: Result type of a function, or None.
         body: Its statements.
         always_inline: For functions that only serve others in the same module.
+        cold: Seldom called; kept out of line.
     """
 
     name: str
@@ -255,3 +259,4 @@ class Program:
     result: Type | None
     body: Block
     always_inline: bool = False
+    cold: bool = False
