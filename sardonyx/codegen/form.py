@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
-from sardonyx.kernel.axes import dims_of, extent_of
+from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product import Packing, ProductKernel, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of
+from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
-from sardonyx.plan.groups import Group, Product, Rows, Special
+from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
@@ -64,6 +65,8 @@ class Former:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
             return [self._special(group, strides)]
+        if isinstance(group, Attention):
+            return [self._attention(group, strides)]
         if isinstance(group, Product):
             if roles(group) is not None:
                 return self._product(group, strides)
@@ -100,6 +103,17 @@ class Former:
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
         return packed, [self._pack(contents, packed, strides)]
+
+    def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
+        canonical = Canonical(group, strides)
+        kernel = self.kernels.get(canonical.key)
+        if kernel is None:
+            form = AttentionKernel(
+                canonical.group,  # type: ignore[arg-type]
+                canonical.strides, self.lanes, self.vectors, self._name("attention"),
+            )  # fmt: skip
+            kernel = self.kernels[canonical.key] = form.build()
+        return _invocation(kernel, canonical.buffers, group)
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}_{len(self.kernels)}"

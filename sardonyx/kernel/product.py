@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from sardonyx.base import sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.kernel.axes import Axes, dims_of, extent_of
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
-from sardonyx.kernel.expression import Expression, Place, value_type
+from sardonyx.kernel.expression import Expression, value_type
 from sardonyx.kernel.micro import ROWS, build_micro, micro_name
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import I64, memory_type
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor import scalar
@@ -106,9 +106,6 @@ class ProductKernel:
 
     # -- axes ---------------------------------------------------------------------------------
 
-    def _place(self, tensor: Tensor) -> Place:
-        return Place(Constant(I64, 0), self.strides[tensor])
-
     def _set_axes(self, batch: list[Dim], rows: list[Dim], columns: list[Dim]) -> None:
         g = self.group
         accumulator = g.accumulator
@@ -123,7 +120,7 @@ class ProductKernel:
             [(g.root.buffer, g.loops)],
         )
         axes.split()
-        axes.merge(self._place)
+        axes.merge(self.strides)
         self.batch, self.rows, columns, reduced = axes.spaces
         self.left, self.right, self.epilogue = axes.bodies
         self.store_at = axes.stores[0][1]
@@ -132,7 +129,7 @@ class ProductKernel:
 
     def _choose_column(self, columns: list[Dim]) -> None:
         """The panel axis is the one that is contiguous in the output; others become batches."""
-        offset = self._place(self.group.root.buffer).offset(self.store_at)
+        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
         chosen = columns[-1]
         for variable in columns:
             linear = sizes.coefficient_of(offset, sizes.variable(variable))
@@ -151,7 +148,7 @@ class ProductKernel:
         self.direct = self.direct and value_type(body.dtype) == self.element
         self.depth: Dim = 0
         if self.direct:
-            self.left_offset = self._place(body.tensor).offset(body.at)
+            self.left_offset = offset_of(self.strides[body.tensor], body.at)
             self.left_buffer = body.tensor
             for variable in self.reduced:
                 linear = sizes.coefficient_of(self.left_offset, sizes.variable(variable))

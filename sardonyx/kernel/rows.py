@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.kernel.axes import Axes, dims_of, extent_of
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression, Place
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.types import memory_type
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
@@ -130,15 +130,12 @@ class RowsKernel:
         axes = Axes(self.axes.spaces, bodies, stores)
         given = {m.stage.root.buffer: m for m in self.members}
 
-        def place(tensor: Tensor) -> Place:
-            return Place(Constant(memory_type(dtypes.INT64), 0), self.strides[tensor])
-
         if needs_position:
             axes.spaces, held = [axes.spaces[0]], axes.spaces[1]
-            axes.merge(place)
+            axes.merge(self.strides)
             axes.spaces.append(held)
         else:
-            axes.merge(place)
+            axes.merge(self.strides)
         self.outer, self.inner = axes.spaces
         for k, member in enumerate(self.members):
             member.body, member.indices = axes.bodies[k], axes.stores[k][1]
@@ -165,9 +162,7 @@ class RowsKernel:
             for tensor, at in accesses:  # type: ignore[misc]
                 if tensor in self._given and not self._given[tensor].in_memory:
                     continue
-                offset = Place(Constant(memory_type(dtypes.INT64), 0), self.strides[tensor]).offset(
-                    at
-                )
+                offset = offset_of(self.strides[tensor], at)
                 linear = sizes.coefficient_of(offset, atom)  # type: ignore[arg-type]
                 if linear is None:
                     score -= 2

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.groups import Product, Rows, Stage
+from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 
 Strides = tuple[Dim, ...]
+Shareable = Rows | Product | Attention
 
 _PLACEHOLDERS: dict[tuple[int, tuple[Dim, ...], DType], Buffer] = {}
 
@@ -41,11 +42,11 @@ class Canonical:
         key: Equal for groups that can share a kernel.
     """
 
-    def __init__(self, group: Rows | Product, strides: dict[Tensor, Strides]) -> None:
+    def __init__(self, group: Shareable, strides: dict[Tensor, Strides]) -> None:
         self._names: dict[Tensor, Buffer] = {}
         self._strides_before = strides
         self.strides: dict[Tensor, Strides] = {}
-        self.group = self._rows(group) if isinstance(group, Rows) else self._product(group)
+        self.group = self._renamed(group)
         self.buffers = {v: k for k, v in self._names.items()}
         shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
         self.key = (*self._structure(), shapes)
@@ -65,6 +66,18 @@ class Canonical:
 
     def _root(self, root: Root) -> Root:
         return replace(root, buffer=self._rename(root.buffer), readers=[], bodies=())
+
+    def _renamed(self, group: Shareable) -> Shareable:
+        if isinstance(group, Rows):
+            return self._rows(group)
+        return self._product(group) if isinstance(group, Product) else self._attention(group)
+
+    def _attention(self, group: Attention) -> Attention:
+        parts = {
+            name: self._body(getattr(group, name))
+            for name in ("query", "keys", "score", "scores", "values", "result", "epilogue")
+        }
+        return replace(group, root=self._root(group.root), inner=(), **parts)
 
     def _rows(self, group: Rows) -> Rows:
         stages = []
@@ -88,6 +101,11 @@ class Canonical:
                 (s.root.buffer, s.kind, s.body, s.indices, s.full, s.stored) for s in g.stages
             )
             return ("rows", g.outer, g.inner, stages)
+        if isinstance(g, Attention):
+            return (
+                "attention", g.root.buffer, g.batch, g.row, g.key, g.column, g.depth, g.query,
+                g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.loops,
+            )  # fmt: skip
         return (
             "product", g.root.buffer, g.loops, g.reduced, g.left, g.right, g.accumulator,
             g.result, g.epilogue,

@@ -4,6 +4,8 @@
   `inner`; maps over `outer` alone or over both. A chain of reductions with pointwise work between
   them (softmax, normalisation) is one such group; a pointwise kernel is one without `inner`.
 - `Product`: one contraction with the pointwise map that reads it as epilogue.
+- `Attention`: a contraction whose result goes through a softmax into another contraction, so that
+  the scores between them never lie in memory.
 - `Special`: one invocation of a kernel program with loops of its own.
 """
 
@@ -85,6 +87,52 @@ class Product:
 
 
 @dataclass(eq=False, slots=True)
+class Attention:
+    """`sum over t of softmax over t (scores(s, t)) * value(t, e)`, all in one set of variables.
+
+    (Vaswani et al. 2017, equation 1.) `batch`, `row` and `column` are axes of the output.
+
+    Attributes:
+        root: The root that is written.
+        inner: The roots between, which get no memory.
+        batch: Variables of independent products.
+        row: The variable of queries.
+        key: The variable that the softmax runs over.
+        column: The variable of the output's last factor.
+        depth: Variables that the scores sum over.
+        query: First factor of the scores.
+        keys: Second factor of the scores.
+        score: Stands for the summed product in `scores`.
+        scores: What goes into the softmax: scale, mask and all.
+        values: What the weights are multiplied with.
+        result: Stands for the weighted sum in `epilogue`.
+        epilogue: What is stored at `loops`.
+        loops: Where it is stored.
+    """
+
+    root: Root
+    inner: tuple[Root, ...]
+    batch: tuple[Dim, ...]
+    row: Dim
+    key: Dim
+    column: Dim
+    depth: tuple[Dim, ...]
+    query: Scalar
+    keys: Scalar
+    score: Scalar
+    scores: Scalar
+    values: Scalar
+    result: Scalar
+    epilogue: Scalar
+    loops: tuple[Dim, ...]
+
+    @property
+    def roots(self) -> list[Root]:
+        """The roots that the group computes."""
+        return [self.root]
+
+
+@dataclass(eq=False, slots=True)
 class Special:
     """One invocation of a special kernel: the roots are its outputs that are used."""
 
@@ -94,7 +142,7 @@ class Special:
 
     @property
     def views(self) -> list[tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]]]:
-        """Per operand: the buffer, the operand's shape, and where its elements are in the buffer."""
+        """Per operand: the buffer, the operand's shape, where its elements are in the buffer."""
         shapes = [o.shape for o in self.call.operands]
         return [(o.tensor, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
 
@@ -104,4 +152,4 @@ class Special:
         return self.outputs
 
 
-Group = Rows | Product | Special
+Group = Rows | Product | Attention | Special

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.groups import Group, Product, Rows, Special
+from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.scalar import Scalar, loads_of
 from sardonyx.tensor.tensor import Tensor
@@ -41,7 +41,7 @@ def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
             natural = tuple(range(len(root.tensor.shape)))
             if root.is_output:
                 orders[root.buffer] = natural
-            elif isinstance(group, Special):
+            elif isinstance(group, (Attention, Special)):
                 orders[root.buffer] = _order_for_readers(root)
             elif isinstance(group, Product):
                 orders[root.buffer] = _product_order(group, orders)

@@ -14,6 +14,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation, is_constant
 from sardonyx.codegen.target import Target
+from sardonyx.plan.attention import fuse_attention
 from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import Root, find_roots
@@ -78,7 +79,7 @@ def compile_tensors(
     start = time.perf_counter()
     wanted = list(dict.fromkeys(t for _, t in outputs))
     roots = find_roots(wanted)
-    groups = make_groups(roots)
+    groups = fuse_attention(make_groups(roots))
     orders = choose_layouts(groups)
     seconds["group"] = time.perf_counter() - start
     strides: dict[Tensor, tuple[Dim, ...]] = {

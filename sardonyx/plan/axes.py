@@ -7,11 +7,10 @@ if they were one long axis are merged, so that vectors are full and index arithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.kernel.expression import Place
 from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
 from sardonyx.tensor.tensor import Tensor
 
@@ -22,6 +21,11 @@ def extent_of(variable: Dim) -> Dim:
     """How many values an index variable has."""
     atom = sizes.as_atom(variable)
     return 1 if atom is None else atom.arguments[0]
+
+
+def offset_of(strides: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
+    """Elements from the start of an array to the element at `at`."""
+    return sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides, strict=True))
 
 
 def nested_in(dim: Dim) -> list[Scalar]:
@@ -130,9 +134,9 @@ class Axes:
 
     # -- merging ------------------------------------------------------------------------------
 
-    def merge(self, place: Callable[[Tensor], Place]) -> None:
+    def merge(self, strides: Mapping[Tensor, tuple[Dim, ...]]) -> None:
         """Merge neighbours within each space that all accesses walk as one axis."""
-        offsets = [place(t).offset(at) for t, at in self._accesses()]
+        offsets = [offset_of(strides[t], at) for t, at in self._accesses()]
         loose = self._outside_offsets()
         for space in self.spaces:
             changed = True
@@ -142,7 +146,7 @@ class Axes:
                     for b in space:
                         if a is not b and self._mergeable(a, b, offsets, loose):
                             self._merge(space, a, b)
-                            offsets = [place(t).offset(at) for t, at in self._accesses()]
+                            offsets = [offset_of(strides[t], at) for t, at in self._accesses()]
                             changed = True
                             break
                     if changed:

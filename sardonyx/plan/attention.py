@@ -1,0 +1,145 @@
+"""Finds attention among the groups: product, softmax over its columns, product.
+
+Everything that exporters write differently (transposed keys, heads split by reshape, scale on
+either side, masks added or selected) is index maps and pointwise work by now: one pattern is enough.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import Axes
+from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
+from sardonyx.plan.inline import Root
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.tensor import buffer
+
+
+def fuse_attention(groups: list[Group]) -> list[Group]:
+    """The groups with every attention as one; their order stays."""
+    owner = {root: g for g in groups for root in g.roots}
+    fused: dict[Group, Attention] = {}
+    gone: set[Group] = set()
+    for group in groups:
+        if not isinstance(group, Product):
+            continue
+        parts = _parts(group, owner)
+        attention = _combine(*parts, group) if parts else None
+        if parts and attention:
+            fused[group] = attention
+            gone.update(parts)
+    return [fused.get(g, g) for g in groups if g not in gone]
+
+
+def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | None:
+    """The product and the softmax that feed the left factor of `second`, and nothing else."""
+    if second.left.op != "load":
+        return None
+    rows = next((g for g in owner.values() if _writes(g, second.left)), None)
+    if not isinstance(rows, Rows) or not _is_softmax(rows):
+        return None
+    final = rows.stages[-1].root
+    if final.is_output or final.readers != [second.contraction]:
+        return None
+    source = rows.stages[0].body
+    first = next((g for g in owner.values() if _writes(g, source)), None)
+    if not isinstance(first, Product) or first.root.is_output:
+        return None
+    members = set(rows.roots)
+    if any(r not in members for r in first.root.readers):
+        return None
+    return first, rows
+
+
+def _writes(group: Group, x: Scalar) -> bool:
+    return x.op == "load" and any(r.buffer is x.tensor for r in group.roots)
+
+
+def _is_softmax(rows: Rows) -> bool:
+    """max of x; e = exp(x - max); sum of e; e / sum."""
+    if [s.kind for s in rows.stages] != ["max", "map", "sum", "map"]:
+        return False
+    if len([i for i in rows.inner if i != 0]) != 1:
+        return False
+    top, power, total, quotient = rows.stages
+    if any(s.stored for s in (top, power, total)) or top.body.op != "load":
+        return False
+    x = top.body
+    shifted = scalar.binary("sub", x, _value(top))
+    same = power.body is scalar.unary("exp", shifted) and total.body is _value(power)
+    weight = scalar.binary("div", _value(power), _value(total))
+    return same and quotient.body is weight and quotient.indices == x.at
+
+
+def _value(stage: Stage) -> Scalar:
+    return scalar.load(stage.root.buffer, stage.indices)
+
+
+def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
+    """Both products in the variables of the second; None where the roles do not fit."""
+    spaces = (second.loops, second.reduced)
+    bodies = [second.left, second.right, second.epilogue, second.result]
+    axes = Axes(spaces, bodies, [(second.root.buffer, second.loops)])
+    axes.split()
+    loops = [v for v in axes.spaces[0] if v != 0]
+    reduced = [v for v in axes.spaces[1] if v != 0]
+    weights, values, epilogue, result = axes.bodies
+    if len(reduced) != 1 or any(
+        i != 0 and (sizes.as_atom(i) is None or sizes.variable(i).kind != "index")
+        for i in weights.at
+    ):
+        return None
+    key = reduced[0]
+    depth = tuple(
+        sizes.numbered_index(sizes.variable(d).arguments[0], k, "d")
+        for k, d in enumerate(first.reduced)
+        if d != 0
+    )
+    atoms: dict[Atom, Dim] = dict(zip(sizes.variables(first.reduced), depth, strict=True))
+    for own, at in zip(first.loops, weights.at, strict=True):
+        atom = sizes.as_atom(own)
+        if (atom is None) != (at == 0):
+            return None
+        if atom is not None:
+            atoms[atom] = at
+    query, keys, scores, score = (
+        rewrite(x, atoms=atoms) for x in (first.left, first.right, first.epilogue, first.result)
+    )
+    if _uses(query, key):
+        query, keys = keys, query
+    at_rows = [v for v in loops if _uses(query, v) and not _uses(keys, v)]
+    columns = [v for v in loops if _uses(values, v) and not _uses(query, v) and not _uses(keys, v)]
+    if len(at_rows) != 1 or len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
+        return None
+    if _uses(values, at_rows[0]) or {first.accumulator.name, second.accumulator.name} != {"float"}:
+        return None
+    batch = tuple(v for v in loops if v is not at_rows[0] and v is not columns[0])
+    score_token = scalar.make_load(buffer("score", (), score.dtype), ())
+    result_token = scalar.make_load(buffer("weighted", (), result.dtype), ())
+    return Attention(
+        root=second.root,
+        inner=(first.root, *rows.roots, second.contraction),
+        batch=batch,
+        row=at_rows[0],
+        key=key,
+        column=columns[0],
+        depth=depth,
+        query=query,
+        keys=keys,
+        score=score_token,
+        scores=_swap(scores, score, score_token),
+        values=values,
+        result=result_token,
+        epilogue=_swap(epilogue, result, result_token),
+        loops=axes.stores[0][1],
+    )
+
+
+def _swap(body: Scalar, load: Scalar, token: Scalar) -> Scalar:
+    return rewrite(body, lambda x: token if x is load else None)
+
+
+def _uses(body: Scalar, variable: Dim) -> bool:
+    atom = sizes.variable(variable)
+    return any(atom in sizes.atoms_of(i, "index") for x in loads_of(body) for i in x.at)
