@@ -187,7 +187,8 @@ def _round(e: Emitter, op: str, type: Type, x: str) -> str:
 
 def _sign(e: Emitter, op: str, type: Type, x: str) -> str:
     zero, one, minus = e.lit(type, 0), e.lit(type, 1), e.lit(type, -1)
-    rest = x if type.is_float else zero
+    # NaN stays, and -0 becomes 0 as NumPy has it
+    rest = e.binary("fadd", type, x, zero) if type.is_float else zero
     if not type.is_unsigned:
         rest = e.select(compare(e, "lt", type, x, zero), type, minus, rest)
     return e.select(compare(e, "gt", type, x, zero), type, one, rest)

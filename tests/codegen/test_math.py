@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from sardonyx.codegen.math import FUNCTIONS, HELPERS, expansion
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.types import F32, F64, I64, PTR
+from sardonyx.kernel.verify import verify
 from tests.support.kernels import Kernels, targets
 
 L = np.longdouble
@@ -163,3 +165,11 @@ def test_special_values(kernels, name):
                     (*(float(x[k]) for x in inputs), float(found[k]), float(exact[k])) for k in i
                 ]
     assert not wrong
+
+
+def test_expansions_are_well_formed():
+    for op in FUNCTIONS:
+        for type in (F32, F64.with_lanes(4)):
+            verify(expansion(op, type))
+    for make in HELPERS.values():
+        verify(make())
