@@ -119,8 +119,7 @@ class Scalar:
         if self.op == "size":
             return f"[{self.payload!r}]"
         if self.op == "load":
-            tensor, indices = self.payload  # type: ignore[misc]
-            return f"{tensor.label}[{', '.join(map(repr, indices))}]"
+            return f"{self.tensor.label}[{', '.join(map(repr, self.at))}]"
         inner = ", ".join(map(repr, self.arguments))
         return f"{self.op}({inner}{'' if self.op != 'cast' else f', {self.dtype}'})"
 
@@ -163,12 +162,26 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     known = tensor.scalar_value
     if known is not None:
         return constant(known, tensor.dtype)
+    elements = tensor.elements
+    if elements is not None and all(isinstance(i, int) for i in indices):
+        position = 0
+        for i, extent in zip(indices, tensor.shape, strict=True):
+            position = position * extent + i  # type: ignore[assignment]
+        if 0 <= position < len(elements):  # elsewhere under a select that does not choose it
+            return lift_element(elements[position], tensor.dtype)
     return make_load(tensor, indices)
 
 
 def make_load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     """A load that stays one even where the tensor's only element is known."""
     return _make("load", tensor.dtype, (), (tensor, indices))
+
+
+def lift_element(value: Dim, dtype: DType) -> Scalar:
+    """One known element of a tensor of type `dtype`."""
+    if isinstance(value, sizes.Size):
+        return cast(size(value), dtype)
+    return constant(value, dtype)
 
 
 def lift(value: object, dtype: DType) -> Scalar:
@@ -212,7 +225,8 @@ def unary(op: str, x: Scalar) -> Scalar:
     return _make(op, x.dtype, (x,))
 
 
-_SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
+#: Integer operations that symbolic integers have too.
+SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
     "add": sizes.add,
     "sub": lambda a, b: sizes.add(a, sizes.multiply(b, -1)),
     "mul": sizes.multiply,
@@ -226,8 +240,8 @@ def binary(op: str, a: object, b: object) -> Scalar:
     x, y = _pair(a, b)
     left, right = _whole(x), _whole(y)
     if left is not None and right is not None:
-        if op in _SYMBOLIC:
-            return size(_SYMBOLIC[op](left, right))
+        if op in SYMBOLIC:
+            return size(SYMBOLIC[op](left, right))
         positive = sizes.is_nonnegative(left) and sizes.is_nonnegative(sizes.add(right, -1))
         if op in ("div", "rem") and (
             positive or (isinstance(right, int) and right > 0 and positive)
@@ -254,18 +268,19 @@ def compare(op: str, a: object, b: object) -> Scalar:
     x, y = _pair(a, b)
     left, right = _whole(x), _whole(y)
     if left is not None and right is not None:
-        known = _decide(op, left, right)
+        known = decide(op, left, right)
         if known is not None:
             return constant(known, dtypes.BOOL)
     return _make(op, dtypes.BOOL, (x, y))
 
 
-def _decide(op: str, a: Dim, b: Dim) -> bool | None:
+def decide(op: str, a: Dim, b: Dim) -> bool | None:
+    """Whether a comparison of symbolic integers holds, None if that depends on the run."""
     if op in ("eq", "ne"):
         equal = sizes.known_equal(a, b)
         return equal if equal is None or op == "eq" else not equal
     if op in ("gt", "le"):
-        greater = _decide("lt", b, a)
+        greater = decide("lt", b, a)
         return greater if greater is None or op == "gt" else not greater
     difference = sizes.add(b, sizes.multiply(a, -1))  # lt: b - a > 0; ge: b - a <= 0
     if sizes.is_nonnegative(sizes.add(difference, -1)):

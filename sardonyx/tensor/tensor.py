@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
+from sardonyx.tensor.operators import Operators
 
 if TYPE_CHECKING:
     from sardonyx.tensor.scalar import Scalar
@@ -40,7 +41,7 @@ def reduced_indices(extents: Shape) -> tuple[Dim, ...]:
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Tensor:
+class Tensor(Operators):
     """An array: shape, element type, and what it is. See the module's text."""
 
     shape: Shape
@@ -50,6 +51,11 @@ class Tensor:
     def label(self) -> str:
         """A short name for printing."""
         return f"t{id(self) & 0xFFFF:x}"
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
 
     @property
     def scalar_value(self) -> float | int | bool | None:

@@ -1,0 +1,110 @@
+"""Activations."""
+
+from __future__ import annotations
+
+import math
+
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.ops.registry import op
+from sardonyx.tensor import language as t
+from sardonyx.tensor.tensor import Tensor
+
+
+@op("Relu", 6, 13, 14)
+def relu_6(x: Tensor) -> Tensor:
+    """max(x, 0)."""
+    return t.maximum(x, 0)
+
+
+@op("LeakyRelu", 6, 16)
+def leaky_relu_6(x: Tensor, *, alpha: float = 0.01) -> Tensor:
+    """x, scaled where negative."""
+    return t.where(x < 0, x * alpha, x)
+
+
+@op("PRelu", 7, 9, 16)
+def prelu_7(x: Tensor, slope: Tensor) -> Tensor:
+    """x, scaled by a tensor where negative."""
+    return t.where(x < 0, x * slope, x)
+
+
+@op("ThresholdedRelu", 10, 22)
+def thresholded_relu_10(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x where above alpha, else 0."""
+    return t.where(x > alpha, x, 0)
+
+
+@op("Elu", 6, 22)
+def elu_6(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """alpha * (exp(x) - 1) where negative."""
+    return t.where(x < 0, t.expm1(x) * alpha, x)
+
+
+@op("Selu", 6, 22)
+def selu_6(
+    x: Tensor, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
+) -> Tensor:
+    """gamma times Elu."""
+    return t.where(x <= 0, t.expm1(x) * alpha, x) * gamma
+
+
+@op("Celu", 12)
+def celu_12(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)."""
+    return t.maximum(x, 0) + t.minimum(t.expm1(x / alpha) * alpha, 0)
+
+
+@op("HardSigmoid", 6, 22)
+def hard_sigmoid_6(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    """alpha * x + beta, kept between 0 and 1."""
+    return t.clip(x * alpha + beta, 0.0, 1.0)
+
+
+@op("HardSwish", 14, 22)
+def hard_swish_14(x: Tensor) -> Tensor:
+    """x * HardSigmoid(x) with alpha 1/6 and beta 1/2."""
+    return x * hard_sigmoid_6(x, alpha=1 / 6, beta=0.5)
+
+
+@op("Softplus", 1, 22)
+def softplus_1(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), written so that it does not overflow."""
+    return t.maximum(x, 0) + t.log1p(t.exp(-t.absolute(x)))
+
+
+@op("Softsign", 1, 22)
+def softsign_1(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return x / (t.absolute(x) + 1.0)
+
+
+@op("Gelu", 20)
+def gelu_20(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x times the normal distribution's integral up to x, perhaps by tanh."""
+    if approximate == "tanh":
+        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+        return x * 0.5 * (t.tanh(inner) + 1.0)
+    if approximate != "none":
+        raise InvalidGraph(
+            message("Gelu", "Bad approximation", expected="none or tanh", got=repr(approximate))
+        )
+    return x * 0.5 * (t.erf(x * math.sqrt(0.5)) + 1.0)
+
+
+@op("Mish", 18, 22)
+def mish_18(x: Tensor) -> Tensor:
+    """x * tanh(Softplus(x))."""
+    return x * t.tanh(softplus_1(x))
+
+
+@op("Swish", 24)
+def swish_24(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    return x * t.sigmoid(x * alpha)
+
+
+@op("Shrink", 9)
+def shrink_9(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    """0 near 0, else x moved toward 0 by the bias."""
+    below = t.where(x < -lambd, x + bias, t.constant(0, x.dtype))
+    return t.where(x > lambd, x - bias, below)

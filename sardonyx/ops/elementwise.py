@@ -1,0 +1,295 @@
+"""Element by element: arithmetic, comparison, logic, bits, casts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from sardonyx.base import dtypes, errors
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.ops.registry import op
+from sardonyx.tensor import language as t
+from sardonyx.tensor import scalar
+from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.tensor import Tensor
+
+_COMMUTATIVE = ("commutative",)
+
+
+def _register_unary(op_type: str, function: Callable[[Tensor], Tensor], *versions: int) -> None:
+    def lowering(x: Tensor) -> Tensor:
+        return function(x)
+
+    op(op_type, *versions)(lowering)
+
+
+def _integer_or_float(op_type: str, x: Tensor) -> Tensor:
+    """Floor, Ceil and Round leave integers as they are."""
+    return t.unary(op_type, x) if x.dtype.is_float else x
+
+
+for _name, _operation, *_versions in (
+    ("Neg", "neg", 6, 13),
+    ("Abs", "abs", 6, 13),
+    ("Sign", "sign", 9, 13),
+    ("Sqrt", "sqrt", 6, 13),
+    ("Exp", "exp", 6, 13),
+    ("Log", "log", 6, 13),
+    ("Reciprocal", "reciprocal", 6, 13),
+    ("Erf", "erf", 9, 13),
+    ("Tanh", "tanh", 6, 13),
+    ("Sigmoid", "sigmoid", 6, 13),
+    ("Sin", "sin", 7),
+    ("Cos", "cos", 7),
+    ("Tan", "tan", 7),
+    ("Asin", "asin", 7),
+    ("Acos", "acos", 7),
+    ("Atan", "atan", 7),
+    ("Sinh", "sinh", 9),
+    ("Cosh", "cosh", 9),
+    ("Asinh", "asinh", 9),
+    ("Acosh", "acosh", 9),
+    ("Atanh", "atanh", 9),
+    ("Not", "not", 1),
+    ("BitwiseNot", "not", 18),
+):
+    _register_unary(_name, functools.partial(t.unary, _operation), *_versions)
+for _name, _operation, *_versions in (
+    ("Floor", "floor", 6, 13),
+    ("Ceil", "ceil", 6, 13),
+    ("Round", "round", 11),
+):
+    _register_unary(_name, functools.partial(_integer_or_float, _operation), *_versions)
+
+
+def _register_binary(
+    op_type: str, function: Callable[[Tensor, Tensor], Tensor], flags: tuple[str, ...], *since: int
+) -> None:
+    def lowering(a: Tensor, b: Tensor) -> Tensor:
+        return function(a, b)
+
+    op(op_type, *since, flags=flags)(lowering)
+
+
+for _name, _operation, _flags, *_versions in (
+    ("Add", "add", _COMMUTATIVE, 7, 13, 14),
+    ("Sub", "sub", (), 7, 13, 14),
+    ("Mul", "mul", _COMMUTATIVE, 7, 13, 14),
+    ("Div", "div", (), 7, 13, 14),
+    ("And", "and", _COMMUTATIVE, 7),
+    ("Or", "or", _COMMUTATIVE, 7),
+    ("Xor", "xor", _COMMUTATIVE, 7),
+    ("BitwiseAnd", "and", _COMMUTATIVE, 18),
+    ("BitwiseOr", "or", _COMMUTATIVE, 18),
+    ("BitwiseXor", "xor", _COMMUTATIVE, 18),
+):
+    _register_binary(_name, functools.partial(t.binary, _operation), _flags, *_versions)  # type: ignore[arg-type]
+
+
+def _compare(operation: str, a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype is dtypes.BOOL and b.dtype is dtypes.BOOL:
+        return t.unary("not", a ^ b)  # only equality is asked of bools
+    return t.compare(operation, a, b)
+
+
+for _name, _operation, _flags, *_versions in (
+    ("Equal", "eq", _COMMUTATIVE, 7, 11, 13, 19),
+    ("Less", "lt", (), 7, 9, 13),
+    ("LessOrEqual", "le", (), 12, 16),
+    ("Greater", "gt", (), 7, 9, 13),
+    ("GreaterOrEqual", "ge", (), 12, 16),
+):
+    _register_binary(_name, functools.partial(_compare, _operation), _flags, *_versions)  # type: ignore[arg-type]
+
+
+@op("Pow", 7, 12, 13, 15, flags=("mixed",))
+def pow_7(base: Tensor, exponent: Tensor) -> Tensor:
+    """Power in the type of the base; small whole exponents multiply.
+
+    Of integers it is computed in double, exact up to 2**53.
+    """
+    known = elements_of(exponent)
+    if known is not None and len(known) == 1 and known[0] in (1, 2, 3):
+        common = t.broadcast_shapes(base.shape, exponent.shape)
+        x = t.broadcast_to(base, common)
+        return x if known[0] == 1 else x * x if known[0] == 2 else x * x * x
+    if base.dtype.is_float and base.dtype.bits >= exponent.dtype.bits % 64:
+        return t.power(base, exponent.cast(base.dtype))
+    wide = dtypes.DOUBLE
+    return t.power(base.cast(wide), exponent.cast(wide)).cast(base.dtype)
+
+
+@op("Mod", 10, 13)
+def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
+    """Remainder with the sign of the divisor, or with that of the dividend for `fmod`."""
+    rest = t.remainder(a, b)
+    if fmod or a.dtype.kind == "u":
+        return rest
+    shape = rest.shape
+
+    def body(r: scalar.Scalar, d: scalar.Scalar) -> scalar.Scalar:
+        negative = scalar.compare("lt", r, 0)
+        other_sign = scalar.binary("xor", negative, scalar.compare("lt", d, 0))
+        return scalar.select(other_sign & scalar.compare("ne", r, 0), r + d, r)
+
+    return t.elementwise(body, rest, t.broadcast_to(b, shape))
+
+
+def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:
+    if not inputs:
+        raise InvalidGraph(message(name, "It needs an input"))
+    return functools.reduce(functools.partial(t.binary, operation), inputs)
+
+
+@op("Min", 6, 8, 12, 13, flags=_COMMUTATIVE)
+def min_6(*inputs: Tensor) -> Tensor:
+    """The smallest; NaN if one is NaN."""
+    return _fold("Min", "min", inputs)
+
+
+@op("Max", 6, 8, 12, 13, flags=_COMMUTATIVE)
+def max_6(*inputs: Tensor) -> Tensor:
+    """The largest; NaN if one is NaN."""
+    return _fold("Max", "max", inputs)
+
+
+@op("Sum", 6, 8, 13, flags=_COMMUTATIVE)
+def sum_6(*inputs: Tensor) -> Tensor:
+    """Sum of all."""
+    return _fold("Sum", "add", inputs)
+
+
+@op("Mean", 6, 8, 13, flags=_COMMUTATIVE)
+def mean_6(*inputs: Tensor) -> Tensor:
+    """Mean of all."""
+    return _fold("Mean", "add", inputs) / float(len(inputs))
+
+
+@op("Where", 9, 16)
+def where_9(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`a` where the condition holds, else `b`."""
+    return t.where(condition, a, b)
+
+
+@op("Clip", 6)
+def clip_6(
+    x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
+) -> Tensor:
+    """Kept between two attributes."""
+    return t.clip(x, float(min), float(max))
+
+
+@op("Clip", 11, 12, 13)
+def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+    """Kept between two inputs; the upper one wins where they cross."""
+    return t.clip(x, *(None if bound is None else _one(bound) for bound in (min, max)))
+
+
+def _one(x: Tensor) -> Tensor:
+    """A bound without axes, from a tensor of one element."""
+    return x if not x.shape else t.reshape(x, ())
+
+
+@op("IsNaN", 9, 13, 20)
+def is_nan_9(x: Tensor) -> Tensor:
+    """Whether NaN."""
+    return t.not_equal(x, x)
+
+
+@op("IsInf", 10, 20)
+def is_inf_10(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    """Whether infinite, with the signs asked for."""
+    if detect_negative and detect_positive:
+        return t.equal(t.absolute(x), float("inf"))
+    if not detect_negative and not detect_positive:
+        return t.constant(False, dtypes.BOOL, x.shape)
+    return t.equal(x, float("-inf" if detect_negative else "inf"))
+
+
+@op("BitShift", 11)
+def bit_shift_11(x: Tensor, count: Tensor, *, direction: str) -> Tensor:
+    """Bits moved; 0 where the count reaches the width."""
+    if direction not in ("LEFT", "RIGHT"):
+        raise InvalidGraph(
+            message("BitShift", "Bad direction", expected="LEFT or RIGHT", got=repr(direction))
+        )
+    return t.binary("shl" if direction == "LEFT" else "shr", x, count)
+
+
+def _cast(x: Tensor, target: DType, saturate: int) -> Tensor:
+    if dtypes.STRING in (x.dtype, target) and x.dtype is not target:
+        raise errors.NotImplemented(message("Cast", f"From {x.dtype} to {target} is not supported"))
+    if not saturate and target.name.startswith("float8"):
+        raise errors.NotImplemented(
+            message("Cast", "To float8 without saturation is not supported")
+        )
+    return x.cast(target)
+
+
+def _element_type(number: int) -> DType:
+    if number not in dtypes.BY_ONNX_ID:
+        raise InvalidGraph(message("Cast", f"There is no element type {number}"))
+    return dtypes.BY_ONNX_ID[number]
+
+
+@op("Cast", 6, 9, 13)
+def cast_6(x: Tensor, *, to: int) -> Tensor:
+    """Converted to an element type given by number."""
+    return _cast(x, _element_type(to), 1)
+
+
+@op("Cast", 19)
+def cast_19(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
+    """As before, with saturation of float8 as a choice."""
+    return _cast(x, _element_type(to), saturate)
+
+
+@op("Cast", 24)
+def cast_24(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """As before, with rounding to float8e8m0 as a choice."""
+    if _element_type(to) is dtypes.FLOAT8E8M0 and round_mode != "nearest":
+        raise errors.NotImplemented(
+            message("Cast", f"The round_mode {round_mode!r} is not supported")
+        )
+    return _cast(x, _element_type(to), saturate)
+
+
+@op("CastLike", 15)
+def cast_like_15(x: Tensor, like: Tensor) -> Tensor:
+    """Converted to the element type of another tensor."""
+    return _cast(x, like.dtype, 1)
+
+
+@op("CastLike", 19)
+def cast_like_19(x: Tensor, like: Tensor, *, saturate: int = 1) -> Tensor:
+    """As before, with saturation of float8 as a choice."""
+    return _cast(x, like.dtype, saturate)
+
+
+@op("CastLike", 24)
+def cast_like_24(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """As before, with rounding to float8e8m0 as a choice."""
+    return cast_24(x, to=like.dtype.onnx_id, saturate=saturate, round_mode=round_mode)
+
+
+@op("Identity", 1)
+def identity_1(x: Tensor) -> Tensor:
+    """The same."""
+    return x
+
+
+@op("Dropout", 7, 10)
+def dropout_7(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
+    """The same: nothing is dropped when a model is run."""
+    return x, t.constant(True, dtypes.BOOL, x.shape)
+
+
+@op("Dropout", 12, 13, 22)
+def dropout_12(
+    x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The same, unless training is asked for."""
+    if training is not None and elements_of(training) != (0,):
+        raise errors.NotImplemented(message("Dropout", "Training is not supported"))
+    return x, t.constant(True, dtypes.BOOL, x.shape)

@@ -1,0 +1,132 @@
+"""Tensors out of little: Constant, Range, EyeLike; and Trilu, which keeps a triangle."""
+
+from __future__ import annotations
+
+import math
+
+from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Constant
+from sardonyx.ops.registry import contents, op
+from sardonyx.tensor import language as t
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.symbolic import ELEMENTS_LIMIT
+from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+
+
+def constant_tensor(constant: Constant, key: object = None) -> Buffer:
+    """A constant as a tensor; small ones show their contents to lowerings.
+
+    Args:
+        constant: The constant.
+        key: Identifies the buffer; the constant itself by default.
+    """
+    known = None
+    value = None
+    if (
+        constant.element_count <= ELEMENTS_LIMIT
+        and constant.dtype.kind in "iubf"
+        and constant.has_data
+        and (constant.element_count <= 8 or not constant.dtype.is_float)
+    ):
+        known = tuple(constant.array().reshape(-1).tolist())
+        if len(known) == 1:
+            value = known[0]
+    where = constant if key is None else key
+    return buffer(
+        where, constant.shape, constant.dtype, value=value, known=known, constant=constant
+    )
+
+
+@op("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24)
+def constant_1(  # type: ignore[no-untyped-def]
+    *,
+    value=None,
+    value_int=None,
+    value_ints=None,
+    value_float=None,
+    value_floats=None,
+    value_string=None,
+    value_strings=None,
+    sparse_value=None,
+) -> Tensor:
+    """What an attribute holds."""
+    for given, dtype in (
+        (value, None),
+        (sparse_value, None),
+        (value_int, dtypes.INT64),
+        (value_ints, dtypes.INT64),
+        (value_float, dtypes.FLOAT),
+        (value_floats, dtypes.FLOAT),
+        (value_string, dtypes.STRING),
+        (value_strings, dtypes.STRING),
+    ):
+        if given is not None:
+            if not isinstance(given, Constant):
+                given = Constant.from_array(given, dtype)
+            return constant_tensor(given)
+    raise InvalidGraph(message("Constant", "It has no value"))
+
+
+@op("Range", 11)
+def range_11(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """From `start`, by steps of `delta`, until before `limit`."""
+    if not start.dtype is limit.dtype is delta.dtype:
+        raise InvalidGraph(message("Range", "The inputs differ in type"))
+    (first,), (last,), (step,) = (contents(x, "A bound") for x in (start, limit, delta))
+    if step == 0:
+        raise InvalidGraph(message("Range", "The step is 0"))
+    if start.dtype.is_float:
+        count: Dim = max(math.ceil((last - first) / step), 0)
+    elif isinstance(step, int) and step < 0:
+        count = sizes.maximum(sizes.ceildiv(first - last, -step), 0)
+    else:
+        count = sizes.maximum(sizes.ceildiv(last - first, step), 0)
+
+    def body(i: Dim) -> Scalar:
+        base, each = (scalar.lift_element(x, start.dtype) for x in (first, step))
+        position = scalar.cast(scalar.size(i), start.dtype)
+        return base + (position if step == 1 else position * each)
+
+    return t.compute((count,), body)
+
+
+def _dtype(number: int | None, default: DType) -> DType:
+    if number is None:
+        return default
+    if number not in dtypes.BY_ONNX_ID:
+        raise InvalidGraph(message("EyeLike", f"There is no element type {number}"))
+    return dtypes.BY_ONNX_ID[number]
+
+
+@op("EyeLike", 9, 22)
+def eye_like_9(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
+    """1 on a diagonal, else 0."""
+    if len(x.shape) != 2:
+        raise InvalidGraph(message("EyeLike", f"A matrix is needed, not {list(x.shape)}"))
+    target = _dtype(dtype, x.dtype)
+
+    def body(i: Dim, j: Dim) -> Scalar:
+        return scalar.cast(scalar.compare("eq", scalar.size(i + k), scalar.size(j)), target)
+
+    return t.compute(x.shape, body)
+
+
+@op("Trilu", 14)
+def trilu_14(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
+    """The triangle on and above a diagonal, or on and below it; 0 elsewhere."""
+    if len(x.shape) < 2:
+        raise InvalidGraph(message("Trilu", f"Matrices are needed, not {list(x.shape)}"))
+    if x.dtype is dtypes.STRING:
+        raise errors.NotImplemented(message("Trilu", "Strings are not supported"))
+    shift = scalar.size(0) if k is None else t.reshape(k, ())[()]
+
+    def body(*at: Dim) -> Scalar:
+        diagonal = scalar.size(at[-2]) + shift
+        kept = scalar.compare("ge" if upper else "le", scalar.size(at[-1]), diagonal)
+        return scalar.select(kept, scalar.load(x, at), 0)
+
+    return t.compute(x.shape, body)

@@ -1,0 +1,85 @@
+"""Pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import contents, integers, op
+from sardonyx.tensor import language as t
+from sardonyx.tensor.tensor import Tensor
+
+_MODES = ("constant", "reflect", "edge")
+
+
+def _padded(
+    x: Tensor,
+    pads: Sequence[Dim],
+    axes: Sequence[int] | None,
+    mode: str,
+    value: float | Tensor,
+    modes: Sequence[str] = _MODES,
+) -> Tensor:
+    rank = len(x.shape)
+    chosen = [t.normalise_axis(a, rank, "Pad") for a in (range(rank) if axes is None else axes)]
+    if len(pads) != 2 * len(chosen) or len(set(chosen)) != len(chosen):
+        raise InvalidGraph(message("Pad", f"{len(pads)} pads do not fit the axes {chosen}"))
+    if mode not in modes:
+        raise InvalidGraph(message("Pad", "Bad mode", expected=", ".join(modes), got=repr(mode)))
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
+    for number, axis in enumerate(chosen):
+        before[axis], after[axis] = pads[number], pads[number + len(chosen)]
+    return t.pad(x, before, after, mode, value)
+
+
+def _value(x: Tensor, value: Tensor | None) -> float | Tensor:
+    if value is None:
+        return 0
+    if value.dtype is not x.dtype:
+        raise InvalidGraph(message("Pad", f"A {value.dtype} cannot pad {x.dtype}"))
+    return t.reshape(value, ())
+
+
+@op("Pad", 2)
+def pad_2(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
+    """With elements added before and after, counts given by an attribute."""
+    return _padded(x, pads, None, mode, value)
+
+
+@op("Pad", 11, 13)
+def pad_11(
+    x: Tensor, pads: Tensor, value: Tensor | None = None, *, mode: str = "constant"
+) -> Tensor:
+    """With elements added before and after, counts given by an input."""
+    return _padded(x, contents(pads, "The pads"), None, mode, _value(x, value))
+
+
+@op("Pad", 18)
+def pad_18(
+    x: Tensor,
+    pads: Tensor,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str = "constant",
+) -> Tensor:
+    """As before, of some axes only."""
+    chosen = None if axes is None else integers(axes, "The axes")
+    return _padded(x, contents(pads, "The pads"), chosen, mode, _value(x, value))
+
+
+@op("Pad", 19, 21, 23, 24)
+def pad_19(
+    x: Tensor,
+    pads: Tensor,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str = "constant",
+) -> Tensor:
+    """As before, with the mode `wrap`."""
+    chosen = None if axes is None else integers(axes, "The axes")
+    modes = (*_MODES, "wrap")
+    return _padded(x, contents(pads, "The pads"), chosen, mode, _value(x, value), modes)

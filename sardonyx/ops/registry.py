@@ -1,0 +1,274 @@
+"""The operator records: what each version of each operator means, found by name.
+
+A lowering takes the inputs in ONNX's order as positional tensors (None where omitted) and the
+attributes, under ONNX's names, as keyword-only arguments with ONNX's defaults; one without a
+default is required. Two keyword-only names are filled in by the caller instead of from attributes:
+`output_count`, how many outputs the node gives, and `version`, that of the operator set. A lowering
+returns a tensor, or a tuple of tensors (None for an output that is never asked for).
+"""
+
+from __future__ import annotations
+
+import importlib
+import keyword
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType
+from typing import Any, TypeVar
+
+from sardonyx.base import errors
+from sardonyx.base.errors import EngineError, InvalidGraph, message
+from sardonyx.ir.node import Node
+from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.tensor import Tensor
+
+Lowering = Callable[..., Any]
+_Function = TypeVar("_Function", bound=Lowering)
+
+#: Modules with records, in the order of import.
+FAMILIES = ("elementwise", "activation", "shape", "slicing", "padding", "generate", "linear")
+
+_SUPPLIED = frozenset(("output_count", "version"))
+_VARIADIC = 0x04  # the flag of a code object that takes *arguments
+
+
+class DataDependent(Exception):
+    """A lowering needs the contents of a tensor that only a run knows."""
+
+    def __init__(self, tensor: Tensor, what: str) -> None:
+        super().__init__(f"{what} is known only in a run")
+        self.tensor = tensor
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """One version of an operator.
+
+    Attributes:
+        domain: "" is ONNX's own.
+        op_type: The operator's name.
+        since: First version of the operator set that it holds for.
+        lowering: See the module's text.
+        flags: Words about it, such as `commutative`, for passes.
+        attributes: Names of the attributes that it takes.
+        required: Names of those without a default.
+        least_inputs: Number of inputs that must be given.
+        most_inputs: Number of inputs that may be given; None if any number may.
+        supplied: Which arguments the caller fills in.
+    """
+
+    domain: str
+    op_type: str
+    since: int
+    lowering: Lowering
+    flags: frozenset[str]
+    attributes: frozenset[str]
+    required: frozenset[str]
+    least_inputs: int
+    most_inputs: int | None
+    supplied: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"{self.domain or 'ai.onnx'}.{self.op_type}-{self.since}"
+
+
+_RECORDS: dict[tuple[str, str], list[OpRecord]] = {}
+
+
+def op(
+    op_type: str, *since: int, domain: str = "", flags: Iterable[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Register the decorated lowering for the versions of an operator that it is true of.
+
+    Args:
+        op_type: The operator's name.
+        since: First versions of the operator set that the lowering holds for; 1 if none are given.
+        domain: "" is ONNX's own.
+        flags: Words about the operator for passes.
+    """
+
+    def register(lowering: _Function) -> _Function:
+        versions = _RECORDS.setdefault((domain, op_type), [])
+        for first in since or (1,):
+            record = _record(op_type, first, domain, lowering, frozenset(flags))
+            if any(other.since == first for other in versions):
+                raise EngineError(message(repr(record), "The operator is registered twice"))
+            versions.append(record)
+        versions.sort(key=lambda r: -r.since)
+        _lookup.cache_clear()
+        return lowering
+
+    return register
+
+
+def _record(
+    op_type: str, since: int, domain: str, lowering: Lowering, flags: frozenset[str]
+) -> OpRecord:
+    code: CodeType = lowering.__code__
+    positional = code.co_argcount
+    named = code.co_varnames[positional : positional + code.co_kwonlyargcount]
+    defaults = lowering.__kwdefaults__ or {}
+    attributes = {n.rstrip("_") if keyword.iskeyword(n[:-1]) else n for n in named} - _SUPPLIED
+    return OpRecord(
+        domain,
+        op_type,
+        since,
+        lowering,
+        flags,
+        frozenset(attributes),
+        frozenset(n for n in attributes if n not in defaults and f"{n}_" not in defaults),
+        positional - len(lowering.__defaults__ or ()),
+        None if code.co_flags & _VARIADIC else positional,
+        frozenset(named) & _SUPPLIED,
+    )
+
+
+@cache
+def load_all() -> None:
+    """Import all families, so that their records are registered."""
+    for family in FAMILIES:
+        importlib.import_module(f"sardonyx.ops.{family}")
+
+
+@cache
+def _lookup(domain: str, op_type: str, version: int) -> OpRecord | None:
+    load_all()
+    versions = _RECORDS.get((domain, op_type), ())
+    return next((r for r in versions if r.since <= version or not version), None)
+
+
+def find(op_type: str, domain: str = "", version: int = 0) -> OpRecord | None:
+    """The record in force at a version of the operator set (0: the newest), or None."""
+    return _lookup(domain, op_type, version)
+
+
+def records() -> tuple[OpRecord, ...]:
+    """All records, by domain, name and version."""
+    load_all()
+    found = [r for versions in _RECORDS.values() for r in versions]
+    return tuple(sorted(found, key=lambda r: (r.domain, r.op_type, r.since)))
+
+
+def record_of(node: Node) -> OpRecord:
+    """The record that says what a node means.
+
+    Raises:
+        NotImplemented: There is none.
+    """
+    record = _lookup(node.domain, node.op_type, node.version)
+    if record is None:
+        load_all()
+        others = _RECORDS.get((node.domain, node.op_type))
+        known = f"version {others[-1].since} or later" if others else ""
+        raise errors.NotImplemented(
+            message(
+                where(node),
+                f"The operator {node.op_type} of {node.domain or 'ai.onnx'}, version "
+                f"{node.version}, is not supported",
+                expected=known,
+            )
+        )
+    return record
+
+
+def where(node: Node) -> str:
+    """How errors name a node."""
+    return f"node {node.name} ({node.op_type})"
+
+
+def apply(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The outputs of a node, given the tensors of its inputs.
+
+    Raises:
+        NotImplemented: The operator, or something that it asks for, is not supported.
+        InvalidGraph: Inputs or attributes do not fit; the text names node and input shapes.
+        DataDependent: Contents are needed that only a run knows.
+    """
+    record = record_of(node)
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    arguments = _arguments(node, record)
+    count = len(given)
+    given += [None] * (record.least_inputs - count)
+    if record.most_inputs is not None and count > record.most_inputs:
+        raise InvalidGraph(
+            message(
+                where(node),
+                "It has too many inputs",
+                expected=f"at most {record.most_inputs}",
+                got=str(count),
+            )
+        )
+    if record.least_inputs and any(x is None for x in given[: record.least_inputs]):
+        missing = given.index(None)
+        raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
+    try:
+        result = record.lowering(*given, **arguments)
+    except (InvalidGraph, EngineError) as error:
+        raise InvalidGraph(_explain(node, given, error)) from error
+    except errors.NotImplemented as error:
+        raise errors.NotImplemented(_explain(node, given, error)) from error
+    outputs = result if isinstance(result, tuple) else (result,)
+    if len(outputs) < len(node.outputs):
+        raise InvalidGraph(
+            message(
+                where(node),
+                "It has too many outputs",
+                expected=f"at most {len(outputs)}",
+                got=str(len(node.outputs)),
+            )
+        )
+    return outputs
+
+
+def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception) -> str:
+    shown = ", ".join("-" if x is None else f"{x.dtype}{list(x.shape)}" for x in inputs)
+    return f"[{where(node)}] {error} Its inputs are {shown or 'none'}."
+
+
+def _arguments(node: Node, record: OpRecord) -> Mapping[str, object]:
+    arguments: dict[str, object] = {}
+    for name, value in node.attributes.items():
+        if name not in record.attributes:
+            raise InvalidGraph(
+                message(
+                    where(node),
+                    f"{record!r} has no attribute {name!r}",
+                    expected=", ".join(sorted(record.attributes)) or "none",
+                )
+            )
+        spelled = f"{name}_" if keyword.iskeyword(name) else name
+        arguments[spelled] = tuple(value) if isinstance(value, list) else value
+    missing = record.required - node.attributes.keys()
+    if missing:
+        raise InvalidGraph(message(where(node), f"Its attribute {min(missing)!r} is missing"))
+    if record.supplied:
+        known = {"output_count": len(node.outputs), "version": node.version}
+        arguments.update((name, known[name]) for name in record.supplied)
+    return arguments
+
+
+def contents(x: Tensor, what: str = "The content of an input") -> tuple[Any, ...]:
+    """The elements of a small tensor: integers, perhaps symbolic, or floats or bools.
+
+    Raises:
+        DataDependent: Only a run knows them.
+    """
+    found = elements_of(x)
+    if found is None:
+        raise DataDependent(x, what)
+    return found
+
+
+def integers(x: Tensor, what: str = "The content of an input") -> tuple[int, ...]:
+    """The elements of a small tensor that must be plain numbers, such as axes or steps.
+
+    Raises:
+        DataDependent: Only a run knows them.
+    """
+    found = contents(x, what)
+    if not all(isinstance(e, int) for e in found):
+        raise DataDependent(x, what)
+    return found

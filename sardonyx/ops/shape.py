@@ -1,0 +1,172 @@
+"""Shapes and their changes: Shape, Reshape, Transpose, Expand, Squeeze ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import contents, integers, op
+from sardonyx.tensor import language as t
+from sardonyx.tensor import scalar
+from sardonyx.tensor.tensor import Tensor, make_map
+
+_SHAPE_ONLY = ("shape_only",)
+_VIEW = ("view",)
+
+
+@op("Shape", 1, 13, flags=_SHAPE_ONLY)
+def shape_1(x: Tensor) -> Tensor:
+    """The sizes."""
+    return t.size_tensor(x.shape)
+
+
+@op("Shape", 15, 19, 21, 23, 24, flags=_SHAPE_ONLY)
+def shape_15(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
+    """The sizes from one axis to another, with Python's meaning of bounds."""
+    return t.size_tensor(x.shape[start:end])
+
+
+@op("Size", 1, 13, 19, 21, 23, 24, flags=_SHAPE_ONLY)
+def size_1(x: Tensor) -> Tensor:
+    """The number of elements."""
+    return make_map((), scalar.size(sizes.product(x.shape)))
+
+
+def _target_shape(x: Tensor, wanted: Sequence[Dim], allowzero: int) -> tuple[Dim, ...]:
+    new: list[Dim] = []
+    for axis, size in enumerate(wanted):
+        if size == 0 and not allowzero:
+            if axis >= len(x.shape):
+                raise InvalidGraph(
+                    message("Reshape", f"A 0 copies axis {axis} of {list(x.shape)}, which has none")
+                )
+            new.append(x.shape[axis])
+        elif isinstance(size, int) and size < -1:
+            raise InvalidGraph(message("Reshape", f"A size of {size} has no meaning"))
+        else:
+            new.append(size)
+    if sum(1 for size in wanted if isinstance(size, int) and size == -1) > 1:
+        raise InvalidGraph(message("Reshape", f"There are several -1 in {list(wanted)}"))
+    return t.infer_reshape(x, new)
+
+
+@op("Reshape", 5, 13, flags=_VIEW)
+def reshape_5(x: Tensor, shape: Tensor) -> Tensor:
+    """The same elements under another shape; 0 copies a size, -1 is what remains."""
+    return t.reshape(x, _target_shape(x, contents(shape, "The shape"), 0))
+
+
+@op("Reshape", 14, 19, 21, 23, 24, flags=_VIEW)
+def reshape_14(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
+    """As before; 0 means 0 with `allowzero`."""
+    return t.reshape(x, _target_shape(x, contents(shape, "The shape"), allowzero))
+
+
+@op("Flatten", 1, 9, 11, 13, 21, 23, 24, flags=_VIEW)
+def flatten_1(x: Tensor, *, axis: int = 1) -> Tensor:
+    """Two axes: those before `axis`, and the others."""
+    rank = len(x.shape)
+    if not -rank <= axis <= rank:
+        raise InvalidGraph(message("Flatten", f"There is no axis {axis} in {list(x.shape)}"))
+    cut = axis + rank if axis < 0 else axis
+    return t.reshape(x, (sizes.product(x.shape[:cut]), sizes.product(x.shape[cut:])))
+
+
+@op("Squeeze", 1, 11, flags=_VIEW)
+def squeeze_1(x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
+    """Without axes of size 1, given by attribute."""
+    return t.squeeze(x, axes)
+
+
+@op("Squeeze", 13, 21, 23, 24, flags=_VIEW)
+def squeeze_13(x: Tensor, axes: Tensor | None = None) -> Tensor:
+    """Without axes of size 1, given by an input."""
+    return t.squeeze(x, None if axes is None else integers(axes, "The axes"))
+
+
+@op("Unsqueeze", 1, 11, flags=_VIEW)
+def unsqueeze_1(x: Tensor, *, axes: Sequence[int]) -> Tensor:
+    """With axes of size 1, given by attribute."""
+    return t.unsqueeze(x, axes)
+
+
+@op("Unsqueeze", 13, 21, 23, 24, flags=_VIEW)
+def unsqueeze_13(x: Tensor, axes: Tensor) -> Tensor:
+    """With axes of size 1, given by an input."""
+    return t.unsqueeze(x, integers(axes, "The axes"))
+
+
+@op("Transpose", 1, 13, 21, 23, 24, flags=_VIEW)
+def transpose_1(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+    """Axes in another order."""
+    return t.transpose(x, perm or None)
+
+
+@op("Expand", 8, 13, flags=_VIEW)
+def expand_8(x: Tensor, shape: Tensor) -> Tensor:
+    """Repeated along axes of size 1."""
+    return t.expand(x, contents(shape, "The shape"))
+
+
+@op("Tile", 6, 13, flags=_VIEW)
+def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
+    """Repeated as a whole along every axis."""
+    counts = contents(repeats, "The number of repeats")
+    if len(counts) != len(x.shape):
+        raise InvalidGraph(message("Tile", f"{len(counts)} repeats for {len(x.shape)} axes"))
+    return t.tile(x, counts)
+
+
+def _blocks(x: Tensor, blocksize: int, where: str) -> tuple[Dim, Dim, Dim, Dim]:
+    if len(x.shape) != 4 or blocksize < 1:
+        raise InvalidGraph(message(where, f"Four axes and a positive blocksize, not {blocksize}"))
+    batch, channels, height, width = x.shape
+    return batch, channels, height, width
+
+
+@op("DepthToSpace", 1, 11, 13, flags=_VIEW)
+def depth_to_space_1(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Channels become blocks of pixels."""
+    batch, channels, height, width = _blocks(x, blocksize, "DepthToSpace")
+    depth = sizes.exact_quotient(channels, blocksize * blocksize)
+    if depth is None or mode not in ("DCR", "CRD"):
+        raise InvalidGraph(
+            message("DepthToSpace", f"{channels} channels, blocks of {blocksize}, mode {mode!r}")
+        )
+    b = blocksize
+
+    def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
+        offset_h, offset_w = sizes.modulo(h, b), sizes.modulo(w, b)
+        block = offset_h * b + offset_w
+        channel = block * depth + c if mode == "DCR" else c * (b * b) + block
+        return n, channel, sizes.floordiv(h, b), sizes.floordiv(w, b)
+
+    return t.reindex(x, (batch, depth, height * b, width * b), source)
+
+
+@op("SpaceToDepth", 1, 13, flags=_VIEW)
+def space_to_depth_1(x: Tensor, *, blocksize: int) -> Tensor:
+    """Blocks of pixels become channels."""
+    batch, channels, height, width = _blocks(x, blocksize, "SpaceToDepth")
+    b = blocksize
+
+    def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
+        block = sizes.floordiv(c, channels)
+        row, column = sizes.floordiv(block, b), sizes.modulo(block, b)
+        return n, sizes.modulo(c, channels), h * b + row, w * b + column
+
+    shape = (batch, channels * (b * b), sizes.floordiv(height, b), sizes.floordiv(width, b))
+    return t.reindex(x, shape, source)
+
+
+@op("ConstantOfShape", 9, 20, 21, 23, 24)
+def constant_of_shape_9(shape: Tensor, *, value=None) -> Tensor:  # type: ignore[no-untyped-def]
+    """One number everywhere."""
+    wanted = contents(shape, "The shape")
+    if value is None:
+        return t.constant(0.0, dtypes.FLOAT, wanted)
+    if value.element_count != 1:
+        raise InvalidGraph(message("ConstantOfShape", f"A value of {value.element_count} elements"))
+    return t.constant(value.array().reshape(-1)[0].item(), value.dtype, wanted)

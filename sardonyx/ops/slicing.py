@@ -1,0 +1,120 @@
+"""Parts of tensors and tensors of parts: Slice, Split, Concat, Gather."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import sizes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import contents, integers, op
+from sardonyx.tensor import language as t
+from sardonyx.tensor.tensor import Tensor
+
+_VIEW = ("view",)
+
+
+def _sliced(
+    x: Tensor,
+    starts: Sequence[Dim],
+    ends: Sequence[Dim],
+    axes: Sequence[int] | None,
+    steps: Sequence[int] | None,
+) -> Tensor:
+    for name, given in (("ends", ends), ("axes", axes), ("steps", steps)):
+        if given is not None and len(given) != len(starts):
+            raise InvalidGraph(message("Slice", f"{len(starts)} starts, but {len(given)} {name}"))
+    if axes is not None:
+        t.normalise_axes(axes, len(x.shape), "Slice")
+    return t.slice_tensor(x, starts, ends, axes, steps)
+
+
+@op("Slice", 1, flags=_VIEW)
+def slice_1(
+    x: Tensor, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Tensor:
+    """From `starts` to `ends`, given by attributes."""
+    return _sliced(x, starts, ends, axes, None)
+
+
+@op("Slice", 10, 11, 13, flags=_VIEW)
+def slice_10(
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    """From `starts` to `ends` by `steps`, given by inputs."""
+    return _sliced(
+        x,
+        contents(starts, "A start"),
+        contents(ends, "An end"),
+        None if axes is None else integers(axes, "The axes"),
+        None if steps is None else integers(steps, "The steps"),
+    )
+
+
+@op("Concat", 4, 11, 13, flags=_VIEW)
+def concat_4(*inputs: Tensor, axis: int) -> Tensor:
+    """One after the other along an axis."""
+    if not inputs:
+        raise InvalidGraph(message("Concat", "It needs an input"))
+    return t.concat(inputs, axis)
+
+
+def _split(
+    x: Tensor, axis: int, lengths: Sequence[Dim] | None, output_count: int
+) -> tuple[Tensor, ...]:
+    axis = t.normalise_axis(axis, len(x.shape), "Split")
+    if lengths is None:
+        extent = x.shape[axis]
+        exact = sizes.exact_quotient(extent, output_count)
+        length = sizes.ceildiv(extent, output_count) if exact is None else exact
+        last = sizes.add(extent, sizes.multiply(length, 1 - output_count))
+        lengths = [length] * (output_count - 1) + [last]
+    if len(lengths) != output_count or any(isinstance(d, int) and d < 0 for d in lengths):
+        raise InvalidGraph(
+            message("Split", f"The lengths {list(lengths)} do not fit {output_count} outputs")
+        )
+    return t.split(x, axis, lengths)
+
+
+@op("Split", 2, 11, flags=_VIEW)
+def split_2(
+    x: Tensor, *, output_count: int, axis: int = 0, split: Sequence[int] | None = None
+) -> tuple[Tensor, ...]:
+    """Parts whose lengths an attribute gives, by default equal ones."""
+    return _split(x, axis, split or None, output_count)
+
+
+@op("Split", 13, flags=_VIEW)
+def split_13(
+    x: Tensor, split: Tensor | None = None, *, output_count: int, axis: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts whose lengths an input gives, by default equal ones."""
+    lengths = None if split is None else contents(split, "The lengths")
+    return _split(x, axis, lengths, output_count)
+
+
+@op("Split", 18, flags=_VIEW)
+def split_18(
+    x: Tensor,
+    split: Tensor | None = None,
+    *,
+    output_count: int,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> tuple[Tensor, ...]:
+    """As before; by default `num_outputs` equal ones, the last of which may be shorter."""
+    lengths = None if split is None else contents(split, "The lengths")
+    if (lengths is None) == (num_outputs is None):
+        raise InvalidGraph(message("Split", "Either `split` or `num_outputs` must be given"))
+    count = output_count if num_outputs is None else num_outputs
+    return _split(x, axis, lengths, count)
+
+
+@op("Gather", 1, 11, 13, flags=_VIEW)
+def gather_1(x: Tensor, positions: Tensor, *, axis: int = 0) -> Tensor:
+    """Slices along an axis, at positions that are counted from the end if negative."""
+    return t.gather(x, positions, axis)

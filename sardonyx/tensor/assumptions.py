@@ -1,0 +1,46 @@
+"""What lowerings take for granted about sizes that only a run knows.
+
+A lowering that needs two sizes to be equal, and cannot prove it, says so here. Whoever builds the
+plan collects the pairs with `collect` and guards the plan by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim, known_equal
+
+Assumption = tuple[Dim, Dim]
+
+_collected: ContextVar[dict[Assumption, None] | None] = ContextVar("assumptions", default=None)
+
+
+@contextmanager
+def collect() -> Iterator[dict[Assumption, None]]:
+    """Collect, in order, the pairs of sizes that are assumed to be equal inside the block."""
+    found: dict[Assumption, None] = {}
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
+    """Take two sizes as equal.
+
+    Raises:
+        InvalidGraph: They are provably different; the text is made of `where` and `what`.
+    """
+    if a is b:
+        return
+    known = known_equal(a, b)
+    if known is False:
+        raise InvalidGraph(message(where, what, expected=repr(a), got=repr(b)))
+    if known is None:
+        found = _collected.get()
+        if found is not None:
+            found[a, b] = None

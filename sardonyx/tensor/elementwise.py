@@ -1,0 +1,243 @@
+"""Element by element: broadcasting, arithmetic, comparisons, `compute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor import scalar, symbolic
+from sardonyx.tensor.assumptions import assume_equal
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map
+
+Operand = object  #: A tensor, a Python number, a symbolic integer or a scalar expression.
+
+
+def compute(shape: Shape, body: Callable[..., Scalar], dtype: DType | None = None) -> Tensor:
+    """The tensor whose element at (i0, i1, ...) is `body(i0, i1, ...)`, perhaps cast."""
+    result = body(*indices(shape))
+    return make_map(shape, result if dtype is None else scalar.cast(result, dtype))
+
+
+def element(x: Tensor, at: Sequence[Dim | Scalar]) -> Scalar:
+    """The element of `x` at these indices.
+
+    Scalar expressions among them are checked, and count from the end if negative.
+    """
+    if len(at) != len(x.shape):
+        raise InvalidGraph(message("element", f"{len(at)} indices for rank {len(x.shape)}"))
+    return scalar.load(
+        x,
+        tuple(
+            scalar.as_index(scalar.check_index(i, d), d) if isinstance(i, Scalar) else i
+            for i, d in zip(at, x.shape, strict=True)
+        ),
+    )
+
+
+def constant(value: float | bool, dtype: DType, shape: Shape = ()) -> Tensor:
+    """A tensor full of one number."""
+    return make_map(shape, scalar.constant(value, dtype))
+
+
+def broadcast_dim(a: Dim, b: Dim) -> Dim:
+    """The common size of two axes under NumPy's rules; equality that is not known is assumed."""
+    if a is b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and a == b:
+        return a
+    assume_equal(a, b, "broadcast", "The sizes of an axis do not fit")
+    return b if isinstance(b, int) else a
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape under NumPy's rules."""
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape == result:
+            continue
+        long, short = (result, shape) if len(result) >= len(shape) else (shape, result)
+        skip = len(long) - len(short)
+        try:
+            result = long[:skip] + tuple(map(broadcast_dim, long[skip:], short))
+        except InvalidGraph:
+            raise InvalidGraph(
+                message("broadcast", f"The shapes {list(result)} and {list(shape)} do not fit")
+            ) from None
+    return result
+
+
+def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
+    """The element that `x`, broadcast to more or longer axes, has at `at`."""
+    skip = len(at) - len(x.shape)
+    return scalar.load(x, tuple(0 if d == 1 else at[skip + k] for k, d in enumerate(x.shape)))
+
+
+def elementwise(body: Callable[..., Scalar], *operands: Tensor) -> Tensor:
+    """`body` of the elements of the operands, which are broadcast."""
+    shape = broadcast_shapes(*[x.shape for x in operands])
+    at = indices(shape)
+    return make_map(shape, body(*[load_broadcast(x, at) for x in operands]))
+
+
+def as_tensor(x: object, dtype: DType) -> Tensor:
+    """`x` itself, or the number `x` as a tensor without axes."""
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, float) and not dtype.is_float and not x.is_integer():
+        raise InvalidGraph(message("elementwise", f"{x} is no value of the type {dtype}"))
+    return make_map((), scalar.lift(x, dtype))
+
+
+def _operands(*operands: object) -> list[Tensor]:
+    dtype = next(x.dtype for x in operands if isinstance(x, Tensor))
+    found = [as_tensor(x, dtype) for x in operands]
+    for x in found:
+        if x.dtype is not dtype:
+            raise InvalidGraph(
+                message("elementwise", f"The operands differ in type: {dtype} and {x.dtype}")
+            )
+    return found
+
+
+def _load(x: object, at: tuple[Dim, ...], dtype: DType) -> Scalar:
+    if isinstance(x, Tensor):
+        return load_broadcast(x, at)
+    if isinstance(x, float) and not dtype.is_float and not x.is_integer():
+        raise InvalidGraph(message("elementwise", f"{x} is no value of the type {dtype}"))
+    return scalar.lift(x, dtype)
+
+
+def _loaded(a: object, b: object) -> tuple[Shape, Scalar, Scalar]:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.dtype is not b.dtype:
+            raise InvalidGraph(
+                message("elementwise", f"The operands differ in type: {a.dtype} and {b.dtype}")
+            )
+        shape, dtype = broadcast_shapes(a.shape, b.shape), a.dtype
+    else:
+        known = a if isinstance(a, Tensor) else b
+        if not isinstance(known, Tensor):
+            raise InvalidGraph(message("elementwise", "One of two operands must be a tensor"))
+        shape, dtype = known.shape, known.dtype
+    at = indices(shape)
+    return shape, _load(a, at, dtype), _load(b, at, dtype)
+
+
+def unary(op: str, x: Tensor) -> Tensor:
+    """One of `scalar.UNARY`."""
+    return make_map(x.shape, scalar.unary(op, scalar.load(x, indices(x.shape))))
+
+
+def binary(op: str, a: Operand, b: Operand) -> Tensor:
+    """One of `scalar.BINARY`. Integer `div` and `rem` truncate toward zero."""
+    shape, x, y = _loaded(a, b)
+    return make_map(shape, scalar.binary(op, x, y))
+
+
+def compare(op: str, a: Operand, b: Operand) -> Tensor:
+    """One of `scalar.COMPARE`, giving bools."""
+    shape, x, y = _loaded(a, b)
+    return make_map(shape, scalar.compare(op, x, y))
+
+
+def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    """`a` where `condition`, else `b`."""
+    if condition.dtype is not dtypes.BOOL:
+        raise InvalidGraph(message("where", f"The condition is {condition.dtype}, not bool"))
+    x, y = _operands(a, b)
+    return elementwise(scalar.select, condition, x, y)
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """Converted: floats to integers truncate and saturate, integers wrap, bool is 0 or 1."""
+    if x.dtype is dtype:
+        return x
+    return make_map(x.shape, scalar.cast(scalar.load(x, indices(x.shape)), dtype))
+
+
+def clip(x: Tensor, low: Operand | None, high: Operand | None) -> Tensor:
+    """`x` kept between two bounds; `high` wins where they cross. NaN stays."""
+    if low is not None:
+        x = binary("max", x, low)
+    return x if high is None else binary("min", x, high)
+
+
+def known_tensor(elements: Sequence[Dim], shape: Shape, dtype: DType) -> Tensor:
+    """A small tensor of these elements, row-major: integers, symbolic or not, floats or bools."""
+    values = [scalar.lift_element(e, dtype) for e in elements] or [scalar.constant(0, dtype)]
+
+    def pick(*at: Dim) -> Scalar:
+        position: Dim = 0
+        for i, extent in zip(at, shape, strict=True):
+            position = sizes.add(sizes.multiply(position, extent), i)
+        value = values[-1]
+        for number in range(len(values) - 2, -1, -1):
+            here = scalar.compare("eq", scalar.size(position), number)
+            value = scalar.select(here, values[number], value)
+        return value
+
+    result = compute(shape, pick)
+    symbolic.remember(result, tuple(elements))
+    return result
+
+
+def size_tensor(elements: Sequence[Dim], dtype: DType = dtypes.INT64) -> Tensor:
+    """A tensor of one axis whose elements are these symbolic integers."""
+    return known_tensor(elements, (len(elements),), dtype)
+
+
+def _named_unary(op: str, doc: str) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        return unary(op, x)
+
+    function.__name__, function.__doc__ = op, doc
+    return function
+
+
+def _named_binary(op: str, doc: str) -> Callable[[Operand, Operand], Tensor]:
+    def function(a: Operand, b: Operand) -> Tensor:
+        return binary(op, a, b)
+
+    function.__name__, function.__doc__ = op, doc
+    return function
+
+
+def _named_compare(op: str, doc: str) -> Callable[[Operand, Operand], Tensor]:
+    def function(a: Operand, b: Operand) -> Tensor:
+        return compare(op, a, b)
+
+    function.__name__, function.__doc__ = op, doc
+    return function
+
+
+negative = _named_unary("neg", "-x.")
+absolute = _named_unary("abs", "|x|.")
+sign = _named_unary("sign", "-1, 0 or 1.")
+logical_not = _named_unary("not", "Negated truth, or negated bits.")
+exp = _named_unary("exp", "e to the x.")
+expm1 = _named_unary("expm1", "e to the x, less 1.")
+log = _named_unary("log", "Natural logarithm.")
+log1p = _named_unary("log1p", "Natural logarithm of 1 + x.")
+sqrt = _named_unary("sqrt", "Square root.")
+rsqrt = _named_unary("rsqrt", "1 by the square root.")
+reciprocal = _named_unary("reciprocal", "1 / x.")
+erf = _named_unary("erf", "Error function.")
+tanh = _named_unary("tanh", "Hyperbolic tangent.")
+sigmoid = _named_unary("sigmoid", "1 / (1 + exp(-x)).")
+floor = _named_unary("floor", "Rounded down.")
+ceil = _named_unary("ceil", "Rounded up.")
+round_even = _named_unary("round", "Rounded to nearest, halves to even.")
+sin = _named_unary("sin", "Sine.")
+cos = _named_unary("cos", "Cosine.")
+maximum = _named_binary("max", "The larger; NaN if one is NaN.")
+minimum = _named_binary("min", "The smaller; NaN if one is NaN.")
+remainder = _named_binary("rem", "Remainder with the sign of `a`.")
+power = _named_binary("pow", "`a` to the `b`, of floats.")
+equal = _named_compare("eq", "Whether equal.")
+not_equal = _named_compare("ne", "Whether different, or one is NaN.")

@@ -1,0 +1,318 @@
+"""What is in small tensors before a run, as numbers and symbolic integers.
+
+Shape arithmetic of exporters (Shape, Gather, Concat, Where, products ...) is evaluated from its
+lowering: an element is a symbolic integer, or a float or bool that is a plain number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import BOOL, DType
+from sardonyx.base.sizes import Atom, Dim, Size
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import (
+    Buffer,
+    Contract,
+    Map,
+    Reduce,
+    Tensor,
+    indices,
+    reduced_indices,
+)
+
+#: Tensors of more elements are not looked into.
+ELEMENTS_LIMIT = 64
+#: Nor are reductions over more terms than this.
+_TERMS_LIMIT = 256
+
+#: Integers are `int` or `Size`; floats and bools only plain numbers.
+Element = int | float | Size
+
+_memo: WeakKeyDictionary[Tensor, tuple[Dim, ...] | None] = WeakKeyDictionary()
+
+
+class Unknown(Exception):
+    """The value depends on what only a run knows."""
+
+
+def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
+    """Row-major contents of a small tensor, or None if they are not known before a run."""
+    if isinstance(x, Buffer):
+        return x.elements if x.elements is not None or x.value is None else (x.value,)  # type: ignore[return-value]
+    if x in _memo:
+        return _memo[x]
+    count = sizes.product(x.shape)
+    found: tuple[Dim, ...] | None = None
+    if isinstance(count, int) and count <= ELEMENTS_LIMIT:
+        try:
+            found = _contents(x)
+        except Unknown:
+            found = None
+    _memo[x] = found
+    return found
+
+
+def remember(x: Tensor, elements: tuple[Dim, ...]) -> None:
+    """Note the contents of a tensor that was just made from them."""
+    if not isinstance(x, Buffer):
+        _memo[x] = elements
+
+
+def _contents(x: Tensor) -> tuple[Dim, ...]:
+    if isinstance(x, Map):
+        read: Callable[[dict[Atom, Dim]], Element] = lambda at: _evaluate(x.body, at)  # noqa: E731
+    elif isinstance(x, Reduce):
+        read = _reduction(x)
+    elif isinstance(x, Contract):
+        read = _contraction(x)
+    else:
+        raise Unknown
+    return tuple(read(at) for at in _positions(x.shape, indices(x.shape)))  # type: ignore[misc]
+
+
+def _positions(shape: tuple[Dim, ...], variables: tuple[Dim, ...]) -> list[dict[Atom, Dim]]:
+    """For every element, in row-major order, the values of the index variables."""
+    ranges = []
+    for extent in shape:
+        if not isinstance(extent, int):
+            raise Unknown
+        ranges.append(range(extent))
+    found: list[dict[Atom, Dim]] = []
+    for at in itertools.product(*ranges):
+        pairs = zip(variables, at, strict=True)
+        found.append({v.terms[0][0][0]: i for v, i in pairs if isinstance(v, Size)})
+    return found
+
+
+def _terms(x: Reduce | Contract) -> list[dict[Atom, Dim]]:
+    count = sizes.product(x.extents)
+    if not isinstance(count, int) or count > _TERMS_LIMIT:
+        raise Unknown
+    return _positions(x.extents, reduced_indices(x.extents))
+
+
+def _reduction(x: Reduce) -> Callable[[dict[Atom, Dim]], Element]:
+    combine = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}.get(x.kind)
+    terms = _terms(x)
+    if combine is None or (not terms and x.kind in ("min", "max")):
+        raise Unknown
+
+    def read(at: dict[Atom, Dim]) -> Element:
+        result: Element | None = None
+        for term in terms:
+            value = _evaluate(x.body, at | term)
+            result = value if result is None else _binary(combine, result, value, x.dtype)
+        return (1 if x.kind == "prod" else 0) if result is None else result
+
+    return read
+
+
+def _contraction(x: Contract) -> Callable[[dict[Atom, Dim]], Element]:
+    terms = _terms(x)
+
+    def read(at: dict[Atom, Dim]) -> Element:
+        result: Element = 0
+        for term in terms:
+            both = at | term
+            product = _binary("mul", _evaluate(x.left, both), _evaluate(x.right, both), x.dtype)
+            result = _binary("add", result, product, x.dtype)
+        return result
+
+    return read
+
+
+def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
+    op = x.op
+    if op == "constant":
+        return x.payload  # type: ignore[return-value]
+    if op == "size":
+        return _dim(x.dim, at)
+    if op == "load":
+        return _load(x, at)
+    if op == "select":
+        chosen = _evaluate(x.arguments[0], at)
+        return _evaluate(x.arguments[1 if chosen else 2], at)
+    if op in ("and", "or") and x.dtype is BOOL:
+        first = _evaluate(x.arguments[0], at)
+        return _evaluate(x.arguments[1], at) if bool(first) == (op == "and") else first
+    values = [_evaluate(a, at) for a in x.arguments]
+    if op == "cast":
+        return _cast(values[0], x.arguments[0].dtype, x.dtype)
+    if op == "check_index":
+        return _checked(values[0], _dim(x.dim, at))
+    if op in scalar.COMPARE:
+        return _compare(op, values[0], values[1])
+    if len(values) == 2:
+        return _binary(op, values[0], values[1], x.dtype)
+    return _unary(op, values[0], x.dtype)
+
+
+def _dim(value: Dim, at: Mapping[Atom, Dim]) -> Dim:
+    if isinstance(value, int):
+        return value
+
+    def replace(atom: Atom) -> Dim | None:
+        if atom.kind == "index":
+            return at.get(atom)
+        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+            found = _evaluate(atom.payload, at)
+            if isinstance(found, float):
+                raise Unknown
+            return found
+        return None
+
+    return sizes.rebuild(value, replace)
+
+
+def _load(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
+    known = elements_of(x.tensor)
+    if known is None:
+        raise Unknown
+    position = 0
+    for i, extent in zip(x.at, x.tensor.shape, strict=True):
+        here = _dim(i, at)
+        if not isinstance(here, int) or not isinstance(extent, int) or not 0 <= here < extent:
+            raise Unknown
+        position = position * extent + here
+    return known[position]
+
+
+def _cast(value: Element, source: DType, target: DType) -> Element:
+    if isinstance(value, Size):
+        if not target.is_integer:
+            raise Unknown
+        return value
+    if target is BOOL:
+        return bool(value)
+    if target.is_float:
+        return _rounded(float(value), target)
+    if not math.isfinite(value):
+        raise Unknown
+    return _wrapped(int(value), target)
+
+
+def _wrapped(value: Dim, dtype: DType) -> Dim:
+    if isinstance(value, int) and not isinstance(value, bool):
+        kept = value & ((1 << dtype.bits) - 1)
+        return kept - (1 << dtype.bits) if dtype.kind == "i" and kept >> (dtype.bits - 1) else kept
+    return value
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(value).astype(dtype.numpy))
+
+
+def _checked(value: Element, extent: Dim) -> Dim:
+    if isinstance(value, float):
+        raise Unknown
+    if sizes.is_nonnegative(value):
+        return value
+    if sizes.is_nonnegative(-1 - value):
+        return sizes.add(value, extent)
+    raise Unknown
+
+
+def _compare(op: str, a: Element, b: Element) -> bool:
+    if isinstance(a, Size) or isinstance(b, Size):
+        if isinstance(a, float) or isinstance(b, float):
+            raise Unknown
+        known = scalar.decide(op, a, b)
+        if known is None:
+            raise Unknown
+        return known
+    return bool(_COMPARE[op](a, b))
+
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+_FLOAT_BINARY: dict[str, Callable[[float, float], object]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rem": np.fmod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "pow": np.power,
+}
+_FLOAT_UNARY: dict[str, Callable[[float], object]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "reciprocal": np.reciprocal,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "exp": np.exp,
+    "log": np.log,
+}
+
+
+def _binary(op: str, a: Element, b: Element, dtype: DType) -> Element:
+    if dtype is BOOL:
+        if op in ("and", "or", "xor") and isinstance(a, int) and isinstance(b, int):
+            return bool({"and": a & b, "or": a | b, "xor": a ^ b}[op])
+        raise Unknown
+    if dtype.is_float:
+        if op not in _FLOAT_BINARY:
+            raise Unknown
+        with np.errstate(all="ignore"):
+            return _rounded(float(_FLOAT_BINARY[op](np.float64(a), np.float64(b))), dtype)  # type: ignore[arg-type]
+    if isinstance(a, float) or isinstance(b, float):
+        raise Unknown
+    if op in scalar.SYMBOLIC:
+        return _wrapped(scalar.SYMBOLIC[op](a, b), dtype)
+    if isinstance(a, int) and isinstance(b, int):
+        return _integer_binary(op, a, b, dtype)
+    if op in ("div", "rem") and sizes.is_nonnegative(a) and sizes.is_nonnegative(b) and b != 0:
+        return sizes.floordiv(a, b) if op == "div" else sizes.modulo(a, b)
+    raise Unknown
+
+
+def _integer_binary(op: str, a: int, b: int, dtype: DType) -> int:
+    if op in ("div", "rem"):
+        if b == 0:
+            raise Unknown
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return int(_wrapped(quotient, dtype) if op == "div" else a - b * quotient)
+    if op in ("and", "or", "xor"):
+        return {"and": a & b, "or": a | b, "xor": a ^ b}[op]
+    raise Unknown
+
+
+def _unary(op: str, a: Element, dtype: DType) -> Element:
+    if dtype is BOOL:
+        if op == "not":
+            return not a
+        raise Unknown
+    if dtype.is_float:
+        if op not in _FLOAT_UNARY:
+            raise Unknown
+        with np.errstate(all="ignore"):
+            return _rounded(float(_FLOAT_UNARY[op](np.float64(a))), dtype)  # type: ignore[arg-type]
+    if isinstance(a, float):
+        raise Unknown
+    if op == "neg":
+        return _wrapped(sizes.multiply(a, -1), dtype)
+    if op == "abs":
+        return _wrapped(sizes.maximum(a, sizes.multiply(a, -1)), dtype)
+    if op == "sign" and isinstance(a, int):
+        return (a > 0) - (a < 0)
+    raise Unknown

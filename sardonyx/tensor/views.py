@@ -1,0 +1,292 @@
+"""Index maps: tensors whose elements are elements of others, moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor import scalar
+from sardonyx.tensor.assumptions import assume_equal
+from sardonyx.tensor.elementwise import broadcast_shapes, compute, load_broadcast
+from sardonyx.tensor.reduction import normalise_axes, normalise_axis
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map
+
+#: Exporters write bounds like this for "to the end".
+_BEYOND_ALL = 2**31 - 1
+
+
+def reindex(x: Tensor, shape: Shape, source: Callable[..., Sequence[Dim]]) -> Tensor:
+    """The tensor whose element at (i0, ...) is that of `x` at `source(i0, ...)`."""
+    return make_map(shape, scalar.load(x, tuple(source(*indices(shape)))))
+
+
+def _reindex_axis(x: Tensor, axis: int, extent: Dim, source: Callable[[Dim], Dim]) -> Tensor:
+    shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+    at = indices(shape)
+    moved = (*at[:axis], source(at[axis]), *at[axis + 1 :])
+    return make_map(shape, scalar.load(x, moved))
+
+
+def transpose(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+    """Axis k of the result is axis `order[k]` of `x`; by default the axes are reversed."""
+    rank = len(x.shape)
+    wanted = list(range(rank))[::-1] if order is None else [normalise_axis(a, rank) for a in order]
+    if sorted(wanted) != list(range(rank)):
+        raise InvalidGraph(message("transpose", f"{list(order or ())} is no order of {rank} axes"))
+    shape = tuple(x.shape[axis] for axis in wanted)
+    at = indices(shape)
+    source: list[Dim] = [0] * rank
+    for position, axis in enumerate(wanted):
+        source[axis] = at[position]
+    return make_map(shape, scalar.load(x, tuple(source)))
+
+
+def expand(x: Tensor, shape: Shape) -> Tensor:
+    """Repeated along axes of size 1, in both directions as ONNX has it."""
+    common = broadcast_shapes(x.shape, tuple(shape))
+    if common == x.shape:
+        return x
+    return make_map(common, load_broadcast(x, indices(common)))
+
+
+def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
+    """Repeated to exactly this shape."""
+    return x if shape == x.shape else make_map(shape, load_broadcast(x, indices(shape)))
+
+
+def squeeze(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
+    """Without axes of size 1: those given, or all whose size is known to be 1."""
+    if axes is None:
+        dropped = tuple(k for k, d in enumerate(x.shape) if d == 1)
+    else:
+        dropped = normalise_axes(axes, len(x.shape), "squeeze")
+    for axis in dropped:
+        assume_equal(x.shape[axis], 1, "squeeze", f"Axis {axis} of {list(x.shape)} is not 1")
+    shape = tuple(d for k, d in enumerate(x.shape) if k not in dropped)
+    left = iter(indices(shape))
+    return make_map(
+        shape, scalar.load(x, tuple(0 if k in dropped else next(left) for k in range(len(x.shape))))
+    )
+
+
+def unsqueeze(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """With axes of size 1 at these positions of the result."""
+    rank = len(x.shape) + len(tuple(axes))
+    added = normalise_axes(axes, rank, "unsqueeze")
+    old = iter(x.shape)
+    shape = tuple(1 if k in added else next(old) for k in range(rank))
+    at = indices(shape)
+    return make_map(shape, scalar.load(x, tuple(i for k, i in enumerate(at) if k not in added)))
+
+
+def flip(x: Tensor, axis: int) -> Tensor:
+    """Reversed along an axis."""
+    axis = normalise_axis(axis, len(x.shape), "flip")
+    extent = x.shape[axis]
+    return _reindex_axis(x, axis, extent, lambda i: extent - 1 - i)
+
+
+def _from_front(position: Dim, extent: Dim) -> Dim:
+    """A bound that is counted from the end if negative, counted from the front."""
+    if sizes.is_nonnegative(position):
+        return position
+    if sizes.is_nonnegative(-1 - position):
+        return sizes.add(extent, position)
+    # Its sign is not known: exporters mean sizes, which are not negative.
+    assume_equal(position, sizes.maximum(position, 0), "slice", "A bound changes its sign")
+    return position
+
+
+def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
+    return sizes.minimum(sizes.maximum(position, low), high)
+
+
+def _bound(position: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
+    if isinstance(position, int) and abs(position) >= _BEYOND_ALL:
+        return high if position > 0 else low
+    front = _from_front(position, extent)
+    clamped = _clamp(front, low, high)
+    if clamped is not front and not isinstance(extent, int) and position in (-1, 1):
+        # x[-1:], x[:-1], x[:1] and x[1:] of an axis that is never empty in practice.
+        assume_equal(clamped, front, "slice", "The axis is empty")
+        return front
+    return clamped
+
+
+def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: int = 1) -> Tensor:
+    """`x[start:stop:step]` along one axis, with Python's meaning of bounds beyond the ends."""
+    axis = normalise_axis(axis, len(x.shape), "slice")
+    extent = x.shape[axis]
+    if step == 0:
+        raise InvalidGraph(message("slice", "The step is 0"))
+    if step > 0:
+        first = 0 if start is None else _bound(start, extent, 0, extent)
+        last = extent if stop is None else _bound(stop, extent, 0, extent)
+        length = sizes.ceildiv(last - first, step)
+    else:
+        first = extent - 1 if start is None else _bound(start, extent, -1, extent - 1)
+        last = -1 if stop is None else _bound(stop, extent, -1, extent - 1)
+        length = sizes.ceildiv(first - last, -step)
+    length = sizes.maximum(length, 0)
+    if length is extent and step == 1:
+        return x
+    if isinstance(length, int) and length == extent and step == 1:
+        return x
+    return _reindex_axis(x, axis, length, lambda i: first + i * step)
+
+
+def slice_tensor(
+    x: Tensor,
+    starts: Sequence[Dim | None],
+    stops: Sequence[Dim | None],
+    axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> Tensor:
+    """Several axes sliced, the first ones by default."""
+    for number, start in enumerate(starts):
+        axis = number if axes is None else axes[number]
+        x = slice_axis(x, axis, start, stops[number], 1 if steps is None else steps[number])
+    return x
+
+
+def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors one after the other along an axis."""
+    first = parts[0]
+    rank = len(first.shape)
+    axis = normalise_axis(axis, rank, "concat")
+    shape = list(first.shape)
+    for part in parts[1:]:
+        if part.dtype is not first.dtype:
+            raise InvalidGraph(message("concat", f"The types {first.dtype}, {part.dtype} differ"))
+        if len(part.shape) != rank:
+            raise InvalidGraph(message("concat", f"The ranks {rank}, {len(part.shape)} differ"))
+        for k, d in enumerate(part.shape):
+            if k != axis:
+                assume_equal(shape[k], d, "concat", f"The sizes of axis {k} differ")
+                shape[k] = d if isinstance(d, int) else shape[k]
+    used = [part for part in parts if part.shape[axis] != 0] or [first]
+    shape[axis] = sizes.total(part.shape[axis] for part in used)
+    if len(used) == 1:
+        return used[0]
+    at = indices(tuple(shape))
+    begins: list[Dim] = [0]
+    for part in used:
+        begins.append(begins[-1] + part.shape[axis])
+    i = scalar.size(at[axis])
+    value: Scalar | None = None
+    for number in range(len(used) - 1, -1, -1):
+        here = (*at[:axis], at[axis] - begins[number], *at[axis + 1 :])
+        element = scalar.load(used[number], here)
+        if value is None:
+            value = element
+        else:
+            inside = scalar.compare("lt", i, scalar.size(begins[number + 1]))
+            value = scalar.select(inside, element, value)
+    assert value is not None  # noqa: S101 - `used` is never empty
+    return make_map(tuple(shape), value)
+
+
+def split(x: Tensor, axis: int, lengths: Sequence[Dim]) -> tuple[Tensor, ...]:
+    """Parts of these lengths along an axis; their sum must be its size."""
+    axis = normalise_axis(axis, len(x.shape), "split")
+    assume_equal(sizes.total(lengths), x.shape[axis], "split", "The lengths do not add up")
+    found = []
+    begin: Dim = 0
+    for length in lengths:
+        offset = begin
+        found.append(_reindex_axis(x, axis, length, lambda i, offset=offset: i + offset))  # type: ignore[misc]
+        begin = sizes.add(begin, length)
+    return tuple(found)
+
+
+def tile(x: Tensor, repeats: Sequence[Dim]) -> Tensor:
+    """Repeated as a whole along every axis."""
+    shape = tuple(sizes.multiply(d, r) for d, r in zip(x.shape, repeats, strict=True))
+
+    def source(*at: Dim) -> list[Dim]:
+        return [
+            i if r == 1 else sizes.modulo(i, d) if d != 1 else 0
+            for i, d, r in zip(at, x.shape, repeats, strict=True)
+        ]
+
+    return reindex(x, shape, source)
+
+
+def pad(
+    x: Tensor,
+    before: Sequence[Dim],
+    after: Sequence[Dim],
+    mode: str = "constant",
+    value: float | bool | Tensor = 0,
+) -> Tensor:
+    """With elements added before and after along every axis; negative counts take away.
+
+    Modes: `constant` (with `value`), `edge`, `reflect` (without repeating the edge), `wrap`.
+    """
+    shape = tuple(
+        sizes.maximum(sizes.total((b, d, a)), 0)
+        for b, d, a in zip(before, x.shape, after, strict=True)
+    )
+    at = indices(shape)
+    source: list[Dim] = []
+    inside: Scalar | None = None
+    for axis, (i, extent) in enumerate(zip(at, x.shape, strict=True)):
+        low, high = before[axis], after[axis]
+        if low == 0 and high == 0:
+            source.append(i)
+            continue
+        position = sizes.add(i, sizes.multiply(low, -1))
+        source.append(_folded(position, extent, mode))
+        if mode == "constant":
+            for test in _inside(position, extent, low, high):
+                inside = test if inside is None else inside & test
+    element = scalar.load(x, tuple(source))
+    if inside is not None:
+        filling = value[()] if isinstance(value, Tensor) else scalar.lift(value, x.dtype)
+        element = scalar.select(inside, element, filling)
+    return make_map(shape, element)
+
+
+def _inside(position: Dim, extent: Dim, low: Dim, high: Dim) -> list[Scalar]:
+    tests = []
+    if not sizes.is_nonnegative(sizes.multiply(low, -1)):
+        tests.append(scalar.compare("ge", scalar.size(position), 0))
+    if not sizes.is_nonnegative(sizes.multiply(high, -1)):
+        tests.append(scalar.compare("lt", scalar.size(position), scalar.size(extent)))
+    return tests
+
+
+def _folded(position: Dim, extent: Dim, mode: str) -> Dim:
+    if mode == "constant":
+        return position
+    if mode == "edge":
+        return _clamp(position, 0, extent - 1)
+    if mode == "wrap":
+        return sizes.modulo(position, extent)
+    if mode == "reflect":
+        if extent == 1:
+            return 0
+        period = sizes.multiply(sizes.add(extent, -1), 2)
+        inside = sizes.modulo(position, period)
+        return sizes.minimum(inside, period - inside)
+    raise InvalidGraph(message("pad", f"There is no mode {mode!r}"))
+
+
+def gather(x: Tensor, positions: Tensor, axis: int = 0) -> Tensor:
+    """The slices of `x` along an axis at `positions`, whose axes take the place of that axis."""
+    axis = normalise_axis(axis, len(x.shape), "gather")
+    if positions.dtype not in (dtypes.INT32, dtypes.INT64):
+        raise InvalidGraph(message("gather", f"Indices are {positions.dtype}, not int32 or int64"))
+    middle = axis + len(positions.shape)
+    shape = x.shape[:axis] + positions.shape + x.shape[axis + 1 :]
+
+    def body(*at: Dim) -> Scalar:
+        position = scalar.load(positions, at[axis:middle])
+        extent = x.shape[axis]
+        index = scalar.as_index(scalar.check_index(position, extent), extent)
+        return scalar.load(x, (*at[:axis], index, *at[middle:]))
+
+    return compute(shape, body)
