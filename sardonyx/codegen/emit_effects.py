@@ -35,9 +35,9 @@ write:
 done:
   ret void
 }}"""
-_PAUSE = {
-    "x86_64": 'call void asm sideeffect "pause", "~{memory}"()',
-    "aarch64": 'call void asm sideeffect "yield", "~{memory}"()',
+_PAUSE: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "x86_64": ("llvm.x86.sse2.pause", []),
+    "aarch64": ("llvm.aarch64.hint", [("i32", "1")]),
 }
 
 
@@ -102,7 +102,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
         code = literal(I64, cast(int, statement.attribute("code")))
         e.effect(f'call void @"{FAULT}"(ptr {context}, i64 {code}, i64 {a}, i64 {b})')
     elif statement.op == "pause":
-        e.effect(_PAUSE[e.target.arch])
+        name, given = _PAUSE[e.target.arch]
+        e.intrinsic(name, "void", given)
     elif statement.op == "fence":
         e.effect(f"fence {statement.attribute('ordering')}")
     elif statement.op == "prefetch":

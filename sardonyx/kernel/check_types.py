@@ -103,11 +103,11 @@ def _other(let: Let, op: str, result: Type, operands: list[Type]) -> str:
             inside = 0 <= lane < operands[0].lanes
             return "" if inside else f"{operands[0]} has no lane {lane}"
         case "shuffle":
-            lanes = cast(tuple[int, ...], let.attribute("lanes"))
+            picked = cast(tuple[int, ...], let.attribute("lanes"))
             total = 2 * operands[0].lanes
-            if operands[0] != operands[1] or len(lanes) != result.lanes:
+            if operands[0] != operands[1] or len(picked) != result.lanes:
                 return f"shuffle of {operands[0]} and {operands[1]} does not give {result}"
-            bad = [lane for lane in lanes if not 0 <= lane < total]
+            bad = [lane for lane in picked if not 0 <= lane < total]
             return f"shuffle picks lane {bad[0]} of {total}" if bad else ""
         case "tail_mask":
             return "" if operands == [I64] else f"tail_mask counts with i64, not {operands}"
