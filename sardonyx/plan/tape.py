@@ -56,8 +56,8 @@ class Tape:
         return len(self.slots) - 1
 
     def _constant(self, value: int) -> int:
-        if abs(value) >= LIMIT:
-            raise EngineError(message("plan", f"The constant {value} is too large for a size"))
+        # "To the end" is often written as the largest integer: any bound beyond all sizes will do.
+        value = max(1 - LIMIT, min(value, LIMIT - 1))
         if value not in self._constants:
             self._constants[value] = self._new(value)
         return self._constants[value]

@@ -1,0 +1,63 @@
+"""Plain memory at 64-byte boundaries, owned by NumPy arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.base.errors import OutOfMemory, message
+from sardonyx.runtime.native_layout import ALIGNMENT, WORD
+
+Words = NDArray[np.int64]
+# A dimension that grows by one with every run must not mean new memory with every run.
+_HEADROOM = 1.125
+
+
+def address_of(array: NDArray[np.generic]) -> int:
+    """The address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def aligned_words(count: int) -> Words:
+    """That many zeros, starting at a 64-byte boundary."""
+    spare = ALIGNMENT // WORD
+    raw = np.zeros(count + spare, np.int64)
+    skip = -address_of(raw) % ALIGNMENT // WORD
+    return raw[skip : skip + count]
+
+
+class Memory:
+    """Memory that grows and whose content does not matter.
+
+    Attributes:
+        capacity_bytes: How much there is.
+        address: Where it begins, a multiple of 64.
+    """
+
+    __slots__ = ("_array", "_purpose", "address", "capacity_bytes")
+
+    def __init__(self, purpose: str) -> None:
+        self._purpose = purpose
+        self._array: NDArray[np.uint8] | None = None
+        self.capacity_bytes = 0
+        self.address = 0
+
+    def grow(self, needed_bytes: int) -> bool:
+        """Make sure that there is so much; gives whether the address changed.
+
+        Raises:
+            OutOfMemory: The system refuses. There is none at all then.
+        """
+        if needed_bytes <= self.capacity_bytes:
+            return False
+        again = self.capacity_bytes > 0
+        self._array, self.capacity_bytes, self.address = None, 0, 0
+        wanted = int(needed_bytes * _HEADROOM) if again else needed_bytes
+        try:
+            array = np.empty(wanted + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError):
+            what = f"The system refuses {needed_bytes} bytes of {self._purpose} memory"
+            raise OutOfMemory(message("run", what)) from None
+        self._array, self.capacity_bytes = array, wanted
+        self.address = -(-address_of(array) // ALIGNMENT) * ALIGNMENT
+        return True

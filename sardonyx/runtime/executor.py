@@ -1,0 +1,274 @@
+"""Runs plans: checks feeds, leases a frame, enters native code once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from sardonyx.base.errors import Fail, InvalidArgument, OutOfMemory, RuntimeException, message
+from sardonyx.kernel.context import FAULTS
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime import arrays, pool, refusals
+from sardonyx.runtime.arena import address_of, aligned_words
+from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.image import Code, Image
+from sardonyx.runtime.library import library
+from sardonyx.runtime.native_execute import CANCELLED
+from sardonyx.runtime.native_layout import NEEDED_FLAGS
+
+
+class CancelFlag:
+    """Ends runs that were given it: `set()` from any thread. It stays set until `clear()`."""
+
+    def __init__(self) -> None:
+        self._word = aligned_words(1)
+        self.address = address_of(self._word)
+
+    def set(self) -> None:
+        """Ask the runs to end."""
+        self._word[0] = 1
+
+    def clear(self) -> None:
+        """Let runs go on to their end again."""
+        self._word[0] = 0
+
+
+class Executable:
+    """A plan with code and constants; any number of threads may run it at once.
+
+    Args:
+        plan: What to do.
+        code: Has the address of every kernel of the plan; kept alive.
+        constants: Contiguous arrays behind the plan's constants; kept alive.
+        threads: How many threads a run may use, the caller included.
+        functions: Addresses of shared functions, for the context's field of that name.
+
+    Raises:
+        EngineError: The parts do not fit each other.
+        NotFound: The code lacks a kernel.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        code: Code,
+        constants: Sequence[Array] = (),
+        *,
+        threads: int = 1,
+        functions: Sequence[int] = (),
+    ) -> None:
+        self.plan, self.threads = plan, threads
+        self._image = Image(plan, code, constants, threads)
+        self._functions = np.array([*functions, 0], np.int64)
+        native = library()
+        self._native_bind, self._native_execute = native.bind, native.execute
+        self._native_resolve = native.resolve
+        self._free: list[Frame] = []
+        self._frames: list[Frame] = []
+        self._input_count = len(plan.inputs)
+        self._pool: pool.Pool | None = None
+        self._generation = -1
+        self._resolves = 0
+
+    # -- frames -------------------------------------------------------------------------------
+
+    def _take(self) -> Frame:
+        try:
+            return self._free.pop()
+        except IndexError:
+            frame = Frame(self._image, address_of(self._functions))
+            self._frames.append(frame)
+            return frame
+
+    @contextmanager
+    def lease(self) -> Iterator[Frame]:
+        """A frame that no other run has meanwhile."""
+        frame = self._take()
+        try:
+            yield frame
+        finally:
+            self._free.append(frame)
+
+    @property
+    def resolves(self) -> int:
+        """How often shapes were new to a frame."""
+        return self._resolves
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory held for intermediate values, by all frames together."""
+        return sum(frame.arena.capacity_bytes for frame in self._frames)
+
+    def cancel(self) -> None:
+        """Ask all runs that are in native code now to end: they raise Fail."""
+        for frame in list(self._frames):
+            frame.cancel()
+
+    def trim(self) -> None:
+        """Give back the memory of frames that no run has."""
+        while self._free:
+            self._frames.remove(self._free.pop())
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Array]:
+        """Run once.
+
+        Args:
+            feeds: One array per input, in order; C-contiguous arrays are not copied. They must not
+                be changed meanwhile.
+            cancel: Ends the run when it is set.
+
+        Returns:
+            New arrays, one per output, that own their memory.
+
+        Raises:
+            InvalidArgument: A feed does not fit.
+            RuntimeException: A kernel met data that it cannot work on.
+            Fail: The run was cancelled.
+            OutOfMemory: There is not enough memory.
+        """
+        frame = self._take()
+        try:
+            kept = self._bind(frame, tuple(feeds))
+            empty = np.empty
+            try:
+                outputs = tuple([empty(shape, dtype) for shape, dtype in frame.results])
+            except (MemoryError, ValueError):
+                raise _too_large(frame) from None
+            self._execute(frame, outputs, cancel)
+            del kept
+        finally:
+            self._free.append(frame)
+        return list(outputs)
+
+    def run_into(
+        self,
+        feeds: Sequence[object],
+        outputs: Sequence[Array],
+        cancel: CancelFlag | None = None,
+    ) -> None:
+        """Run once, writing to arrays that exist: right shape and type, contiguous, writable.
+
+        They must not overlap the feeds or each other. Raises as `run` does.
+        """
+        frame = self._take()
+        try:
+            kept = self._bind(frame, tuple(feeds))
+            given = tuple(outputs)
+            self._check_outputs(frame, given)
+            self._execute(frame, given, cancel)
+            del kept
+        finally:
+            self._free.append(frame)
+
+    def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...]]:
+        """Shapes that a run with these feeds would give, without running it."""
+        with self.lease() as frame:
+            self._bind(frame, tuple(feeds))
+            return [shape for shape, _ in frame.results]
+
+    def _bind(self, frame: Frame, feeds: tuple[object, ...]) -> tuple[object, ...]:
+        """Give the frame the feeds; what comes back must live as long as the run."""
+        if len(feeds) != self._input_count:
+            raise InvalidArgument(
+                message(
+                    "run",
+                    "The number of feeds is wrong",
+                    expected=str(self._input_count),
+                    got=str(len(feeds)),
+                )
+            )
+        state = self._enter(frame, feeds)
+        while state < 0:
+            number = -1 - state
+            fit = arrays.plain(feeds[number], self.plan.inputs[number])
+            feeds = (*feeds[:number], fit, *feeds[number + 1 :])
+            state = self._enter(frame, feeds)
+        if state:
+            self._resolve(frame)
+        return feeds
+
+    def _enter(self, frame: Frame, feeds: tuple[object, ...]) -> int:
+        if NATIVE:
+            return self._native_bind(frame.address, id(feeds) + ITEMS_OFFSET)
+        return self._native_bind(frame.address, Mirror(feeds).address)
+
+    def _resolve(self, frame: Frame) -> None:
+        self._resolves += 1
+        code = self._native_resolve(frame.address)
+        if code:
+            frame.invalidate()
+            raise refusals.refusal(code, frame, self._image)
+        frame.prepare()
+
+    def _check_outputs(self, frame: Frame, outputs: tuple[Array, ...]) -> None:
+        if len(outputs) != len(frame.results):
+            what = "The number of outputs is wrong"
+            raise InvalidArgument(
+                message("run", what, expected=str(len(frame.results)), got=str(len(outputs)))
+            )
+        for spec, (shape, dtype), array in zip(
+            self.plan.outputs, frame.results, outputs, strict=True
+        ):
+            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+                found = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "none"
+                what = "The array to write to does not fit"
+                raise InvalidArgument(
+                    message(f"output {spec.name}", what, expected=f"{dtype}{shape}", got=found)
+                )
+            if not array.flags.writeable or array.flags.num & NEEDED_FLAGS != NEEDED_FLAGS:
+                what = "The array to write to is read-only, not contiguous or not aligned"
+                raise InvalidArgument(message(f"output {spec.name}", what))
+
+    def _execute(self, frame: Frame, outputs: tuple[Array, ...], cancel: CancelFlag | None) -> None:
+        mirror = None if NATIVE else Mirror(outputs)
+        items = id(outputs) + ITEMS_OFFSET if mirror is None else mirror.address
+        if cancel is not None:
+            frame.watch(cancel.address)
+        try:
+            workers = self._workers() if frame.threads > 1 else None
+            # A pool that another run has does not make this one wait.
+            if workers is not None and workers.lock.acquire(blocking=False):
+                try:
+                    code = self._execute_on(workers, frame, items)
+                finally:
+                    workers.lock.release()
+            else:
+                code = self._native_execute(frame.address, items, 0)
+        finally:
+            if cancel is not None:
+                frame.watch(None)
+        if code:
+            raise self._fault(frame, code)
+
+    def _execute_on(self, workers: pool.Pool, frame: Frame, items: int) -> int:
+        if workers.closed:
+            return self._native_execute(frame.address, items, 0)
+        workers.reserve(frame.scratch_bytes)
+        return self._native_execute(frame.address, items, workers.address)
+
+    def _workers(self) -> pool.Pool | None:
+        if self._generation != pool.generation:
+            self._pool = pool.shared_pool(self.threads)
+            self._generation = pool.generation
+        return self._pool
+
+    def _fault(self, frame: Frame, code: int) -> Exception:
+        if code == CANCELLED:
+            return Fail(message("run", "The run was cancelled"))
+        command = self.plan.commands[frame.get("fault_command")]
+        text = FAULTS.get(code, f"fault {code}")
+        text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
+        origin = ", ".join(command.origin)
+        return RuntimeException(
+            message(f"node {origin}" if origin else f"kernel {command.kernel}", text)
+        )
+
+
+def _too_large(frame: Frame) -> OutOfMemory:
+    listed = ", ".join(f"{dtype}{shape}" for shape, dtype in frame.results)
+    return OutOfMemory(message("run", f"There is no memory for outputs of {listed}"))

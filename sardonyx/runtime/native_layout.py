@@ -1,0 +1,111 @@
+"""Records that Python and the native functions share: 64-bit words at fixed places.
+
+IMAGE is what one executable's frames have in common, FRAME is one run's state, POOL the state of a
+thread pool. The tables that they point to are records too. All are parts of int64 arrays.
+"""
+
+from __future__ import annotations
+
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.program import Operand, Value
+from sardonyx.kernel.types import I64, PTR, Type
+
+#: Bytes per word; loads and stores below count in words.
+WORD = 8
+
+
+class Record:
+    """Names of consecutive words; `record["name"]` is the place of one."""
+
+    def __init__(self, names: str) -> None:
+        self.names = tuple(names.split())
+        self._places = {name: k for k, name in enumerate(self.names)}
+
+    def __getitem__(self, name: str) -> int:
+        return self._places[name]
+
+    @property
+    def words(self) -> int:
+        """How many words a record has."""
+        return len(self.names)
+
+    def read(self, b: Builder, base: Operand, name: str, type: Type = I64) -> Value:
+        """A word of the record at `base`."""
+        return b.load(type, base, self._places[name])
+
+    def pointer(self, b: Builder, base: Operand, name: str) -> Value:
+        """A word that is an address."""
+        return b.load(PTR, base, self._places[name])
+
+    def write(self, b: Builder, base: Operand, name: str, value: Operand | int) -> None:
+        """Set a word of the record at `base`."""
+        lifted = b.constant(I64, value) if isinstance(value, int) else value
+        b.store(lifted, base, self._places[name])
+
+    def place(self, b: Builder, base: Operand, name: str) -> Value:
+        """The address of a word."""
+        return b.offset(base, self._places[name], WORD)
+
+    def at(self, b: Builder, table: Operand, number: Operand) -> Value:
+        """The record `number` of a table of them."""
+        return b.offset(table, number, WORD * self.words)
+
+
+#: Tables have an address and a count.
+IMAGE = Record(
+    "array_type inputs input_count axes axis_count binds bind_count tape tape_count"
+    " guards guard_count buffers buffer_count events event_count commands command_count"
+    " pointers pointer_count dynamic_count numbers number_count outputs output_count threads"
+)
+INPUT = Record("descr rank first_axis buffer")
+#: A feed's axis that gives a symbol its value.
+BIND = Record("axis slot")
+INSTRUCTION = Record("operation result left right")
+#: Two slots that must agree.
+GUARD = Record("left right")
+COMMAND = Record("kernel arguments blocks cost scratch")
+#: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
+POINTER = Record("argument buffer offset")
+NUMBER = Record("argument slot")
+
+FRAME = Record(
+    "image slots dims bases offsets arguments jobs free valid dirty"
+    " arena arena_bytes scratch_bytes threads parallel_ns detail_a detail_b"
+    " cancel cancel_word pad0 pad1 pad2 pad3 pad4"
+    " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
+    " context_fault context_scratch context_scratch_bytes context_thread context_functions"
+    " context_command pad9 pad10"
+)
+#: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag.
+JOB = Record("blocks threads grain cost")
+#: A hole in the arena.
+HOLE = Record("offset bytes")
+
+#: Words that different threads write lie on different cache lines.
+POOL = Record(
+    "generation g1 g2 g3 g4 g5 g6 g7"
+    " active a1 a2 a3 a4 a5 a6 a7"
+    " open sleepers joining stop s1 s2 s3 s4"
+    " next n1 n2 n3 n4 n5 n6 n7"
+    " kernel arguments blocks limit command fault cancel functions"
+    " spins system_call futex_number yield_address timeout_seconds timeout_ns contexts c1"
+)
+
+# What `resolve` can give.
+DONE, OVERFLOW, DIVISION, AXIS, UNEQUAL, BAD_SIZE, BAD_ARENA, BAD_BLOCKS, BAD_OFFSET = range(9)
+
+#: No buffer, and no arena, may be larger.
+LARGEST_BYTES = 1 << 46
+ALIGNMENT = 64
+#: A run uses one more thread for each piece of work of this length.
+NS_PER_THREAD = 2000
+#: Serial work looks at the cancel flag about this often.
+NS_PER_POLL = 1_000_000
+#: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.
+NS_WORTH_WAKING = 60_000
+
+# Where CPython keeps what `bind` reads; checked in arrays.py before use.
+TYPE_OFFSET, DATA_OFFSET, RANK_OFFSET, DIMS_OFFSET = 8, 16, 24, 32
+DESCR_OFFSET, FLAGS_OFFSET = 56, 64
+#: NumPy's C_CONTIGUOUS and ALIGNED.
+NEEDED_FLAGS = 0x1 | 0x100

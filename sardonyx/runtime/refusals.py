@@ -1,0 +1,68 @@
+"""Why native code refused to resolve, in words."""
+
+from __future__ import annotations
+
+from sardonyx.base.errors import EngineError, InvalidArgument, OutOfMemory, SardonyxError, message
+from sardonyx.base.sizes import Dim
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.image import Image
+from sardonyx.runtime.native_layout import (
+    AXIS,
+    BAD_ARENA,
+    BAD_BLOCKS,
+    BAD_OFFSET,
+    BAD_SIZE,
+    DIVISION,
+    OVERFLOW,
+    UNEQUAL,
+)
+
+
+def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
+    """The error for a code that `resolve` gave."""
+    number, plan, slots = frame.get("detail_a"), image.plan, frame.table("slots")
+    if code == AXIS:
+        which, axis, slot = image.axes[number]
+        spec = plan.inputs[which]
+        dim = spec.dims[axis]
+        got = int(frame.table("dims")[number])
+        return InvalidArgument(
+            message(
+                f"input {spec.name}",
+                f"Axis {axis} of the feed has the wrong size",
+                expected=_value(dim, int(slots[slot])),
+                got=str(got),
+            )
+        )
+    if code == UNEQUAL:
+        guard = image.guards[number]
+        left, right = (int(slots[image.tape.slot(x)]) for x in (guard.left, guard.right))
+        what = "The feeds' shapes contradict each other"
+        if guard.reason:
+            what += f": {guard.reason}"
+        return InvalidArgument(
+            message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
+        )
+    if code in (OVERFLOW, DIVISION):
+        what = "is too large" if code == OVERFLOW else "divides by zero or a negative number"
+        text = f"The size {image.tape.expressions[number]!r} {what} for these feeds"
+        return InvalidArgument(message("run", text))
+    if code == BAD_SIZE:
+        dim = plan.buffers[number].size_bytes
+        size = int(slots[image.tape.slot(dim)])
+        text = f"These feeds ask for a buffer of {_value(dim, size)} bytes"
+        return (InvalidArgument if size < 0 else OutOfMemory)(message("run", text))
+    if code == BAD_ARENA:
+        text = f"These feeds ask for {number} bytes of intermediate values"
+        return OutOfMemory(message("run", text))
+    if code == BAD_BLOCKS:
+        command = plan.commands[number]
+        where = ", ".join(command.origin) or command.kernel
+        return InvalidArgument(message(f"node {where}", "These feeds give it a negative size"))
+    if code == BAD_OFFSET:
+        return EngineError(message("plan", "A command's argument lies outside its buffer"))
+    return EngineError(message("run", f"The native code gave {code}"))
+
+
+def _value(dim: Dim, value: int) -> str:
+    return str(value) if isinstance(dim, int) else f"{value} ({dim!r})"
