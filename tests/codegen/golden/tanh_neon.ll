@@ -10,11 +10,11 @@ entry:
   %v10 = icmp slt i64 %begin, %end
   br i1 %v10, label %loop8, label %after9
 loop8:
-  %v11 = phi i64 [%begin, %entry], [%v45, %after13]
+  %v11 = phi i64 [%begin, %entry], [%v54, %after13]
   %v14 = icmp slt i64 0, %v7
   br i1 %v14, label %loop12, label %after13
 loop12:
-  %v15 = phi i64 [0, %loop8], [%v43, %loop12]
+  %v15 = phi i64 [0, %loop8], [%v52, %loop12]
   %v16 = getelementptr i32, ptr %v1, i64 %v15
   %v17 = load <4 x float>, ptr %v16, align 4
   %v18 = call <4 x float> @llvm.fabs.v4f32(<4 x float> %v17)
@@ -39,17 +39,26 @@ loop12:
   %v37 = fsub <4 x float> %v30, splat (float 0x3FE0000000000000)
   %v38 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v30, <4 x float> %v36, <4 x float> %v37)
   %v39 = fadd <4 x float> %v38, splat (float 0x3FF0000000000000)
-  %v40 = fdiv <4 x float> %v38, %v39
-  %v41 = call <4 x float> @llvm.copysign.v4f32(<4 x float> %v40, <4 x float> %v17)
-  %v42 = getelementptr i32, ptr %v5, i64 %v15
-  store <4 x float> %v41, ptr %v42, align 4
-  %v43 = add nsw i64 %v15, 4
-  %v44 = icmp slt i64 %v43, %v7
-  br i1 %v44, label %loop12, label %after13
+  %v40 = fsub <4 x float> %v39, %v38
+  %v41 = fsub <4 x float> %v39, %v40
+  %v42 = fsub <4 x float> %v38, %v41
+  %v43 = fsub <4 x float> splat (float 0x3FF0000000000000), %v40
+  %v44 = fadd <4 x float> %v42, %v43
+  %v45 = fdiv <4 x float> %v38, %v39
+  %v46 = fmul <4 x float> %v45, %v44
+  %v47 = fneg <4 x float> %v46
+  %v48 = fsub <4 x float> splat (float 0x3FF0000000000000), %v45
+  %v49 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v47, <4 x float> %v48, <4 x float> %v45)
+  %v50 = call <4 x float> @llvm.copysign.v4f32(<4 x float> %v49, <4 x float> %v17)
+  %v51 = getelementptr i32, ptr %v5, i64 %v15
+  store <4 x float> %v50, ptr %v51, align 4
+  %v52 = add nsw i64 %v15, 4
+  %v53 = icmp slt i64 %v52, %v7
+  br i1 %v53, label %loop12, label %after13
 after13:
-  %v45 = add nsw i64 %v11, 1
-  %v46 = icmp slt i64 %v45, %end
-  br i1 %v46, label %loop8, label %after9
+  %v54 = add nsw i64 %v11, 1
+  %v55 = icmp slt i64 %v54, %end
+  br i1 %v55, label %loop8, label %after9
 after9:
   ret void
 }
