@@ -1,0 +1,308 @@
+"""The oracle: what a tensor is, computed slowly with NumPy straight from its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, RuntimeException, message
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.tensor import arithmetic, scalar
+from sardonyx.tensor.arithmetic import Array
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import (
+    Buffer,
+    Call,
+    Contract,
+    Map,
+    Reduce,
+    Tensor,
+    indices,
+    reduced_indices,
+)
+from sardonyx.tensor.traverse import topological
+
+Reference = Callable[[Call, Sequence[Array]], Sequence[Array]]
+
+_REFERENCES: dict[str, Reference] = {}
+
+
+def reference(kernel: str) -> Callable[[Reference], Reference]:
+    """Register the decorated function as the meaning of a special kernel.
+
+    It takes the call and the arrays of its operands, and gives the arrays of all outputs.
+    """
+
+    def register(function: Reference) -> Reference:
+        _REFERENCES[kernel] = function
+        return function
+
+    return register
+
+
+def evaluate(
+    x: Tensor,
+    buffers: Mapping[Buffer, Any],
+    symbols: Mapping[str, int] | None = None,
+    *,
+    double: bool = False,
+) -> Array:
+    """The contents of a tensor.
+
+    Args:
+        x: The tensor.
+        buffers: Arrays of the buffers that it depends on; those with constants may be left out.
+        symbols: The sizes, by name.
+        double: Compute everything that is a float in double, for a reference.
+
+    Raises:
+        RuntimeException: An index is outside, or an integer is divided by 0.
+    """
+    return evaluate_all([x], buffers, symbols, double=double)[0]
+
+
+def evaluate_all(
+    outputs: Iterable[Tensor],
+    buffers: Mapping[Buffer, Any],
+    symbols: Mapping[str, int] | None = None,
+    *,
+    double: bool = False,
+) -> list[Array]:
+    """The contents of several tensors, which share what they have in common."""
+    wanted = list(outputs)
+    machine = _Machine(buffers, symbols or {}, double)
+    for tensor in topological(wanted):
+        machine.compute(tensor)
+    return [machine.arrays[tensor] for tensor in wanted]
+
+
+class _Machine:
+    def __init__(
+        self, buffers: Mapping[Buffer, Any], symbols: Mapping[str, int], double: bool
+    ) -> None:
+        self.buffers, self.symbols, self.double = buffers, symbols, double
+        self.arrays: dict[Tensor, Array] = {}
+        self._calls: dict[object, Sequence[Array]] = {}
+
+    def numpy(self, dtype: DType) -> np.dtype[Any]:
+        return np.dtype(np.float64) if self.double and dtype.is_float else dtype.numpy
+
+    def compute(self, tensor: Tensor) -> None:
+        with np.errstate(all="ignore"):
+            self.arrays[tensor] = self._compute(tensor)
+
+    def _compute(self, x: Tensor) -> Array:
+        if isinstance(x, Buffer):
+            return self._buffer(x)
+        if isinstance(x, Call):
+            return self._call(x)
+        shape = tuple(sizes.evaluate(d, self.symbols) for d in x.shape)
+        if isinstance(x, Map):
+            value = _Grid(self, x.shape, ()).evaluate(x.body)
+            result = np.broadcast_to(value, shape)
+        elif isinstance(x, Reduce):
+            grid = _Grid(self, x.shape, x.extents)
+            result = self._reduce(x, np.broadcast_to(grid.evaluate(x.body), grid.sizes))
+        elif isinstance(x, Contract):
+            result = self._contract(x)
+        else:
+            raise EngineError(message("evaluate", f"{x!r} is no tensor"))
+        return np.ascontiguousarray(result).reshape(shape).astype(self.numpy(x.dtype))
+
+    def _buffer(self, x: Buffer) -> Array:
+        given = self.buffers.get(x)
+        if given is None and x.constant is not None:
+            given = x.constant.array()  # type: ignore[attr-defined]
+        if given is None and x.elements is not None:
+            given = np.array([sizes.evaluate(e, self.symbols) for e in x.elements])
+            given = given.reshape(tuple(sizes.evaluate(d, self.symbols) for d in x.shape))
+        if given is None:
+            raise EngineError(message("evaluate", f"No array is given for {x.label}"))
+        array = np.asarray(given)
+        shape = tuple(sizes.evaluate(d, self.symbols) for d in x.shape)
+        if array.shape != shape:
+            raise EngineError(
+                message(
+                    f"evaluate {x.label}", "Bad shape", expected=str(shape), got=str(array.shape)
+                )
+            )
+        return array.astype(self.numpy(x.dtype))
+
+    def _call(self, x: Call) -> Array:
+        key = (x.kernel, x.operands, x.attributes, x.all_outputs)
+        if key not in self._calls:
+            if x.kernel not in _REFERENCES:
+                raise EngineError(message("evaluate", f"The kernel {x.kernel} has no reference"))
+            self._calls[key] = _REFERENCES[x.kernel](x, [self.arrays[t] for t in x.operands])
+        return np.asarray(self._calls[key][x.output]).astype(self.numpy(x.dtype))
+
+    def _reduce(self, x: Reduce, values: Array) -> Array:
+        first = len(x.shape)
+        axes = tuple(range(first, first + len(x.extents)))
+        if x.kind in ("sum", "prod"):
+            wide = values.astype(np.float64) if values.dtype.kind in "fV" else values
+            add_up: Callable[..., Any] = np.sum if x.kind == "sum" else np.prod
+            return np.asarray(add_up(wide, axis=axes, dtype=wide.dtype))
+        if x.kind in ("min", "max"):
+            return self._extreme(x, values, axes)
+        flat = values.reshape(*values.shape[:first], -1)
+        wide = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
+        function: Callable[..., Any] = np.argmin if x.kind.startswith("argmin") else np.argmax
+        if x.kind.endswith("_last"):
+            return np.asarray(wide.shape[-1] - 1 - function(wide[..., ::-1], axis=-1))
+        return np.asarray(function(wide, axis=-1))
+
+    def _extreme(self, x: Reduce, values: Array, axes: tuple[int, ...]) -> Array:
+        is_float = x.dtype.is_float
+        wide = values.astype(np.float64) if is_float else values
+        sign = 1 if x.kind == "min" else -1
+        if is_float:
+            initial: float = sign * np.inf
+        elif wide.dtype.kind == "b":
+            initial = x.kind == "min"
+        else:
+            limits: Any = np.iinfo(wide.dtype)
+            initial = limits.max if x.kind == "min" else limits.min
+        function = np.min if x.kind == "min" else np.max
+        return np.asarray(function(wide, axis=axes, initial=initial))
+
+    def _contract(self, x: Contract) -> Array:
+        grid = _Grid(self, x.shape, x.extents)
+        rank, first = len(grid.sizes), len(x.shape)
+        wide = np.float64 if x.accumulator.is_float else x.accumulator.numpy
+        operands: list[Any] = []
+        present: set[int] = set()
+        for body in (x.left, x.right):
+            value = grid.evaluate(body).astype(wide)
+            value = value.reshape((1,) * (rank - value.ndim) + value.shape)
+            axes = [k for k in range(rank) if value.shape[k] != 1]
+            operands += [value.reshape([value.shape[k] for k in axes]), axes]
+            present.update(axes)
+        kept = [k for k in range(first) if k in present]
+        result = np.einsum(*operands, kept, optimize=True)
+        for axis in range(first, rank):
+            if axis not in present:  # both operands are the same all along it
+                result = result * grid.sizes[axis]
+        result = np.expand_dims(result, [k for k in range(first) if k not in kept])
+        return np.broadcast_to(result, grid.sizes[:first])
+
+
+class _Grid:
+    """Evaluates expressions at all points of a shape at once.
+
+    Values have one axis for each index variable, of size 1 where they do not depend on it. A mask
+    says for which points a value is needed, so that loads not chosen by a select may be outside.
+    """
+
+    def __init__(self, machine: _Machine, shape: tuple[Dim, ...], extents: tuple[Dim, ...]) -> None:
+        self.machine = machine
+        every = (*shape, *extents)
+        self.sizes = tuple(sizes.evaluate(d, machine.symbols) for d in every)
+        self._atoms: dict[Atom, Array] = {}
+        for axis, variable in enumerate((*indices(shape), *reduced_indices(extents))):
+            atom = sizes.as_atom(variable)
+            if atom is not None:
+                position = np.arange(self.sizes[axis], dtype=np.int64)
+                self._atoms[atom] = position.reshape(
+                    [-1 if k == axis else 1 for k in range(len(every))]
+                )
+        self._memo: dict[tuple[object, int], Array] = {}
+        self._masks: list[Array] = []
+
+    def evaluate(self, x: Scalar) -> Array:
+        return self._scalar(x, self._mask(np.array(0 not in self.sizes)))
+
+    def _mask(self, mask: Array) -> Array:
+        self._masks.append(mask)  # the memo goes by identity, so masks must stay alive
+        return mask
+
+    def _scalar(self, x: Scalar, mask: Array) -> Array:
+        key = (x, id(mask))
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._make(x, mask)
+        return found
+
+    def _make(self, x: Scalar, mask: Array) -> Array:
+        dtype = self.machine.numpy(x.dtype)
+        if x.op == "constant":
+            return np.asarray(x.payload).astype(dtype)
+        if x.op == "size":
+            return self._dim(x.dim, mask)
+        if x.op == "load":
+            return self._load(x, mask)
+        if x.op == "select":
+            condition = self._scalar(x.arguments[0], mask)
+            a = self._scalar(x.arguments[1], self._mask(mask & condition))
+            b = self._scalar(x.arguments[2], self._mask(mask & ~condition))
+            return np.where(condition, a, b).astype(dtype)
+        operands = [self._scalar(a, mask) for a in x.arguments]
+        source = x.arguments[0].dtype
+        if x.op == "cast":
+            return arithmetic.cast(operands[0], source, x.dtype, dtype)
+        if x.op == "bitcast":
+            return np.ascontiguousarray(operands[0]).view(dtype)
+        if x.op == "check_index":
+            return self._check_index(operands[0], self._dim(x.dim, mask), mask)
+        if x.op in scalar.COMPARE:
+            return arithmetic.compare(x.op, *operands)
+        if len(operands) == 1:
+            return arithmetic.unary(x.op, operands[0], source)
+        if x.op in ("div", "rem") and source.is_integer and np.any((operands[1] == 0) & mask):
+            raise RuntimeException(message("evaluate", "An integer is divided by 0"))
+        return arithmetic.binary(x.op, operands[0], operands[1], source)
+
+    def _check_index(self, value: Array, extent: Array, mask: Array) -> Array:
+        moved = np.where(value < 0, value + extent, value)
+        bad = ((moved < 0) | (moved >= extent)) & mask
+        if np.any(bad):
+            wrong = np.broadcast_to(value, bad.shape)[bad].flat[0]
+            raise RuntimeException(
+                message("evaluate", f"The index {wrong} is outside of an axis of {extent}")
+            )
+        return moved
+
+    def _load(self, x: Scalar, mask: Array) -> Array:
+        array = self.machine.arrays[x.tensor]
+        at: list[Array] = []
+        for i, extent in zip(x.at, array.shape, strict=True):
+            position = self._dim(i, mask)
+            bad = ((position < 0) | (position >= extent)) & mask
+            if np.any(bad):
+                raise EngineError(message("evaluate", f"{x!r} is outside of {array.shape}"))
+            at.append(np.clip(position, 0, max(extent - 1, 0)))
+        if array.size == 0:
+            shape = np.broadcast_shapes(*(a.shape for a in at))
+            return np.zeros(shape, array.dtype)
+        return np.asarray(array[tuple(at)])
+
+    def _dim(self, value: Dim, mask: Array) -> Array:
+        if isinstance(value, int):
+            return np.asarray(value, dtype=np.int64)
+        key = (value, id(mask))
+        found = self._memo.get(key)
+        if found is None:
+            found = np.asarray(0, dtype=np.int64)
+            for monomial, coefficient in value.terms:
+                term = np.asarray(coefficient, dtype=np.int64)
+                for atom in monomial:
+                    term = term * self._atom(atom, mask)
+                found = found + term
+            self._memo[key] = found = np.asarray(found)
+        return found
+
+    def _atom(self, atom: Atom, mask: Array) -> Array:
+        if atom.kind == "symbol":
+            return np.asarray(self.machine.symbols[atom.name], dtype=np.int64)
+        if atom.kind == "index":
+            return self._atoms[atom]
+        if atom.kind == "opaque":
+            return self._scalar(atom.payload, mask)  # type: ignore[arg-type]
+        left, right = (self._dim(a, mask) for a in atom.arguments)
+        if atom.kind == "floordiv":
+            return np.asarray(np.floor_divide(left, right))
+        return np.maximum(left, right) if atom.kind == "max" else np.minimum(left, right)
