@@ -56,7 +56,7 @@ class AttentionKernel:
         g = self.group
         bodies = [g.query, g.keys, g.scores, g.values, g.epilogue]
         touched: list[Tensor] = [g.root.buffer]
-        dims: list[Dim] = [*g.loops, g.key, *g.depth]
+        dims: list[Dim] = [*g.at, g.row, g.column, g.key, *g.batch, *g.depth]
         for body in bodies:
             touched += [x.tensor for x in loads_of(body) if x not in (g.score, g.result)]
             dims += list(dims_of(body))
@@ -279,7 +279,7 @@ class AttentionKernel:
                         lanes=lanes,
                         mask=mask,
                     )
-                    here.store(g.root.buffer, g.loops, here.scalar(g.epilogue))
+                    here.store(g.root.buffer, g.at, here.scalar(g.epilogue))
 
 
 def _accumulate(b: Builder, row: list[Register], factor: Operand, columns: list[Operand]) -> None:

@@ -117,7 +117,7 @@ class ProductKernel:
         axes = Axes(
             (batch, rows, columns, g.reduced),
             [left, right, epilogue],
-            [(g.root.buffer, g.loops)],
+            [(g.root.buffer, g.at)],
         )
         axes.split()
         axes.merge(self.strides)

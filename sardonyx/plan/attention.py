@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.plan.axes import Axes
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.tensor import scalar
@@ -78,13 +77,8 @@ def _value(stage: Stage) -> Scalar:
 
 def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
     """Both products in the variables of the second; None where the roles do not fit."""
-    spaces = (second.loops, second.reduced)
-    bodies = [second.left, second.right, second.epilogue, second.result]
-    axes = Axes(spaces, bodies, [(second.root.buffer, second.loops)])
-    axes.split()
-    loops = [v for v in axes.spaces[0] if v != 0]
-    reduced = [v for v in axes.spaces[1] if v != 0]
-    weights, values, epilogue, result = axes.bodies
+    loops, reduced, weights = second.loops, second.reduced, second.left
+    values, epilogue, result = second.right, second.epilogue, second.result
     if len(reduced) != 1 or any(
         i != 0 and (sizes.as_atom(i) is None or sizes.variable(i).kind != "index")
         for i in weights.at
@@ -97,7 +91,7 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         if d != 0
     )
     atoms: dict[Atom, Dim] = dict(zip(sizes.variables(first.reduced), depth, strict=True))
-    for own, at in zip(first.loops, weights.at, strict=True):
+    for own, at in zip(first.at, weights.at, strict=True):
         atom = sizes.as_atom(own)
         if (atom is None) != (at == 0):
             return None
@@ -132,7 +126,7 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         values=values,
         result=result_token,
         epilogue=_swap(epilogue, result, result_token),
-        loops=axes.stores[0][1],
+        at=second.at,
     )
 
 

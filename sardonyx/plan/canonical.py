@@ -104,10 +104,10 @@ class Canonical:
         if isinstance(g, Attention):
             return (
                 "attention", g.root.buffer, g.batch, g.row, g.key, g.column, g.depth, g.query,
-                g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.loops,
+                g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.at,
             )  # fmt: skip
         return (
-            "product", g.root.buffer, g.loops, g.reduced, g.left, g.right, g.accumulator,
+            "product", g.root.buffer, g.loops, g.at, g.reduced, g.left, g.right, g.accumulator,
             g.result, g.epilogue,
         )  # fmt: skip
 
@@ -119,8 +119,8 @@ def as_rows(product: Product) -> Rows:
     accumulator = product.accumulator
     left, right = (scalar.cast(x, accumulator) for x in (product.left, product.right))
     total = Stage(product.contraction, "sum", left * right, product.result.at, True, stored=False)
-    final = Stage(product.root, "map", product.epilogue, product.loops, False)
-    if product.contraction is product.root:
+    final = Stage(product.root, "map", product.epilogue, product.at, False)
+    if product.contraction is product.root or product.contraction.buffer is product.root.buffer:
         total.stored = True
         return Rows(product.loops, product.reduced, [total])
     return Rows(product.loops, product.reduced, [total, final])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import Axes
 from sardonyx.plan.groups import Group, Product, Rows, Special, Stage
 from sardonyx.plan.inline import Root, bind
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
@@ -159,9 +160,13 @@ def _product(
     atoms = bind(own, at) | bind(reduced_indices(contract.extents), reduced)
     left, right = (rewrite(b, atoms=atoms) for b in contraction.bodies)
     result = load(contraction.buffer, at)
+    bodies = [left, right, result, result if epilogue is None else epilogue]
+    axes = Axes((loops, reduced), bodies, [(root.buffer, loops)])
+    axes.split()
+    left, right, result, final = axes.bodies
     return Product(
-        root, contraction, loops, reduced, left, right, contract.accumulator,
-        result, result if epilogue is None else epilogue,
+        root, contraction, tuple(axes.spaces[0]), axes.stores[0][1], tuple(axes.spaces[1]),
+        left, right, contract.accumulator, result, final,
     )  # fmt: skip
 
 

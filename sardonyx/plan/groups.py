@@ -57,22 +57,25 @@ class Rows:
 
 @dataclass(eq=False, slots=True)
 class Product:
-    """A contraction over `loops` (one index variable per axis of the output) and its epilogue.
+    """A contraction over the index variables `loops`, and its epilogue.
 
     Attributes:
         root: The root that is written.
-        loops: Index variables of the output axes; 0 for an axis of extent 1.
+        contraction: The root of the sum; `root` itself where there is no epilogue.
+        loops: Index variables of the output, split where an index divides one.
+        at: Where in the output an element is stored.
         reduced: Index variables of the summed axes.
         left: First factor.
         right: Second factor.
         accumulator: Type in which the sum is kept.
         result: The load that stands for the sum in `epilogue`.
-        epilogue: What is stored at `loops`.
+        epilogue: What is stored.
     """
 
     root: Root
     contraction: Root
     loops: tuple[Dim, ...]
+    at: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
     left: Scalar
     right: Scalar
@@ -106,8 +109,8 @@ class Attention:
         scores: What goes into the softmax: scale, mask and all.
         values: What the weights are multiplied with.
         result: Stands for the weighted sum in `epilogue`.
-        epilogue: What is stored at `loops`.
-        loops: Where it is stored.
+        epilogue: What is stored.
+        at: Where it is stored.
     """
 
     root: Root
@@ -124,7 +127,7 @@ class Attention:
     values: Scalar
     result: Scalar
     epilogue: Scalar
-    loops: tuple[Dim, ...]
+    at: tuple[Dim, ...]
 
     @property
     def roots(self) -> list[Root]:

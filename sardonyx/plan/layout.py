@@ -79,11 +79,14 @@ def _divisions(root: Root, strides: tuple[Dim, ...]) -> int:
 
 def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
     left, right = (_atoms(b) for b in (group.left, group.right))
-    atoms = [sizes.as_atom(i) for i in group.loops]
-    columns = [k for k, a in enumerate(atoms) if a is not None and a in right and a not in left]
+    columns = []
+    for axis, index in enumerate(group.at):
+        atoms = sizes.atoms_of(index, "index")
+        if atoms and all(a in right and a not in left for a in atoms):
+            columns.append(axis)
     if not columns:
-        return _follow(group.left, group.loops, orders)
-    return tuple([k for k in range(len(atoms)) if k not in columns] + columns)
+        return _follow(group.left, group.at, orders)
+    return tuple([k for k in range(len(group.at)) if k not in columns] + columns)
 
 
 def _atoms(body: Scalar) -> set[sizes.Atom]:
