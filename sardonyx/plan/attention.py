@@ -1,7 +1,7 @@
 """Finds attention among the groups: product, softmax over its columns, product.
 
-Everything that exporters write differently (transposed keys, heads split by reshape, scale on
-either side, masks added or selected) is index maps and pointwise work by now: one pattern is enough.
+What exporters write differently (transposed keys, heads split by reshape, scale on either side,
+masks added or selected) is index maps and pointwise work by now: one pattern is enough.
 """
 
 from __future__ import annotations

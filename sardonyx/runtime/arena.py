@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,3 +64,19 @@ class Memory:
         self._array, self.capacity_bytes = array, wanted
         self.address = -(-address_of(array) // ALIGNMENT) * ALIGNMENT
         return True
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialised array of its own that starts at a 64-byte boundary.
+
+    Raises:
+        OutOfMemory: The system refuses.
+    """
+    size_bytes = math.prod(shape) * dtype.itemsize
+    try:
+        raw = np.empty(size_bytes + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError):
+        what = f"The system refuses {size_bytes} bytes of memory for constants"
+        raise OutOfMemory(message("session", what)) from None
+    skip = -address_of(raw) % ALIGNMENT
+    return raw[skip : skip + size_bytes].view(dtype).reshape(shape)

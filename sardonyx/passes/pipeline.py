@@ -1,0 +1,67 @@
+"""The passes over a graph, in order. The list is all there is to the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sardonyx.base import knobs
+from sardonyx.base.log import get_logger
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.patch import remove_dead
+from sardonyx.ir.verify import verify as verify_graph
+from sardonyx.passes.fold_shapes import fold_shapes
+from sardonyx.passes.infer import infer
+
+_logger = get_logger("passes")
+
+Pass = Callable[[Graph], object]
+
+#: Name for people, pass, lowest optimisation level at which it runs.
+PASSES: list[tuple[str, Pass, int]] = [
+    ("infer shapes", infer, 0),
+    ("fold known shapes", fold_shapes, 0),
+    ("remove dead nodes", remove_dead, 1),
+]
+
+
+def optimise(
+    graph: Graph,
+    level: int = 99,
+    *,
+    verify: bool | None = None,
+    sizes: Mapping[str, int] | None = None,
+    after: str | None = None,
+) -> None:
+    """Run the passes on a graph, in place.
+
+    Args:
+        graph: What to work on.
+        level: onnxruntime's optimisation level; 0 runs only what is needed to run at all.
+        verify: Check the graph after every pass; by default as the knob SARDONYX_VERIFY says.
+        sizes: Numbers for named dimensions of the inputs.
+        after: Stop after the pass of this name.
+
+    Raises:
+        InvalidGraph: The model is not valid, or a pass broke the graph: the text names it.
+        InvalidArgument: There is no pass of the name `after`.
+    """
+    if sizes:
+        _override(graph, sizes)
+    check = knobs.get("SARDONYX_VERIFY") if verify is None else verify
+    for name, run, lowest in PASSES:
+        if level >= lowest:
+            run(graph)
+            _logger.debug("after %s: %d nodes", name, len(graph.nodes))
+            if check:
+                verify_graph(graph, after=name)
+        if name == after:
+            return
+
+
+def _override(graph: Graph, numbers: Mapping[str, int]) -> None:
+    """Give named dimensions of the inputs their numbers."""
+    for value in graph.inputs:
+        if value.shape is not None:
+            value.shape = tuple(
+                d if isinstance(d, int) else numbers.get(repr(d), d) for d in value.shape
+            )

@@ -1,0 +1,130 @@
+"""What the cache keeps of a model beside code and constants: its face and its plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+
+from sardonyx.base import dtypes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import EngineError, message
+from sardonyx.plan import serial
+from sardonyx.plan.plan import Plan
+
+_HEADER = b"sdxsession 1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """An input or output as the model declares it: sizes are numbers, names, or None."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a file says about itself, under onnxruntime's names."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+#: dtype, shape, offset in the file, bytes.
+ConstantPlace = tuple[DType, tuple[int, ...], int, int]
+
+
+@dataclass(slots=True)
+class Record:
+    """See the module's text.
+
+    Attributes:
+        inputs: In the model's order; feeds come in this order.
+        outputs: In the model's order.
+        overridable: Initializers that the file lists as inputs, too.
+        output_places: For each output, which output of the plan it is.
+        metadata: What the file says about itself.
+        constants: Where the plan's constants lie in their file.
+        plan: What a run does.
+        files: Other files that the model was made of: path, size, mtime in ns.
+    """
+
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    overridable: tuple[ValueInfo, ...]
+    output_places: list[int]
+    metadata: ModelMetadata
+    constants: list[ConstantPlace]
+    plan: Plan
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def files_unchanged(self) -> bool:
+        """Whether the external data that went into the session is still the same."""
+        for path, size, modified in self.files:
+            try:
+                status = os.stat(path)
+            except OSError:
+                return False
+            if (status.st_size, status.st_mtime_ns) != (size, modified):
+                return False
+        return True
+
+    def to_bytes(self) -> bytes:
+        """For the cache."""
+        m = self.metadata
+        head = {
+            "inputs": list(map(_value_out, self.inputs)),
+            "outputs": list(map(_value_out, self.outputs)),
+            "overridable": list(map(_value_out, self.overridable)),
+            "places": self.output_places,
+            "metadata": [
+                m.producer_name, m.graph_name, m.domain, m.description, m.graph_description,
+                m.version, m.custom_metadata_map,
+            ],
+            "constants": [[d.name, shape, at, size] for d, shape, at, size in self.constants],
+            "files": self.files,
+        }  # fmt: skip
+        text = json.dumps(head).encode()
+        return _HEADER + len(text).to_bytes(8, "little") + text + serial.to_bytes(self.plan)
+
+    @staticmethod
+    def from_bytes(written: bytes) -> Record:
+        """The reverse of `to_bytes`.
+
+        Raises:
+            EngineError: These are not the bytes of a record of this version.
+        """
+        if not written.startswith(_HEADER):
+            raise EngineError(message("cache", "The entry is of another version"))
+        start = len(_HEADER) + 8
+        length = int.from_bytes(written[len(_HEADER) : start], "little")
+        head = json.loads(written[start : start + length])
+        places = [
+            (dtypes.BY_NAME[d], tuple(shape), at, size) for d, shape, at, size in head["constants"]
+        ]
+        return Record(
+            tuple(map(_value_in, head["inputs"])),
+            tuple(map(_value_in, head["outputs"])),
+            tuple(map(_value_in, head["overridable"])),
+            head["places"],
+            ModelMetadata(*head["metadata"]),
+            places,
+            serial.from_bytes(written[start + length :]),
+            [(p, s, t) for p, s, t in head["files"]],
+        )
+
+
+def _value_out(value: ValueInfo) -> list[object]:
+    return [value.name, value.dtype.name, list(value.shape)]
+
+
+def _value_in(written: list[object]) -> ValueInfo:
+    name, dtype, shape = written
+    return ValueInfo(str(name), dtypes.BY_NAME[str(dtype)], tuple(shape))  # type: ignore[arg-type]

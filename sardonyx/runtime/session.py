@@ -1,0 +1,219 @@
+"""A model file to a compiled engine, from the disk cache where it was seen before.
+
+One cache entry holds the plan and what the session must know of the model, one the machine code,
+one the constants (packed weights and what else the plan reads), which is mapped: all sessions and
+processes share it, and the model's own file is not needed any more.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
+from sardonyx.codegen.target import Target, host_target
+from sardonyx.cpu.threads import thread_count
+from sardonyx.runtime.build import Built, build_model
+from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
+from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.executor import CancelFlag, Executable
+from sardonyx.runtime.record import Record, ValueInfo
+
+_logger = get_logger("session")
+
+
+@dataclass(slots=True)
+class EngineOptions:
+    """What a session asks of the engine.
+
+    Attributes:
+        threads: Threads of a run, the caller included; 0 for as many as there are processors.
+        optimization_level: 0 leaves the graph as it is.
+        free_dimension_overrides: Sizes for dimensions, by name.
+        use_cache: Whether the disk cache may be read and written.
+        verify: Whether to verify the graph after each pass.
+    """
+
+    threads: int = 0
+    optimization_level: int = 99
+    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+    use_cache: bool = True
+    verify: bool = False
+
+    def key(self) -> str:
+        """What of it changes the compiled model."""
+        sizes = sorted(self.free_dimension_overrides.items())
+        return repr((bool(self.optimization_level), sizes))
+
+
+class Engine:
+    """One compiled model; any number of threads may run it.
+
+    Attributes:
+        record: What the session must know of the model.
+        timings: Seconds by phase of loading.
+    """
+
+    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
+        self.record, self.executable, self.timings = record, executable, timings
+        self._plain = record.output_places == list(range(len(record.outputs)))
+        self._defaults = len(record.overridable)
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """The feeds that a run must be given."""
+        return self.record.inputs
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """What a run gives."""
+        return self.record.outputs
+
+    def run(
+        self, feeds: Sequence[Any], cancel: CancelFlag | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """All outputs, given all inputs in order.
+
+        Raises:
+            InvalidArgument: A feed does not fit the model.
+            RuntimeException: The model met data that it cannot work on.
+            OutOfMemory: The run needs more memory than there is.
+        """
+        results = self.executable.run(feeds, cancel)
+        if self._plain:
+            return results
+        found: list[np.ndarray[Any, Any]] = []
+        used: set[int] = set()
+        for place in self.record.output_places:
+            found.append(results[place].copy() if place in used else results[place])
+            used.add(place)
+        return found
+
+
+def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
+    """Compile a model, or find it in the cache.
+
+    Args:
+        source: A path, the bytes of a model, or a `ModelProto`.
+        options: How to run it.
+
+    Raises:
+        NoSuchFile, InvalidProtobuf, InvalidGraph: The model cannot be read.
+        NotImplemented: The model asks for something that is not supported.
+    """
+    options = options or EngineOptions()
+    start = time.perf_counter()
+    timings: dict[str, float] = {}
+    target = host_target()
+    cache = default_cache() if options.use_cache else None
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        if not hasattr(source, "SerializeToString"):
+            raise InvalidArgument(
+                message(
+                    "session",
+                    "This is not a model",
+                    expected="a path, bytes or a ModelProto",
+                    got=type(source).__name__,
+                )
+            )
+        source = source.SerializeToString()
+    key = _model_key(source, options, target) if cache is not None else None
+    timings["identify"] = time.perf_counter() - start
+    threads = thread_count(options.threads)
+    if cache is not None and key is not None:
+        engine = _from_cache(cache, key, threads, timings)
+        if engine is not None:
+            timings["total"] = time.perf_counter() - start
+            return engine
+    built = build_model(source, options, target, timings)
+    engine = _finish(built, cache, key, threads, timings)
+    timings["total"] = time.perf_counter() - start
+    _logger.debug("compiled in %.3f s: %s", timings["total"], timings)
+    return engine
+
+
+def _model_key(source: Any, options: EngineOptions, target: Target) -> str | None:
+    """Identity of a model: of a file its place and time, of bytes what they are."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        identity: object = digest(bytes(source))
+    else:
+        try:
+            status = os.stat(source)
+        except OSError:
+            return None
+        place = os.path.realpath(source)
+        identity = (place, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return digest("session", repr(identity), options.key(), target.key, engine_digest())
+
+
+def _from_cache(cache: Cache, key: str, threads: int, timings: dict[str, float]) -> Engine | None:
+    start = time.perf_counter()
+    written = cache.read(key, "session")
+    code_path, data_path = cache.get(key, "code"), cache.get(key, "data")
+    if written is None or code_path is None or data_path is None:
+        return None
+    try:
+        record = Record.from_bytes(written)
+        if not record.files_unchanged():
+            return None
+        constants = map_constants(data_path, record)
+        executable = Executable(record.plan, load_blob(code_path), constants, threads=threads)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
+        _logger.warning(
+            "cache entry %s is not usable (%s): the model is compiled again", key, error
+        )
+        return None
+    timings["from cache"] = time.perf_counter() - start
+    return Engine(record, executable, timings)
+
+
+def _finish(
+    built: Built, cache: Cache | None, key: str | None, threads: int, timings: dict[str, float]
+) -> Engine:
+    constants = built.constants
+    if cache is not None and key is not None:
+        start = time.perf_counter()
+        data_path = cache.put(key, "data", built.write_constants)
+        cache.put(key, "code", built.blob.to_bytes())
+        if data_path is not None and cache.put(key, "session", built.record.to_bytes()):
+            constants = map_constants(data_path, built.record)
+        timings["write cache"] = time.perf_counter() - start
+    executable = Executable(built.record.plan, built.code, constants, threads=threads)
+    return Engine(built.record, executable, timings)
+
+
+_mapped_lock = threading.Lock()
+
+
+def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:
+    """The constants of a session, mapped from their cache entry and never written to.
+
+    Raises:
+        InvalidArgument: The file is shorter than the record says.
+    """
+    if not record.constants:
+        return []
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = np.frombuffer(mapped, np.uint8)
+    found = []
+    for dtype, shape, offset, size_bytes in record.constants:
+        if offset + size_bytes > whole.size:
+            raise InvalidArgument(message("cache", "The file of constants is cut short"))
+        part = whole[offset : offset + size_bytes].view(_storage(dtype))
+        found.append(part.reshape(shape))
+    return found
+
+
+def _storage(dtype: DType) -> np.dtype[Any]:
+    return dtype.numpy
