@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base import sizes
+from sardonyx.base import errors, sizes
 from sardonyx.base.errors import message
 from sardonyx.codegen.blob import Blob, build
 from sardonyx.codegen.module import emit_module
@@ -136,7 +136,7 @@ def _prepare(compiled: Compiled, code: LoadedCode) -> list[np.ndarray[Any, Any]]
 def _contents(buffer: Buffer) -> np.ndarray[Any, Any]:
     constant: Any = buffer.constant
     if constant is None:
-        raise NotImplementedError(message(buffer.label, "A value has no contents before a run"))
+        raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))
     array = constant.array()
     return np.ascontiguousarray(array).reshape(array.shape)
 
@@ -166,7 +166,7 @@ def _metadata(graph: Graph) -> ModelMetadata:
 
 def _info(value: Value) -> ValueInfo:
     if value.dtype is None or value.kind != "tensor":
-        raise NotImplementedError(
+        raise errors.NotImplemented(
             message(f"input {value.name}", f"Inputs of kind {value.kind} are not supported")
         )
     return ValueInfo(value.name, value.dtype, _shape_of(value.shape or ()))

@@ -1,0 +1,58 @@
+"""What callers feed becomes arrays that the engine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.spelling import nearest
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.record import ValueInfo
+
+
+def in_order(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> list[Any]:
+    """The feeds in the model's order, each an array.
+
+    Raises:
+        ValueError: One is missing.
+        InvalidArgument: One is not an input, or cannot be made an array.
+    """
+    missing = [v.name for v in inputs if v.name not in given]
+    if missing:
+        raise ValueError(
+            message(
+                "run", f"Required inputs ({missing}) are missing",
+                expected=str([v.name for v in inputs]), got=str(list(given)),
+            )
+        )  # fmt: skip
+    known = {v.name for v in inputs}
+    for name in given:
+        if name not in known:
+            raise InvalidArgument(
+                message("run", f"The model has no input {name!r}", do=nearest(name, known))
+            )
+    return [as_array(given[v.name], v) for v in inputs]
+
+
+def as_array(value: Any, info: ValueInfo) -> Any:
+    """One feed as an array; numbers in lists take the input's type."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, OrtValue):
+        return value.numpy()
+    if isinstance(value, (list, tuple, int, float, bool, np.generic)):
+        return np.asarray(value, None if isinstance(value, np.generic) else info.dtype.numpy)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise InvalidArgument(
+        message(
+            f"input {info.name}", "The feed is no array",
+            expected=f"tensor({dtypes.BY_NAME[info.dtype.name]})", got=type(value).__name__,
+        )
+    )  # fmt: skip

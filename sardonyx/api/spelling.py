@@ -1,0 +1,15 @@
+"""The nearest valid spelling of a name that is not one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """A sentence that names the nearest of `valid`, or all of them if few; "" if there is none."""
+    known = sorted(valid)
+    found = difflib.get_close_matches(name, known, 1)
+    if found:
+        return f"Did you mean {found[0]!r}?"
+    return f"The names are {', '.join(map(repr, known))}" if 0 < len(known) <= 12 else ""
