@@ -27,7 +27,11 @@ Lowering = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Lowering)
 
 #: Modules with records, in the order of import.
-FAMILIES = ("elementwise", "activation", "shape", "slicing", "padding", "generate", "linear")
+FAMILIES = (
+    "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
+    "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
+    "quantise", "matrix_misc",
+)  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version"))
 _VARIADIC = 0x04  # the flag of a code object that takes *arguments

@@ -1,0 +1,367 @@
+"""Convolutions and their transposes: one contraction over window taps and channels each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import op
+from sardonyx.ops.windows import Window, make_window
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import Tensor, accumulator, assume_equal, cast, compute, reshape
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Shape, indices, make_contract, reduced_indices
+
+#: What is done to an element of the image (or of the weight) before it is multiplied.
+Prepare = Callable[[Scalar], Scalar]
+
+
+def convolve(
+    x: Tensor,
+    w: Tensor,
+    window: Window,
+    groups: int,
+    dtype: DType,
+    *,
+    left: Prepare = lambda e: e,
+    right: Callable[[Scalar, Dim], Scalar] = lambda e, _: e,
+) -> Tensor:
+    """The sums of products, (N, M, ...) in `dtype`, without a bias.
+
+    Args:
+        x: (N, C, ...).
+        w: (M, C / groups, taps...).
+        window: How the taps lie on the image.
+        groups: Into how many groups both kinds of channels fall.
+        dtype: Type of the result; sums are kept in it, or in float if it is a half float.
+        left: Makes factors of elements of `x`; the padding stays 0.
+        right: Makes factors of elements of `w`, given the output channel.
+    """
+    batch, channels = x.shape[:2]
+    features, depth = w.shape[:2]
+    _check_channels(x, w, groups)
+    depthwise = groups > 1 and depth == 1
+    grouped = groups > 1 and not depthwise
+    per_group = sizes.floordiv(features, groups)
+    outer: Shape = (batch, groups, per_group) if grouped else (batch, features)
+    extents: Shape = window.kernel if depthwise else (*window.kernel, depth)
+    shape = (*outer, *window.outputs)
+    at, over = indices(shape), reduced_indices(extents)
+    space, taps = at[len(outer) :], over[: window.rank]
+    inner: Dim = 0 if depthwise else over[window.rank]
+    if grouped:
+        feature, channel = at[1] * per_group + at[2], at[1] * depth + inner
+    else:
+        feature, channel = at[1], inner
+        if depthwise:
+            channel = sizes.floordiv(feature, per_group)
+    positions = window.positions(space, taps)
+    factor = left(scalar.load(x, (at[0], channel, *positions)))
+    inside = window.inside(positions)
+    if inside is not None:
+        factor = scalar.select(inside, factor, 0)
+    other = right(scalar.load(w, (feature, inner, *taps)), feature)
+    result = make_contract(shape, extents, factor, other, dtype, accumulator(dtype))
+    return reshape(result, (batch, features, *window.outputs)) if grouped else result
+
+
+def _check_channels(x: Tensor, w: Tensor, groups: int) -> None:
+    channels, features, depth = x.shape[1], w.shape[0], w.shape[1]
+    if groups < 1:
+        raise InvalidGraph(message("convolution", f"There are {groups} groups"))
+    assume_equal(channels, depth * groups, "convolution", "The channels of image and weight differ")
+    if isinstance(features, int) and features % groups:
+        raise InvalidGraph(
+            message("convolution", f"{features} output channels are not {groups} equal groups")
+        )
+
+
+def add_bias(x: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
+    """`x`, (N, M, ...), with one number added per channel, in the type `dtype`."""
+    if bias is None:
+        return cast(x, dtype)
+
+    def body(*at: Dim) -> Scalar:
+        value = scalar.load(x, at)
+        return value + scalar.cast(scalar.load(bias, (at[1],)), x.dtype)
+
+    return compute(x.shape, body, dtype)
+
+
+def window_of(
+    where: str,
+    x: Tensor,
+    w: Tensor,
+    auto_pad: str,
+    dilations: Sequence[int] | None,
+    kernel_shape: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> Window:
+    """The window that a convolution's attributes describe."""
+    if x.rank < 3 or w.rank != x.rank:
+        raise InvalidGraph(
+            message(where, f"An image of rank {x.rank} and a weight of rank {w.rank} do not fit")
+        )
+    taps = w.shape[2:]
+    if kernel_shape:
+        for given, tap in zip(kernel_shape, taps, strict=False):
+            assume_equal(tap, given, where, "kernel_shape is not that of the weight")
+    return make_window(
+        where, x.shape[2:], taps, strides=strides, pads=pads, dilations=dilations, auto_pad=auto_pad
+    )
+
+
+@op("Conv", 1, 11, 22)
+def conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Convolution of (N, C, ...) with (M, C / group, ...)."""
+    window = window_of("Conv", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    dtype = x.dtype if bias is None else accumulator(x.dtype)
+    return add_bias(convolve(x, w, window, group, dtype), bias, x.dtype)
+
+
+# -- transposed -------------------------------------------------------------------------------
+
+
+@op("ConvTranspose", 1, 11, 22)
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """What has Conv as its gradient: (N, C, ...) with (C, M / group, ...)."""
+    rank = x.rank - 2
+    if rank < 1 or w.rank != x.rank:
+        raise InvalidGraph(
+            message("ConvTranspose", f"Ranks {x.rank} and {w.rank} of image and weight do not fit")
+        )
+    axes = [
+        _TransposedAxis(length, taps, step, apart)
+        for length, taps, step, apart in zip(
+            x.shape[2:],
+            w.shape[2:],
+            strides or (1,) * rank,
+            dilations or (1,) * rank,
+            strict=True,
+        )
+    ]
+    extra = output_padding or (0,) * rank
+    edges = pads or (0,) * (2 * rank)
+    for k, axis in enumerate(axes):
+        wanted = output_shape[len(output_shape) - rank + k] if output_shape else None
+        axis.place(extra[k], edges[k], edges[rank + k], auto_pad, wanted)
+    dtype = x.dtype if bias is None else accumulator(x.dtype)
+    return add_bias(_transposed(x, w, axes, group, dtype), bias, x.dtype)
+
+
+class _TransposedAxis:
+    """One spatial axis of a transposed convolution, in one of three forms.
+
+    The output element o gathers the taps k and inputs i where o + before is
+    i * stride + k * dilation.
+
+    - stride 1: i = o + before - k, for every tap.
+    - dilation 1: o + before = stride * q + p. The taps of phase p are k = stride * t + p, and
+      i = q - t: no tap is visited in vain (but the last, where stride does not divide the taps).
+    - otherwise: every tap, on condition that stride divides o + before - k * dilation.
+    """
+
+    def __init__(self, length: Dim, taps: Dim, stride: int, dilation: int) -> None:
+        self.length, self.taps, self.stride, self.dilation = length, taps, stride, dilation
+        self.phased = stride > 1 and dilation == 1
+        self.before: Dim = 0
+        self.output: Dim = 0
+
+    def place(self, extra: int, low: int, high: int, auto_pad: str, wanted: int | None) -> None:
+        """Set padding and output size from the attributes."""
+        full = (self.length - 1) * self.stride + (self.taps - 1) * self.dilation + 1 + extra
+        target: Dim | None = wanted
+        if target is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            target = self.length * self.stride
+        if target is None:
+            self.before = 0 if auto_pad == "VALID" else low
+            self.output = full - self.before - (0 if auto_pad == "VALID" else high)
+            return
+        total = sizes.maximum(full - target, 0)
+        half = sizes.floordiv(total, 2)
+        self.before = half if auto_pad == "SAME_UPPER" else total - half
+        self.output = target
+
+    @property
+    def first(self) -> Dim:
+        """The first block q of outputs, of the phased form."""
+        return sizes.floordiv(self.before, self.stride)
+
+    @property
+    def shape(self) -> Shape:
+        """Extents of the contraction's axes for this one."""
+        if not self.phased:
+            return (self.output,)
+        last = sizes.floordiv(self.output + self.before - 1, self.stride)
+        return (last - self.first + 1, self.stride)
+
+    @property
+    def steps(self) -> Dim:
+        """Taps that one output gathers."""
+        return sizes.ceildiv(self.taps, self.stride) if self.phased else self.taps
+
+    def source(self, at: Sequence[Dim], step: Dim) -> tuple[Dim, Dim, list[Scalar]]:
+        """(input, tap, conditions) for an output of the contraction and one of its steps."""
+        tests = []
+        if self.phased:
+            tap = step * self.stride + at[1]
+            position = at[0] + self.first - step
+            if not isinstance(self.taps, int) or self.taps % self.stride:
+                tests.append(scalar.compare("lt", scalar.size(tap), scalar.size(self.taps)))
+        else:
+            tap = step
+            distance = at[0] + self.before - step * self.dilation
+            position = sizes.floordiv(distance, self.stride)
+            if self.stride > 1:
+                rest = scalar.size(sizes.modulo(distance, self.stride))
+                tests.append(scalar.compare("eq", rest, 0))
+        tests.append(scalar.compare("ge", scalar.size(position), 0))
+        tests.append(scalar.compare("lt", scalar.size(position), scalar.size(self.length)))
+        return position, tap, [t for t in tests if t.op != "constant" or not t.payload]
+
+    def result(self, o: Dim) -> Shape:
+        """Where the contraction has the output element `o`."""
+        if not self.phased:
+            return (o,)
+        moved = o + self.before
+        return sizes.floordiv(moved, self.stride) - self.first, sizes.modulo(moved, self.stride)
+
+
+def _transposed(
+    x: Tensor, w: Tensor, axes: list[_TransposedAxis], groups: int, dtype: DType
+) -> Tensor:
+    batch, channels = x.shape[:2]
+    depth, per_group = sizes.floordiv(channels, groups), w.shape[1]
+    assume_equal(channels, w.shape[0], "ConvTranspose", "The channels of image and weight differ")
+    if isinstance(channels, int) and channels % groups:
+        raise InvalidGraph(
+            message("ConvTranspose", f"{channels} channels are not {groups} equal groups")
+        )
+    head: Shape = (batch, groups, per_group) if groups > 1 else (batch, per_group)
+    shape = head + tuple(d for axis in axes for d in axis.shape)
+    extents = (*[axis.steps for axis in axes], depth)
+    at, over = indices(shape), reduced_indices(extents)
+    inner = over[-1]
+    channel = at[1] * depth + inner if groups > 1 else inner
+    positions, taps, condition = [], [], None
+    begin = len(head)
+    for axis, step in zip(axes, over[:-1], strict=True):
+        position, tap, tests = axis.source(at[begin : begin + len(axis.shape)], step)
+        begin += len(axis.shape)
+        positions.append(position)
+        taps.append(tap)
+        for test in tests:
+            condition = test if condition is None else condition & test
+    left = scalar.load(x, (at[0], channel, *positions))
+    right = scalar.load(w, (channel, at[len(head) - 1], *taps))
+    if condition is not None:
+        left, right = scalar.select(condition, left, 0), _guarded(right, axes, taps)
+    result = make_contract(shape, extents, left, right, dtype, accumulator(dtype))
+    final = (batch, per_group * groups, *[axis.output for axis in axes])
+    if not any(axis.phased for axis in axes):
+        return reshape(result, final)
+    if all(_aligned(axis) for axis in axes):
+        return reshape(result, final)
+
+    def body(*o: Dim) -> Scalar:
+        front = o[:1] if groups == 1 else (o[0], sizes.floordiv(o[1], per_group))
+        feature = o[1] if groups == 1 else sizes.modulo(o[1], per_group)
+        space = (p for axis, k in zip(axes, o[2:], strict=True) for p in axis.result(k))
+        return scalar.load(result, (*front, feature, *space))
+
+    return compute(final, body)
+
+
+def _aligned(axis: _TransposedAxis) -> bool:
+    """Whether blocks and phases side by side are exactly the output."""
+    if not axis.phased:
+        return True
+    blocks = sizes.known_equal(axis.shape[0] * axis.stride, axis.output)
+    return bool(blocks) and sizes.modulo(axis.before, axis.stride) == 0
+
+
+def _guarded(right: Scalar, axes: list[_TransposedAxis], taps: list[Dim]) -> Scalar:
+    """The weight's element, or 0 where a phase has no such tap."""
+    for axis, tap in zip(axes, taps, strict=True):
+        if axis.phased and (not isinstance(axis.taps, int) or axis.taps % axis.stride):
+            exists = scalar.compare("lt", scalar.size(tap), scalar.size(axis.taps))
+            right = scalar.select(exists, right, 0)
+    return right
+
+
+# -- integers ---------------------------------------------------------------------------------
+
+
+def less_zero_point(e: Scalar, zero: Tensor | None, channel: Dim | None = None) -> Scalar:
+    """An 8-bit element as int32, less its zero point: one number, or one per `channel`."""
+    wide = scalar.cast(e, dtypes.INT32)
+    if zero is None:
+        return wide
+    if zero.rank == 0:
+        point = scalar.load(zero, ())
+    else:
+        per_channel = zero.shape[0] != 1 and channel is not None
+        point = scalar.load(zero, (channel if per_channel else 0,))  # type: ignore[arg-type]
+    return wide - scalar.cast(point, dtypes.INT32)
+
+
+def convolve_integers(
+    x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None, window: Window, groups: int
+) -> Tensor:
+    """The int32 sums of products of 8-bit elements less their zero points."""
+    return convolve(
+        x,
+        w,
+        window,
+        groups,
+        dtypes.INT32,
+        left=lambda e: less_zero_point(e, x_zero),
+        right=lambda e, feature: less_zero_point(e, w_zero, feature),
+    )
+
+
+@op("ConvInteger", 10)
+def conv_integer(
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Convolution of 8-bit integers into int32."""
+    window = window_of("ConvInteger", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    return convolve_integers(x, w, x_zero, w_zero, window, group)

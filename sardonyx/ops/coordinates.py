@@ -1,0 +1,160 @@
+"""Where a resized axis reads its source: exact index maps where there are any, else floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+
+MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
+
+
+def scaled_length(length: Dim, scale: float) -> Dim:
+    """floor(length * scale), rounding as float32 does where the length is known."""
+    if isinstance(length, int):
+        return int(np.floor(np.float32(length) * np.float32(scale)))
+    fraction = as_fraction(scale)
+    return sizes.floordiv(length * fraction.numerator, fraction.denominator)
+
+
+def as_fraction(scale: float) -> Fraction:
+    """The simplest fraction that is the same float32, or the float itself."""
+    simple = Fraction(scale).limit_denominator(4096)
+    return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedAxis:
+    """One axis of a resize.
+
+    Attributes:
+        length: Size of the source.
+        output: Size of the result.
+        scale: Scale that was given, or that sizes agreed on; None where sizes alone were given.
+        mode: One of `MODES`.
+        dtype: Float type of coordinates.
+        begin: Begin of the cropped region, 0 to 1, for `tf_crop_and_resize`.
+        end: Its end.
+    """
+
+    length: Dim
+    output: Dim
+    scale: float | Scalar | None
+    mode: str
+    dtype: DType
+    begin: Scalar | None = None
+    end: Scalar | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every output element is the input element of the same index."""
+        same = sizes.known_equal(self.length, self.output)
+        if not same or self.mode == "tf_crop_and_resize":
+            return False
+        return self.scale is None or (isinstance(self.scale, float) and self.scale == 1.0)
+
+    def _whole_factor(self) -> tuple[int, int] | None:
+        """(k, 1) or (1, k) where the result is exactly k times longer or shorter."""
+        if isinstance(self.scale, Scalar):
+            return None
+        if self.scale is not None:
+            fraction = as_fraction(self.scale)
+            if 1 in (fraction.numerator, fraction.denominator):
+                return fraction.numerator, fraction.denominator
+            return None
+        for a, b, flip in ((self.output, self.length, False), (self.length, self.output, True)):
+            factor = sizes.exact_quotient(a, b)
+            if isinstance(factor, int) and factor > 0:
+                return (1, factor) if flip else (factor, 1)
+        return None
+
+    def nearest_index(self, o: Dim, rounding: str) -> Dim | None:
+        """The source of output `o` as an index map, where scale and modes allow one."""
+        factor = self._whole_factor()
+        if factor is None or self.mode not in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+            return None
+        longer, shorter = factor
+        centred = self.mode != "asymmetric"
+        prefers = rounding in ("round_prefer_floor", "round_prefer_ceil")
+        if longer > 1:
+            exact = prefers if centred else rounding == "floor"
+            return sizes.floordiv(o, longer) if exact else None
+        if not centred:
+            return o * shorter
+        if self.mode == "pytorch_half_pixel" and not (
+            isinstance(self.output, int) and self.output > 1
+        ):
+            return None
+        # The middle of k elements; between two of them for an even k.
+        up = shorter % 2 == 1 or rounding in ("ceil", "round_prefer_ceil")
+        return o * shorter + (shorter // 2 if up else shorter // 2 - 1)
+
+    def coordinate(self, o: Dim) -> Scalar:
+        """The position in the source of output `o`, before rounding and clamping."""
+        dtype = self.dtype
+        at = scalar.cast(scalar.size(o), dtype)
+        length = scalar.cast(scalar.size(self.length), dtype)
+        output = scalar.cast(scalar.size(self.output), dtype)
+        scale = output / length if self.scale is None else scalar.lift(self.scale, dtype)
+        if self.mode == "asymmetric":
+            return at / scale
+        if self.mode == "half_pixel":
+            return (at + 0.5) / scale - 0.5
+        several = scalar.compare("gt", scalar.size(self.output), 1)
+        if self.mode == "pytorch_half_pixel":
+            return scalar.select(several, (at + 0.5) / scale - 0.5, 0.0)
+        if self.mode == "align_corners":
+            return scalar.select(several, at * (length - 1.0) / (output - 1.0), 0.0)
+        if self.mode == "half_pixel_symmetric":
+            # The output may be shorter than scale * length: its middle stays in the middle.
+            shift = length * 0.5 * (1.0 - output / (scale * length))
+            return shift + (at + 0.5) / scale - 0.5
+        if self.mode == "tf_crop_and_resize" and self.begin is not None and self.end is not None:
+            last = length - 1.0
+            step = (self.end - self.begin) * last / (output - 1.0)
+            middle = (self.begin + self.end) * last * 0.5
+            return scalar.select(several, self.begin * last + at * step, middle)
+        raise InvalidGraph(
+            message(
+                "Resize",
+                "There is no such coordinate_transformation_mode",
+                expected=", ".join(MODES),
+                got=self.mode,
+            )
+        )
+
+
+def round_coordinate(coordinate: Scalar, rounding: str) -> Scalar:
+    """A coordinate as the float of a whole index, by one of ONNX's nearest modes."""
+    if rounding == "floor":
+        return scalar.unary("floor", coordinate)
+    if rounding == "ceil":
+        return scalar.unary("ceil", coordinate)
+    if rounding == "round_prefer_floor":
+        return scalar.unary("ceil", coordinate - 0.5)
+    if rounding == "round_prefer_ceil":
+        return scalar.unary("floor", coordinate + 0.5)
+    raise InvalidGraph(message("Resize", f"There is no nearest_mode {rounding!r}"))
+
+
+def clamped(position: Scalar, length: Dim) -> Dim:
+    """A float position as an index into an axis, at its ends where it lies outside."""
+    whole = scalar.cast(position, dtypes.INT64)
+    last = scalar.size(length - 1)
+    bounded = scalar.binary("max", scalar.binary("min", whole, last), 0)
+    return scalar.as_index(bounded, length)

@@ -1,0 +1,256 @@
+"""Picking and placing elements by position: gathers, scatters, one-hot, sorting, selection."""
+
+from __future__ import annotations
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.errors import InvalidGraph, NotImplemented, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import DataDependent, contents, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    cast,
+    compute,
+    gather,
+    normalise_axis,
+    size_tensor,
+)
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import make_call
+
+
+@op("GatherElements", 11, 13)
+def gather_elements(x: Tensor, positions: Tensor, *, axis: int = 0) -> Tensor:
+    """Elements whose index along one axis is replaced by `positions`."""
+    axis = normalise_axis(axis, x.rank, "GatherElements")
+    _same_rank("GatherElements", x, positions)
+    extent = x.shape[axis]
+
+    def body(*at: Dim) -> Scalar:
+        chosen = scalar.check_index(scalar.load(positions, at), extent)
+        return scalar.load(x, (*at[:axis], scalar.as_index(chosen, extent), *at[axis + 1 :]))
+
+    return compute(positions.shape, body)
+
+
+def _same_rank(where: str, x: Tensor, positions: Tensor) -> None:
+    if x.rank != positions.rank:
+        raise InvalidGraph(
+            message(where, "The indices have the wrong rank", expected=str(x.rank),
+                    got=str(positions.rank))
+        )  # fmt: skip
+
+
+@op("GatherND", 11, 12, 13)
+def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """Slices at the index tuples along the last axis of `positions`."""
+    depth = _tuple_length("GatherND", x, positions, batch_dims)
+    outer = positions.shape[:-1]
+    inner = x.shape[batch_dims + depth :]
+
+    def body(*at: Dim) -> Scalar:
+        where, rest = at[: len(outer)], at[len(outer) :]
+        chosen = []
+        for k in range(depth):
+            extent = x.shape[batch_dims + k]
+            index = scalar.check_index(scalar.load(positions, (*where, k)), extent)
+            chosen.append(scalar.as_index(index, extent))
+        return scalar.load(x, (*where[:batch_dims], *chosen, *rest))
+
+    return compute(outer + inner, body)
+
+
+def _tuple_length(where: str, x: Tensor, positions: Tensor, batch_dims: int) -> int:
+    depth = positions.shape[-1] if positions.rank else 0
+    if not isinstance(depth, int):
+        raise NotImplementedError(
+            message(where, f"The length {depth!r} of an index tuple is not known when it is loaded")
+        )
+    if not 1 <= depth <= x.rank - batch_dims or batch_dims >= positions.rank:
+        raise InvalidGraph(
+            message(where, f"Index tuples of length {depth} do not fit {x.rank} axes, of which "
+                    f"{batch_dims} are batches")
+        )  # fmt: skip
+    return depth
+
+
+# -- scatter ----------------------------------------------------------------------------------
+
+_COMBINATIONS = ("none", "add", "mul", "min", "max")
+
+
+def _check_scatter(where: str, x: Tensor, updates: Tensor, reduction: str) -> None:
+    if reduction not in _COMBINATIONS:
+        raise InvalidGraph(
+            message(where, "There is no such reduction", expected=", ".join(_COMBINATIONS),
+                    got=reduction)
+        )  # fmt: skip
+    if x.dtype is not updates.dtype:
+        raise InvalidGraph(message(where, f"The types {x.dtype} and {updates.dtype} differ"))
+
+
+@op("Scatter", 9)
+def scatter(x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
+    """The former name of ScatterElements."""
+    return scatter_elements(x, positions, updates, axis=axis)
+
+
+@op("ScatterElements", 11, 13, 16, 18)
+def scatter_elements(
+    x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """`x` with elements replaced by, or combined with, `updates` along one axis."""
+    _check_scatter("ScatterElements", x, updates, reduction)
+    _same_rank("ScatterElements", x, positions)
+    for a, b in zip(positions.shape, updates.shape, strict=True):
+        assume_equal(a, b, "ScatterElements", "The shapes of indices and updates differ")
+    (result,) = make_call(
+        "scatter_elements",
+        (x, cast(positions, dtypes.INT64), updates),
+        ((x.shape, x.dtype),),
+        axis=normalise_axis(axis, x.rank, "ScatterElements"),
+        reduction=reduction,
+    )
+    return result
+
+
+@op("ScatterND", 11, 13, 16, 18)
+def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """`x` with slices replaced by, or combined with, `updates`."""
+    _check_scatter("ScatterND", x, updates, reduction)
+    depth = _tuple_length("ScatterND", x, positions, 0)
+    expected = positions.shape[:-1] + x.shape[depth:]
+    if len(expected) != updates.rank:
+        raise InvalidGraph(
+            message("ScatterND", "The updates have the wrong rank", expected=str(len(expected)),
+                    got=str(updates.rank))
+        )  # fmt: skip
+    for a, b in zip(expected, updates.shape, strict=True):
+        assume_equal(a, b, "ScatterND", "The shape of the updates does not fit")
+    (result,) = make_call(
+        "scatter_nd",
+        (x, cast(positions, dtypes.INT64), updates),
+        ((x.shape, x.dtype),),
+        depth=depth,
+        reduction=reduction,
+    )
+    return result
+
+
+# -- others with a known shape ----------------------------------------------------------------
+
+
+@op("OneHot", 9, 11, 28)
+def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
+    """`values[1]` where the new axis has the given position, else `values[0]`."""
+    (count,) = contents(cast(depth, dtypes.INT64), "The depth")
+    rank = positions.rank + 1
+    axis = normalise_axis(axis, rank, "OneHot")
+    shape = (*positions.shape[:axis], count, *positions.shape[axis:])
+
+    def body(*at: Dim) -> Scalar:
+        chosen = scalar.load(positions, (*at[:axis], *at[axis + 1 :]))
+        index = scalar.cast(chosen, dtypes.INT64)
+        negative = scalar.compare("lt", index, 0)
+        index = scalar.select(negative, index + scalar.size(count), index)
+        here = scalar.compare("eq", index, scalar.size(at[axis]))
+        return scalar.select(here, scalar.load(values, (1,)), scalar.load(values, (0,)))
+
+    return compute(shape, body)
+
+
+@op("ReverseSequence", 10, 28)
+def reverse_sequence(
+    x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
+) -> Tensor:
+    """The first elements of every sequence reversed, as many as `lengths` says."""
+    extent = x.shape[time_axis]
+
+    def body(*at: Dim) -> Scalar:
+        time = scalar.size(at[time_axis])
+        length = scalar.cast(scalar.load(lengths, (at[batch_axis],)), dtypes.INT64)
+        moved = scalar.select(time < length, length - 1 - time, time)
+        source = scalar.as_index(scalar.check_index(moved, extent), extent)
+        return scalar.load(x, (*at[:time_axis], source, *at[time_axis + 1 :]))
+
+    return compute(x.shape, body)
+
+
+def _top_k(x: Tensor, k: Dim, axis: int, largest: int, is_sorted: int) -> tuple[Tensor, ...]:
+    axis = normalise_axis(axis, x.rank, "TopK")
+    extent = x.shape[axis]
+    if isinstance(k, int) and (k < 0 or (isinstance(extent, int) and k > extent)):
+        raise InvalidGraph(message("TopK", f"There are no {k} elements along an axis of {extent}"))
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return make_call(
+        "top_k",
+        (x,),
+        ((shape, x.dtype), (shape, dtypes.INT64)),
+        axis=axis,
+        largest=bool(largest),
+        sorted=bool(is_sorted),
+    )
+
+
+@op("TopK", 1)
+def top_k_1(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, ...]:
+    """The k largest along an axis, and where they were."""
+    return _top_k(x, k, axis, 1, 1)
+
+
+@op("TopK", 10, 11, 24)
+def top_k_10(
+    x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Tensor, ...]:
+    """The k largest or smallest along an axis, and where they were."""
+    (count,) = contents(k, "The number of elements")
+    return _top_k(x, count, axis, largest, sorted)
+
+
+# -- shapes that depend on data ---------------------------------------------------------------
+
+
+def _data_dependent(where: str) -> NotImplemented:
+    return NotImplemented(
+        message(where, "The shape of its result depends on data, which is not supported yet")
+    )
+
+
+@op("NonZero", 9, 13)
+def non_zero(x: Tensor) -> Tensor:
+    """Positions of elements that are not zero."""
+    raise _data_dependent("NonZero")
+
+
+@op("Compress", 9, 11, 28)
+def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
+    """Slices where a condition holds; with a known condition, a gather."""
+    try:
+        flags = contents(condition, "The condition")
+    except DataDependent as error:
+        raise _data_dependent("Compress") from error
+    chosen = tuple(k for k, flag in enumerate(flags) if flag)
+    source = x if axis is not None else x.reshape(sizes.product(x.shape))
+    along = normalise_axis(axis or 0, source.rank, "Compress")
+    return gather(source, size_tensor(chosen), along)
+
+
+@op("Unique", 11, 28)
+def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
+    """Different elements, and where they are."""
+    raise _data_dependent("Unique")
+
+
+@op("NonMaxSuppression", 10, 11)
+def non_max_suppression(
+    boxes: Tensor,
+    scores: Tensor,
+    most: Tensor | None = None,
+    overlap: Tensor | None = None,
+    least_score: Tensor | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Tensor:
+    """Boxes that do not overlap better ones."""
+    raise _data_dependent("NonMaxSuppression")

@@ -1,0 +1,180 @@
+"""Reductions over axes, positions of extremes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.base import dtypes
+from sardonyx.ops.registry import integers, op
+from sardonyx.tensor.language import (
+    Tensor,
+    absolute,
+    accumulator,
+    argmax,
+    argmin,
+    cast,
+    exp,
+    log,
+    mean,
+    normalise_axes,
+    normalise_axis,
+    reshape,
+    sqrt,
+    where,
+)
+from sardonyx.tensor.tensor import make_call
+
+Axes = tuple[int, ...]
+Lowering = Callable[[Tensor, Axes, bool], Tensor]
+
+
+def reduce_sum(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The sum."""
+    return x.sum(axes, keepdims)
+
+
+def reduce_mean(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The mean; of integers, truncated."""
+    return mean(x, axes, keepdims)
+
+
+def reduce_max(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The largest."""
+    return x.max(axes, keepdims)
+
+
+def reduce_min(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The smallest."""
+    return x.min(axes, keepdims)
+
+
+def reduce_prod(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The product."""
+    return x.prod(axes, keepdims)
+
+
+def reduce_l1(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The sum of magnitudes."""
+    return absolute(x).sum(axes, keepdims)
+
+
+def _float(x: Tensor) -> Tensor:
+    """`x` in the type that functions of its sums are computed in."""
+    return cast(x, accumulator(x.dtype) if x.dtype.is_float else dtypes.DOUBLE)
+
+
+def reduce_l2(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The root of the sum of squares."""
+    wide = _float(x)
+    return cast(sqrt((wide * wide).sum(axes, keepdims)), x.dtype)
+
+
+def reduce_sum_square(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The sum of squares."""
+    wide = cast(x, accumulator(x.dtype))
+    return cast((wide * wide).sum(axes, keepdims), x.dtype)
+
+
+def reduce_log_sum(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The logarithm of the sum."""
+    return cast(log(_float(x).sum(axes, keepdims)), x.dtype)
+
+
+def reduce_log_sum_exp(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+    """The logarithm of the sum of exponentials, shifted by the largest so that none overflows."""
+    wide = _float(x)
+    if not axes:
+        return x
+    largest = wide.max(axes, keepdims=True)
+    # An infinite shift would make inf - inf of what is the result already.
+    shift = where(absolute(largest) < float("inf"), largest, 0.0)
+    total = exp(wide - shift).sum(axes, keepdims=True)
+    result = cast(log(total) + shift, x.dtype)
+    if keepdims:
+        return result
+    return reshape(result, tuple(d for k, d in enumerate(x.shape) if k not in axes))
+
+
+def _register(name: str, lowering: Lowering, input_since: int) -> None:
+    def by_attribute(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
+        wanted = normalise_axes(axes or None, x.rank, name)
+        return lowering(x, wanted, bool(keepdims))
+
+    def by_input(
+        x: Tensor,
+        axes: Tensor | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Tensor:
+        known = integers(axes, f"{name}: axes") if axes is not None else ()
+        if not known and noop_with_empty_axes:
+            return lowering(x, (), bool(keepdims))
+        return lowering(x, normalise_axes(known or None, x.rank, name), bool(keepdims))
+
+    op(name, 1)(by_attribute)
+    op(name, input_since)(by_input)
+
+
+for _name, _lowering in (
+    ("ReduceMean", reduce_mean),
+    ("ReduceMax", reduce_max),
+    ("ReduceMin", reduce_min),
+    ("ReduceProd", reduce_prod),
+    ("ReduceL1", reduce_l1),
+    ("ReduceL2", reduce_l2),
+    ("ReduceSumSquare", reduce_sum_square),
+    ("ReduceLogSum", reduce_log_sum),
+    ("ReduceLogSumExp", reduce_log_sum_exp),
+):
+    _register(_name, _lowering, 18)
+_register("ReduceSum", reduce_sum, 13)
+
+
+@op("ArgMax", 1, 11, 12, 13)
+def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """Position of the largest along an axis."""
+    return argmax(x, axis, bool(keepdims), bool(select_last_index))
+
+
+@op("ArgMin", 1, 11, 12, 13)
+def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """Position of the smallest along an axis."""
+    return argmin(x, axis, bool(keepdims), bool(select_last_index))
+
+
+def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -> Tensor:
+    (position,) = integers(axis, "The axis")
+    chosen = normalise_axis(position, x.rank, kind)
+    # Operands of a call have memory: the axis is made the last one, so that rows are contiguous.
+    rows = _swap(cast(x, accumulator(x.dtype)), chosen)
+    (result,) = make_call(
+        "scan",
+        (rows,),
+        ((rows.shape, rows.dtype),),
+        kind=kind,
+        exclusive=bool(exclusive),
+        reverse=bool(reverse),
+    )
+    return cast(_swap(result, chosen), x.dtype)
+
+
+def _swap(x: Tensor, axis: int) -> Tensor:
+    """`x` with `axis` and the last axis exchanged, which is its own inverse."""
+    if axis == x.rank - 1:
+        return x
+    order = list(range(x.rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    return x.transpose(*order)
+
+
+@op("CumSum", 11, 14)
+def cum_sum(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """Running sums along an axis."""
+    return _running("sum", x, axis, exclusive, reverse)
+
+
+@op("CumProd", 26)
+def cum_prod(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """Running products along an axis."""
+    return _running("prod", x, axis, exclusive, reverse)

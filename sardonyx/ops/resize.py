@@ -1,0 +1,376 @@
+"""Resize and Upsample: nearest, linear and cubic, with all of ONNX's coordinate modes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.coordinates import (
+    ResizedAxis,
+    clamped,
+    round_coordinate,
+    scaled_length,
+)
+from sardonyx.ops.registry import contents, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import Tensor, cast, clip, compute
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Buffer, indices, make_reduce, reduced_indices
+
+
+def floats(x: Tensor, what: str) -> tuple[float, ...]:
+    """The elements of a small float tensor that must be known.
+
+    Raises:
+        DataDependent: Only a run knows them.
+    """
+    if isinstance(x, Buffer) and x.constant is not None and sizes.product(x.shape) != 0:
+        array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]
+        return tuple(float(e) for e in array.reshape(-1))
+    return tuple(float(e) for e in contents(x, what))
+
+
+class _Resize:
+    """The attributes of a resize, and its plan for each axis."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        mode: str,
+        rounding: str,
+        cubic_a: float,
+        exclude_outside: bool,
+        antialias: bool,
+        extrapolation: float,
+    ) -> None:
+        self.x = x
+        self.mode, self.rounding, self.cubic_a = mode, rounding, cubic_a
+        self.exclude_outside, self.antialias = exclude_outside, antialias
+        self.extrapolation = extrapolation
+        self.wide = dtypes.DOUBLE if x.dtype is dtypes.DOUBLE else dtypes.FLOAT
+        self.axes: dict[int, ResizedAxis] = {}
+
+    def run(self) -> Tensor:
+        axes = {k: a for k, a in self.axes.items() if not a.is_identity}
+        if self.mode == "nearest":
+            return self._nearest(axes)
+        if self.mode not in ("linear", "cubic"):
+            raise InvalidGraph(
+                message("Resize", "There is no such mode", expected="nearest, linear or cubic",
+                        got=self.mode)
+            )  # fmt: skip
+        if not axes:
+            return self.x
+        result = cast(self.x, self.wide)
+        taps = self._antialiased if self.antialias else self._interpolated
+        if self.mode == "linear" and not self.antialias and len(axes) <= 3:
+            # All axes at once: two reads each are cheaper than a tensor between.
+            result = self._interpolated(result, axes)
+        else:
+            for k, axis in axes.items():
+                result = taps(result, {k: axis})
+        result = self._extrapolated(result, axes)
+        return self._in_type(result)
+
+    def _in_type(self, result: Tensor) -> Tensor:
+        if self.x.dtype.is_integer and (self.mode == "cubic" or self.antialias):
+            rounded = compute(
+                result.shape,
+                lambda *at: scalar.unary("round", scalar.load(result, at)),
+            )
+            low = 0 if self.x.dtype.kind == "u" else -(1 << (self.x.dtype.bits - 1))
+            high = low + (1 << self.x.dtype.bits) - 1
+            return cast(clip(rounded, float(low), float(high)), self.x.dtype)
+        return cast(result, self.x.dtype)
+
+    def _outside(self, at: Sequence[Dim], axes: dict[int, ResizedAxis]) -> Scalar | None:
+        condition: Scalar | None = None
+        for k, axis in axes.items():
+            if axis.mode != "tf_crop_and_resize":
+                continue
+            position = axis.coordinate(at[k])
+            last = scalar.cast(scalar.size(axis.length - 1), self.wide)
+            test = (position < 0.0) | (position > last)
+            condition = test if condition is None else condition | test
+        return condition
+
+    def _extrapolated(self, x: Tensor, axes: dict[int, ResizedAxis]) -> Tensor:
+        condition = self._outside(indices(x.shape), axes)
+        if condition is None:
+            return x
+        chosen = condition
+        return compute(
+            x.shape, lambda *at: scalar.select(chosen, self.extrapolation, scalar.load(x, at))
+        )
+
+    def _nearest(self, axes: dict[int, ResizedAxis]) -> Tensor:
+        shape = tuple(axes[k].output if k in axes else d for k, d in enumerate(self.x.shape))
+        at = indices(shape)
+        source = list(at)
+        for k, axis in axes.items():
+            index = axis.nearest_index(at[k], self.rounding)
+            if index is None:
+                position = round_coordinate(axis.coordinate(at[k]), self.rounding)
+                index = clamped(position, axis.length)
+            source[k] = index
+        value = scalar.load(self.x, tuple(source))
+        outside = self._outside(at, axes)
+        if outside is not None:
+            value = scalar.select(outside, self.extrapolation, value)
+        return compute(shape, lambda *_: value)
+
+    def _weights(self, axis: ResizedAxis, o: Dim) -> list[tuple[Dim, Scalar]]:
+        """(index, weight) of every tap of one axis."""
+        position = axis.coordinate(o)
+        if self.mode == "linear":
+            last = scalar.cast(scalar.size(axis.length - 1), self.wide)
+            position = scalar.binary("min", scalar.binary("max", position, 0.0), last)
+        base = scalar.unary("floor", position)
+        fraction = position - base
+        if self.mode == "linear":
+            return [
+                (clamped(base, axis.length), 1.0 - fraction),
+                (clamped(base + 1.0, axis.length), fraction),
+            ]
+        found = []
+        for step in range(-1, 3):
+            weight = cubic_weight(fraction - float(step), self.cubic_a)
+            if self.exclude_outside:
+                weight = scalar.select(_within(base + float(step), axis.length), weight, 0.0)
+            found.append((clamped(base + float(step), axis.length), weight))
+        if self.exclude_outside:
+            total = found[0][1] + found[1][1] + found[2][1] + found[3][1]
+            found = [(index, weight / total) for index, weight in found]
+        return found
+
+    def _interpolated(self, x: Tensor, axes: dict[int, ResizedAxis]) -> Tensor:
+        shape = tuple(axes[k].output if k in axes else d for k, d in enumerate(x.shape))
+        at = indices(shape)
+        taps = {k: self._weights(axis, at[k]) for k, axis in axes.items()}
+
+        def value(source: tuple[Dim, ...], rest: list[int]) -> Scalar:
+            if not rest:
+                return scalar.load(x, source)
+            axis, *others = rest
+            total: Scalar | None = None
+            for index, weight in taps[axis]:
+                moved = (*source[:axis], index, *source[axis + 1 :])
+                term = value(moved, others) * weight
+                total = term if total is None else total + term
+            assert total is not None  # noqa: S101 - an axis has at least two taps
+            return total
+
+        body = value(at, list(axes))
+        return compute(shape, lambda *_: body)
+
+    def _antialiased(self, x: Tensor, axes: dict[int, ResizedAxis]) -> Tensor:
+        """One axis with the filter widened by the scale where the result is smaller."""
+        ((k, axis),) = axes.items()
+        scale = axis.scale
+        if scale is None and isinstance(axis.length, int) and isinstance(axis.output, int):
+            scale = axis.output / axis.length
+        if not isinstance(scale, float):
+            raise InvalidGraph(
+                message(
+                    "Resize", "antialias needs scales or sizes that are known when it is loaded"
+                )
+            )
+        narrow = min(scale, 1.0)
+        support = (2.0 if self.mode == "cubic" else 1.0) / narrow
+        shape = (*x.shape[:k], axis.output, *x.shape[k + 1 :])
+        at, extents = indices(shape), (2 * math.ceil(support) + 1,)
+        (step,) = reduced_indices(extents)
+        position = axis.coordinate(at[k])
+        base = scalar.unary("floor", position) - float(math.ceil(support) - 1)
+        tap = base + scalar.cast(scalar.size(step), self.wide)
+        distance = (position - tap) * narrow
+        if self.mode == "cubic":
+            weight = cubic_weight(distance, self.cubic_a)
+        else:
+            weight = scalar.binary("max", 1.0 - scalar.unary("abs", distance), 0.0)
+        if self.exclude_outside:
+            weight = scalar.select(_within(tap, axis.length), weight, 0.0)
+        value = scalar.load(x, (*at[:k], clamped(tap, axis.length), *at[k + 1 :]))
+        total = make_reduce(shape, extents, "sum", value * weight, self.wide)
+        weights = make_reduce(
+            tuple(axis.output if j == k else 1 for j in range(len(shape))),
+            extents,
+            "sum",
+            weight,
+            self.wide,
+        )
+        return total / weights
+
+
+def _within(position: Scalar, length: Dim) -> Scalar:
+    last = scalar.cast(scalar.size(length - 1), position.dtype)
+    return (position >= 0.0) & (position <= last)
+
+
+def cubic_weight(distance: Scalar, a: float) -> Scalar:
+    """Keys' cubic kernel with the free coefficient `a`, 0 beyond a distance of 2."""
+    d = scalar.unary("abs", distance)
+    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    far = (((d - 5.0) * d + 8.0) * d - 4.0) * a
+    beyond = scalar.select(d < 2.0, far, 0.0)
+    return scalar.select(d <= 1.0, near, beyond)
+
+
+def _wanted_lengths(x: Tensor, given: Sequence[Dim], axes: Sequence[int], policy: str) -> list[Dim]:
+    """Output lengths of `axes` for given sizes, under keep_aspect_ratio_policy."""
+    if policy not in ("not_larger", "not_smaller"):
+        raise InvalidGraph(message("Resize", f"There is no keep_aspect_ratio_policy {policy!r}"))
+    choose: Callable[[Dim, Dim], Dim] = sizes.minimum if policy == "not_larger" else sizes.maximum
+    lengths = []
+    for axis in axes:
+        wanted: Dim | None = None
+        for other, size in zip(axes, given, strict=True):
+            # round(length * size / length of the other axis), halves up
+            doubled = x.shape[axis] * size * 2 + x.shape[other]
+            candidate = sizes.floordiv(doubled, x.shape[other] * 2)
+            wanted = candidate if wanted is None else choose(wanted, candidate)
+        lengths.append(0 if wanted is None else wanted)
+    return lengths
+
+
+def _common_scale(
+    x: Tensor, given: Sequence[Dim], axes: Sequence[int], policy: str
+) -> float | Scalar:
+    """The one scale that all axes get: the smallest, or the largest, that the sizes ask for."""
+    lengths = [x.shape[axis] for axis in axes]
+    if all(isinstance(d, int) for d in (*lengths, *given)):
+        ratios = [float(np.float32(g) / np.float32(d)) for g, d in zip(given, lengths, strict=True)]  # type: ignore[arg-type]
+        return min(ratios) if policy == "not_larger" else max(ratios)
+    common: Scalar | None = None
+    for length, size in zip(lengths, given, strict=True):
+        wanted = scalar.cast(scalar.size(size), dtypes.FLOAT)
+        ratio = wanted / scalar.cast(scalar.size(length), dtypes.FLOAT)
+        choice = "min" if policy == "not_larger" else "max"
+        common = ratio if common is None else scalar.binary(choice, common, ratio)
+    return 1.0 if common is None else common
+
+
+@op("Resize", 18, 19)
+def resize_18(
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | list[float] | None = None,
+    wanted: Tensor | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:
+    """To given sizes, or by factors, along some axes or all."""
+    resize = _Resize(
+        x,
+        mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(exclude_outside),
+        bool(antialias),
+        extrapolation_value,
+    )
+    chosen = [a % x.rank for a in axes] if axes else list(range(x.rank))
+    given: list[float] = []
+    if isinstance(scales, list):
+        given = scales
+    elif scales is not None and scales.shape != (0,):
+        given = list(floats(scales, "The scales"))
+    if given:
+        lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, given, strict=True)]
+        factors: list[float | Scalar | None] = list(given)
+    elif wanted is not None and wanted.shape != (0,):
+        lengths = list(contents(wanted, "The sizes"))
+        factors = [None] * len(lengths)
+        if keep_aspect_ratio_policy != "stretch":
+            ratio = _common_scale(x, lengths, chosen, keep_aspect_ratio_policy)
+            lengths = _wanted_lengths(x, lengths, chosen, keep_aspect_ratio_policy)
+            factors = [ratio] * len(lengths)
+    else:
+        raise InvalidGraph(message("Resize", "Neither scales nor sizes are given"))
+    for number, axis in enumerate(chosen):
+        begin, end = None, None
+        if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
+            begin = scalar.cast(scalar.load(roi, (number,)), resize.wide)
+            end = scalar.cast(scalar.load(roi, (len(chosen) + number,)), resize.wide)
+        resize.axes[axis] = ResizedAxis(
+            x.shape[axis],
+            lengths[number],
+            factors[number],
+            coordinate_transformation_mode,
+            resize.wide,
+            begin,
+            end,
+        )
+    return resize.run()
+
+
+@op("Upsample", 7)
+def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
+    """Larger by factors that are attributes."""
+    return _upsampled(x, tuple(scales), mode)
+
+
+@op("Upsample", 9)
+def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
+    """Larger by factors."""
+    return _upsampled(x, floats(scales, "The scales"), mode)
+
+
+@op("Resize", 10)
+def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
+    """Larger or smaller by factors, coordinates divided by them."""
+    return _upsampled(x, floats(scales, "The scales"), mode)
+
+
+def _upsampled(x: Tensor, scales: tuple[float, ...], mode: str) -> Tensor:
+    return resize_18(
+        x,
+        None,
+        list(scales),
+        None,
+        coordinate_transformation_mode="asymmetric",
+        mode=mode,
+        nearest_mode="floor",
+    )
+
+
+@op("Resize", 11, 13)
+def resize_11(
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:
+    """To given sizes, or by factors."""
+    return resize_18(
+        x,
+        roi,
+        scales,
+        sizes,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        mode=mode,
+        nearest_mode=nearest_mode,
+    )

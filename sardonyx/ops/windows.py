@@ -1,0 +1,190 @@
+"""Windows that slide over the space of an image: sizes, padding, and where a tap reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.base import sizes
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Shape, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over spatial axes; each field has one item per axis.
+
+    Attributes:
+        inputs: Sizes of the image.
+        kernel: Taps of the window.
+        strides: Steps between neighbouring windows.
+        dilations: Steps between neighbouring taps.
+        before: Padding in front.
+        after: Padding behind.
+        outputs: Number of windows.
+    """
+
+    inputs: Shape
+    kernel: Shape
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: Shape
+    after: Shape
+    outputs: Shape
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes."""
+        return len(self.inputs)
+
+    def positions(self, at: Sequence[Dim], taps: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Where the tap `taps` of the window `at` reads; outside of the image in the padding."""
+        return tuple(
+            sizes.total((o * s, k * d, -b))
+            for o, s, k, d, b in zip(
+                at, self.strides, taps, self.dilations, self.before, strict=True
+            )
+        )
+
+    def inside(self, positions: Sequence[Dim]) -> Scalar | None:
+        """Whether positions lie in the image; None where all windows do entirely."""
+        condition: Scalar | None = None
+        for axis, position in enumerate(positions):
+            for test in self._tests(axis, position):
+                condition = test if condition is None else condition & test
+        return condition
+
+    def _tests(self, axis: int, position: Dim) -> list[Scalar]:
+        tests = []
+        if not sizes.is_nonnegative(-self.before[axis]):
+            tests.append(scalar.compare("ge", scalar.size(position), 0))
+        if not self._ends_inside(axis):
+            end = scalar.size(self.inputs[axis])
+            tests.append(scalar.compare("lt", scalar.size(position), end))
+        return tests
+
+    def _ends_inside(self, axis: int) -> bool:
+        """Whether the last tap of the last window is provably not behind the image."""
+        last = (self.outputs[axis] - 1) * self.strides[axis] - self.before[axis]
+        last = last + (self.kernel[axis] - 1) * self.dilations[axis]
+        if sizes.is_nonnegative(self.inputs[axis] - 1 - last):
+            return True
+        # Outputs are floor(...) + 1 of what fits, so only padding lets a window hang over.
+        fitting = _count(
+            self.inputs[axis], self.extent(axis), self.strides[axis], self.before[axis], 0
+        )
+        return sizes.is_nonnegative(fitting - self.outputs[axis])
+
+    def hangs_over(self, axis: int, padded: bool) -> bool:
+        """Whether a window may reach outside of the image, or of the padded image."""
+        if not padded:
+            in_front = sizes.is_nonnegative(-self.before[axis])
+            return not (in_front and self._ends_inside(axis))
+        space = self.inputs[axis] + self.before[axis] + self.after[axis]
+        fitting = _count(space, self.extent(axis), self.strides[axis], 0, 0)
+        return not sizes.is_nonnegative(fitting - self.outputs[axis])
+
+    def extent(self, axis: int) -> Dim:
+        """From the first to the last tap, both included."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def load(
+        self, x: Tensor, outer: Sequence[Dim], positions: Sequence[Dim], other: float
+    ) -> Scalar:
+        """The element at `outer` and `positions`, or `other` in the padding."""
+        value = scalar.load(x, (*outer, *positions))
+        condition = self.inside(positions)
+        return value if condition is None else scalar.select(condition, value, other)
+
+
+def _count(length: Dim, extent: Dim, stride: int, before: Dim, after: Dim) -> Dim:
+    return sizes.floordiv(sizes.total((length, before, after, -extent)), stride) + 1
+
+
+def _rounded_up(length: Dim, extent: Dim, stride: int, before: Dim, after: Dim) -> Dim:
+    """The number of windows where one that hangs over the end counts, if it begins before it."""
+    count = sizes.ceildiv(sizes.total((length, before, after, -extent)), stride) + 1
+    return sizes.minimum(count, sizes.ceildiv(length + before, stride))
+
+
+def make_window(
+    where: str,
+    inputs: Shape,
+    kernel: Shape,
+    *,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+) -> Window:
+    """The window that the attributes of a convolution or pooling operator describe.
+
+    Raises:
+        InvalidGraph: They do not fit the space, or no window fits the image.
+    """
+    rank = len(inputs)
+    steps = tuple(strides or (1,) * rank)
+    apart = tuple(dilations or (1,) * rank)
+    edges = tuple(pads or (0,) * (2 * rank))
+    expected = {"kernel_shape": len(kernel), "strides": len(steps), "dilations": len(apart)}
+    for name, items in expected.items():
+        if items != rank:
+            raise InvalidGraph(
+                message(where, f"Its {name} do not fit", expected=f"{rank} items", got=str(items))
+            )
+    if len(edges) != 2 * rank:
+        raise InvalidGraph(
+            message(where, "Its pads do not fit", expected=f"{2 * rank} items", got=str(len(edges)))
+        )
+    if min(steps, default=1) < 1 or min(apart, default=1) < 1:
+        raise InvalidGraph(message(where, "Its strides and dilations must be positive"))
+    before: list[Dim] = []
+    after: list[Dim] = []
+    outputs: list[Dim] = []
+    for axis, length in enumerate(inputs):
+        stride = steps[axis]
+        extent = (kernel[axis] - 1) * apart[axis] + 1
+        low, high = _edges(where, auto_pad, length, extent, stride, edges[axis::rank])
+        rounding = _rounded_up if ceil_mode else _count
+        count: Dim
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            count = sizes.ceildiv(length, stride)
+        else:
+            count = rounding(length, extent, stride, low, high)
+        if isinstance(count, int) and (count < 0 or (count == 0 and length != 0)):
+            raise InvalidGraph(
+                message(where, f"A window of {extent} is larger than the padded size of {length}")
+            )
+        before.append(low)
+        after.append(high)
+        outputs.append(count)
+    return Window(inputs, kernel, steps, apart, tuple(before), tuple(after), tuple(outputs))
+
+
+def _edges(
+    where: str, auto_pad: str, length: Dim, extent: Dim, stride: int, pads: Sequence[int]
+) -> tuple[Dim, Dim]:
+    """Padding in front and behind along one axis."""
+    if auto_pad in ("NOTSET", ""):
+        return pads[0], pads[1]
+    if auto_pad == "VALID":
+        return 0, 0
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        raise InvalidGraph(
+            message(
+                where,
+                "There is no such auto_pad",
+                expected="NOTSET, VALID, SAME_UPPER or SAME_LOWER",
+                got=auto_pad,
+            )
+        )
+    needed = sizes.total(
+        (sizes.multiply(sizes.ceildiv(length, stride) - 1, stride), extent, -length)
+    )
+    total = sizes.maximum(needed, 0)
+    half = sizes.floordiv(total, 2)
+    return (half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half)

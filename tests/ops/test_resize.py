@@ -1,0 +1,156 @@
+"""Resize, GridSample and AffineGrid against onnx's reference."""
+
+import numpy as np
+import pytest
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import FLOAT
+from sardonyx.base.errors import InvalidGraph
+from sardonyx.ops.resize import resize_18
+from sardonyx.tensor.tensor import buffer
+from tests.support.ops import check_op
+
+RNG = np.random.default_rng(4)
+# The reference takes scale * size, unrounded, for the size of the result: here it is whole.
+X = RNG.standard_normal((2, 2, 4, 8)).astype(np.float32)
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+def integers(*values):
+    return np.array(values, np.int64)
+
+
+def check_scales(scales, attributes, opset=19):
+    inputs = [X, None, floats(1, 1, *scales)]
+    check_op("Resize", inputs, attributes, opset, constants=[2], tolerance=2e-4)
+
+
+def check_sizes(wanted, attributes, opset=19):
+    inputs = [X, None, None, integers(2, 2, *wanted)]
+    check_op("Resize", inputs, attributes, opset, constants=[3], tolerance=2e-4)
+
+
+COORDINATES = "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric".split()
+ROUNDINGS = "round_prefer_floor round_prefer_ceil floor ceil".split()
+SCALES = [(2, 3), (0.5, 0.375), (1.75, 0.625), (4, 1)]
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("scales", [(2, 4), (0.5, 0.25), (1.75, 0.625), (4, 1)])
+def test_nearest(coordinates, rounding, scales):
+    attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    check_scales(scales, attributes)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scales", SCALES)
+def test_interpolation(coordinates, mode, scales):
+    attributes = {"coordinate_transformation_mode": coordinates, "mode": mode}
+    check_scales(scales, attributes)
+    if mode == "cubic":
+        check_scales(scales, {**attributes, "exclude_outside": 1, "cubic_coeff_a": -0.5})
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("wanted", [(10, 14), (3, 4), (1, 1), (5, 9)])
+def test_sizes(mode, wanted):
+    check_sizes(wanted, {"mode": mode})
+    check_sizes(wanted, {"mode": mode, "coordinate_transformation_mode": "align_corners"}, 13)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_crop(mode):
+    attributes = {
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "mode": mode,
+        "extrapolation_value": 5.0,
+    }
+    region = floats(0, 0, 0.2, 0.1, 1, 1, 0.8, 1.3)
+    inputs = [X, region, None, integers(2, 2, 4, 6)]
+    check_op("Resize", inputs, attributes, 13, constants=[1, 3], tolerance=2e-4)
+    check_op("Resize", inputs, attributes, 13, constants=[3], tolerance=2e-4)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scales", [(0.5, 0.375), (0.75, 1.75)])
+@pytest.mark.parametrize("exclude", [0, 1])
+def test_antialias(mode, scales, exclude):
+    check_scales(scales, {"mode": mode, "antialias": 1, "exclude_outside": exclude})
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("wanted", [(7, 9), (3, 3), (10, 20)])
+def test_aspect_ratio(policy, wanted):
+    attributes = {"keep_aspect_ratio_policy": policy, "axes": [2, 3]}
+    inputs = [X, None, None, integers(*wanted)]
+    check_op("Resize", inputs, attributes, 18, constants=[3])
+
+
+def test_former_versions():
+    up = np.repeat(np.repeat(X, 2, 2), 3, 3)
+    scales = floats(1, 1, 2, 3)
+    check_op("Resize", [X, scales], {}, 10, constants=[1], expected=[up])
+    check_op("Upsample", [X, scales], {}, 9, constants=[1], expected=[up])
+    check_op("Upsample", [X], {"scales": [1.0, 1.0, 2.0, 3.0]}, 7, expected=[up])
+
+
+def test_bytes():
+    x = RNG.integers(0, 255, (1, 2, 5, 7)).astype(np.uint8)
+    scales = floats(1, 1, 2, 2)
+    check_op("Resize", [x, None, scales], {}, 13, constants=[2])
+
+
+@pytest.mark.parametrize("mode", [{}, {"coordinate_transformation_mode": "asymmetric",
+                                       "nearest_mode": "floor"}])  # fmt: skip
+def test_whole_factors_are_index_maps(mode):
+    h, w = sizes.symbol("h"), sizes.symbol("w")
+    x = buffer("x", (1, 3, h, w), FLOAT)
+    result = resize_18(x, None, [1.0, 1.0, 2.0, 4.0], None, **mode)
+    assert result.shape == (1, 3, 2 * h, 4 * w)
+    assert result.body.op == "load"
+    assert not any(sizes.atoms_of(i, "opaque") for i in result.body.at)
+
+
+def test_errors():
+    inputs = [X, None, floats(1, 1, 2, 2)]
+    for attributes, text in (
+        ({"mode": "lanczos"}, "no such mode"),
+        ({"mode": "linear", "coordinate_transformation_mode": "x"}, "no such coordinate"),
+    ):
+        with pytest.raises(InvalidGraph, match=text):
+            check_op("Resize", inputs, attributes, 18, constants=[2], expected=[])
+
+
+# -- sampling ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align_corners", [0, 1])
+def test_grid_sample(mode, padding, align_corners):
+    grid = (RNG.random((2, 4, 3, 2)) * 2.6 - 1.3).astype(np.float32)
+    if (mode, padding) == ("cubic", "border"):
+        pytest.skip("the reference folds the position, onnxruntime and this engine every tap")
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
+    check_op("GridSample", [X, grid], attributes, 20, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_grid_sample_of_volumes(mode):
+    x = RNG.standard_normal((1, 2, 3, 4, 5)).astype(np.float32)
+    grid = (RNG.random((1, 2, 3, 2, 3)) * 2.4 - 1.2).astype(np.float32)
+    check_op("GridSample", [x, grid], {"mode": mode}, 20, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 4, 5, 6)])
+def test_affine_grid(align_corners, size):
+    rank = len(size) - 2
+    theta = RNG.standard_normal((2, rank, rank + 1)).astype(np.float32)
+    inputs = [theta, integers(*size)]
+    check_op("AffineGrid", inputs, {"align_corners": align_corners}, 20, constants=[1])
