@@ -109,8 +109,11 @@ class Executable:
 
     def trim(self) -> None:
         """Give back the memory of frames that no run has."""
-        while self._free:
-            self._frames.remove(self._free.pop())
+        while True:
+            try:
+                self._frames.remove(self._free.pop())
+            except IndexError:
+                return
 
     # -- running ------------------------------------------------------------------------------
 

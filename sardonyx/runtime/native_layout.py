@@ -88,7 +88,8 @@ POOL = Record(
     " open sleepers joining stop s1 s2 s3 s4"
     " next n1 n2 n3 n4 n5 n6 n7"
     " kernel arguments blocks limit command fault cancel functions"
-    " spins system_call futex_number yield_address timeout_seconds timeout_ns contexts c1"
+    " grain j1 j2 j3 j4 j5 j6 j7"
+    " spins system_call futex_number yield_address timeout_seconds timeout_ns c1 c2"
 )
 
 # What `resolve` can give.

@@ -73,7 +73,7 @@ def claim() -> Program:
     kernel, arguments = POOL.pointer(b, pool, "kernel"), POOL.pointer(b, pool, "arguments")
     blocks, cancel = POOL.read(b, pool, "blocks"), POOL.pointer(b, pool, "cancel")
     fault = POOL.pointer(b, pool, "fault")
-    share = POOL.read(b, pool, "limit") * 2
+    share, grain = POOL.read(b, pool, "limit") * 2, POOL.read(b, pool, "grain")
     working = b.variable(1, I64)
     with b.while_(lambda: b.ne(working.get(), 0)):
         begin = b.load(I64, pool, POOL["next"], ordering="relaxed")
@@ -86,7 +86,7 @@ def claim() -> Program:
         with b.if_(b.binary("or", left < 1, b.ne(stop, 0))):
             working.set(0)
         with b.else_():
-            count = b.max(left // share, 1)
+            count = b.min(b.max(left // share, 1), grain)
             end = b.binary("add", begin, count)
             seen = b.compare_exchange(POOL.place(b, pool, "next"), begin, end)
             with b.if_(b.eq(seen, begin)):
@@ -150,6 +150,7 @@ def fork_join() -> Program:
     POOL.write(b, pool, "arguments", arguments)
     POOL.write(b, pool, "blocks", JOB.read(b, job, "blocks"))
     POOL.write(b, pool, "limit", threads)
+    POOL.write(b, pool, "grain", JOB.read(b, job, "grain"))
     POOL.write(b, pool, "command", FRAME.read(b, frame, "context_command"))
     POOL.write(b, pool, "fault", FRAME.place(b, frame, "fault"))
     POOL.write(b, pool, "cancel", FRAME.read(b, frame, "cancel"))

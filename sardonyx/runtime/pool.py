@@ -24,6 +24,8 @@ MOST_THREADS = 256
 #: How long threads wait awake before they sleep, if each has a processor.
 _SPIN_NS = 30_000
 _JOIN_TIMEOUT_NS = 1_000_000
+# A worker may be in the middle of a block; an end of the interpreter must not wait for long ones.
+_CLOSE_TIMEOUT_SECONDS = 2.0
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "arm64": 98}
 _CONTEXT_WORDS = SIZE_BYTES // WORD
 
@@ -77,7 +79,6 @@ class Pool:
             words[POOL["system_call"]] = _address(system.syscall)
         words[POOL["yield_address"]] = _address(system.usleep)
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
-        words[POOL["contexts"]] = address_of(self._contexts)
         if self.threads <= usable_processors():
             words[POOL["spins"]] = _spins(native, self.address)
         for number in range(self.threads):
@@ -105,11 +106,10 @@ class Pool:
         return not self._closer.alive
 
     def close(self) -> None:
-        """End the threads; waits for a run that uses them, and for them."""
-        with self.lock:
-            self._closer()
+        """End the threads. A run that has them goes on without, so this waits for little."""
+        self._closer()
         for worker in self._workers:
-            worker.join()
+            worker.join(_CLOSE_TIMEOUT_SECONDS)
 
     def __repr__(self) -> str:
         return f"Pool({self.threads} threads{', closed' if self.closed else ''})"

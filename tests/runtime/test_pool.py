@@ -1,0 +1,270 @@
+"""Thread pools under runs: sizes, several runs at once, fork, exit, cancelling."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sardonyx.base import dtypes, knobs
+from sardonyx.base.errors import Fail, RuntimeException
+from sardonyx.cpu.threads import thread_count
+from sardonyx.plan.plan import BufferSpec, Command, InputSpec, Plan, PointerArgument, SizeArgument
+from sardonyx.runtime import pool, processors
+from sardonyx.runtime.cache import default_cache
+from sardonyx.runtime.library import library
+from tests.support.plans import (
+    N,
+    bytes_of,
+    chunked,
+    executable,
+    floats,
+    result,
+    sum_plan,
+)
+
+#: A cost that uses every thread there is.
+MUCH = 10**6
+
+
+def feed(rows=70, columns=100):
+    return np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 8, 16])
+def test_any_number_of_threads(threads):
+    e = executable(sum_plan(MUCH), threads=threads)
+    start = time.monotonic()
+    for rows in [70, 1, 70, 3, 0, 33] * 20:
+        x = feed(rows)
+        np.testing.assert_array_equal(e.run([x])[0], 3 * x)
+    # 360 commands; the machine may be busy with other things.
+    assert time.monotonic() - start < 30
+
+
+def busy_plan(blocks, count, cost):
+    """Commands whose blocks take `count` pauses each; the feed is not used."""
+    arguments = (PointerArgument(0), SizeArgument(count))
+    command = Command("busy", blocks, cost, arguments)
+    return Plan((), (result(blocks),), (BufferSpec("output", 0, bytes_of(blocks)),), (command,))
+
+
+def thread_numbers_plan():
+    buffers = (BufferSpec("output", 0, bytes_of(N)),)
+    command = chunked("thread_numbers", (0,), N, MUCH, scratch_bytes=64)
+    return Plan((floats(N),), (result(N),), buffers, (command,))
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_have_numbers_and_scratch_memory_of_their_own(threads):
+    e = executable(thread_numbers_plan(), threads=threads)
+    seen = set()
+    for _ in range(50):
+        seen |= set(e.run([np.zeros(20_000, np.float32)])[0].tolist())
+    assert seen <= set(range(threads))
+
+
+def test_workers_take_part():
+    e = executable(busy_plan(40, 20_000, 10**7), threads=2)
+    shared = executable(thread_numbers_plan(), threads=2)
+    for _ in range(100):
+        e.run([])
+        if 1 in shared.run([np.zeros(1 << 20, np.float32)])[0]:
+            return
+    raise AssertionError("the worker never did anything")
+
+
+def test_many_runs_at_once():
+    e = executable(sum_plan(MUCH), threads=3)
+    problems = []
+
+    def use(number):
+        for k in range(30):
+            x = feed(1 + (number * 7 + k) % 40) + number
+            (y,) = e.run([x])
+            if not np.array_equal(y, 3 * x):
+                problems.append((number, k))
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert len(e._frames) <= 6
+
+
+def test_faults_in_parallel_commands():
+    arguments = (*map(PointerArgument, range(3)), SizeArgument(4))
+    buffers = (
+        BufferSpec("input", 0, 16),
+        BufferSpec("input", 1, 8),
+        BufferSpec("output", 0, 4),
+    )
+    inputs = (floats(4), InputSpec("index", dtypes.INT64, ()))
+    plan = Plan(
+        inputs,
+        (result(),),
+        buffers,
+        (Command("pick", 0, 0, arguments), Command("pick", 50, MUCH, arguments, origin=("g",))),
+    )
+    e = executable(plan, threads=4)
+    for _ in range(20):
+        with pytest.raises(RuntimeException, match=r"\[node g\] index -1 .* size 4"):
+            e.run([np.zeros(4, np.float32), np.array(-1)])
+        assert e.run([np.ones(4, np.float32), np.array(1)])[0] == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cancelling_a_long_run(threads):
+    # Each block takes some 10 us, all together far longer than the test may.
+    e = executable(busy_plan(10**7, 500, 10**11), threads=threads)
+    failure = []
+
+    def use():
+        try:
+            e.run([])
+        except Fail as error:
+            failure.append(str(error))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while thread.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        e.cancel()
+    thread.join(1)
+    assert failure == ["[run] The run was cancelled."]
+
+
+def test_sessions_share_pools_and_pools_end():
+    a, b = pool.shared_pool(2), pool.shared_pool(2)
+    assert a is b
+    assert pool.shared_pool(1) is None
+    seven = pool.shared_pool(7)
+    workers = list(seven._workers)
+    assert all(w.is_alive() for w in workers)
+    del seven
+    gc.collect()
+    for worker in workers:
+        worker.join(20)
+    assert not any(w.is_alive() for w in workers)
+
+
+def test_a_closed_pool_is_not_used():
+    e = executable(sum_plan(MUCH), threads=2)
+    e.run([feed()])
+    own = pool.Pool(2)
+    e._pool = own
+    own.close()
+    own.close()
+    assert own.closed
+    np.testing.assert_array_equal(e.run([feed()])[0], 3 * feed())
+
+
+def test_idle_workers_sleep():
+    e = executable(sum_plan(MUCH), threads=2)
+    e.run([feed()])
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.2)
+    assert time.process_time() - before < 0.05
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_fork():
+    text = """
+import os, sys, numpy as np
+from tests.runtime.test_pool import *
+e = executable(sum_plan(MUCH), threads=3)
+x = feed()
+e.run([x])
+child = os.fork()
+for _ in range(20):
+    assert np.array_equal(e.run([x])[0], 3 * x)
+if child:
+    assert e._pool.threads == 3 and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+else:
+    assert pool.generation == 1 and all(w.is_alive() for w in e._pool._workers)
+print("done", flush=True)
+"""
+    assert run_python(text).stdout == "done\n" * 2
+
+
+def run_python(text):
+    """Run a program that must end by itself."""
+    found = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit(0)",
+        "threading.Thread(target=e.run, args=([x],)).start()",
+        "threading.Thread(target=long.run, args=([],), daemon=True).start(); time.sleep(0.05)",
+    ],
+)
+def test_the_interpreter_ends(end):
+    text = f"""
+import sys, threading, atexit
+from tests.runtime.test_pool import *
+e, x = executable(sum_plan(MUCH), threads=4), feed()
+long = executable(busy_plan(10**8, 500, 10**12), threads=4)
+e.run([x])
+atexit.register(lambda: print(float(e.run([x])[0][0, 1]), flush=True))
+{end}
+"""
+    assert run_python(text).stdout == "3.0\n"
+
+
+def test_llvm_is_not_imported_for_the_run_time():
+    text = """
+import sys
+from sardonyx.runtime.library import library
+library()
+from sardonyx.runtime import executor, pool
+assert "llvmlite" not in sys.modules
+assert "sardonyx.codegen.emit" not in sys.modules
+"""
+    library()
+    if default_cache().folder is None:
+        pytest.skip("nothing is cached")
+    run_python(text)
+
+
+def test_thread_count():
+    assert thread_count(5) == 5
+    assert thread_count() == processors.usable_processors()
+    with knobs.override("SARDONYX_THREADS", "3"):
+        assert thread_count() == 3
+        assert thread_count(2) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "membership", "quota"),
+    [
+        ({}, "0::/", float("inf")),
+        ({"cpu.max": "max 100000"}, "0::/", float("inf")),
+        ({"cpu.max": "150000 100000"}, "0::/", 1.5),
+        ({"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b", 3),
+        ({"cpu/g/cpu.cfs_quota_us": "50000", "cpu/g/cpu.cfs_period_us": "100000"},
+         "4:cpu,cpuacct:/g\n5:memory:/h", 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "", float("inf")),
+    ],
+)  # fmt: skip
+def test_quota(files, membership, quota, tmp_path):
+    root = tmp_path / "root"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    (tmp_path / "self").write_text(membership + "\n")
+    assert processors.cgroup_quota(root, tmp_path / "self") == quota
