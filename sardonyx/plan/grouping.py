@@ -269,7 +269,11 @@ class _RowsBuilder:
                     atom = sizes.as_atom(variable)
                     if atom is None:
                         continue
-                    if binding.setdefault(atom, at) != at:
+                    target = sizes.as_atom(at)
+                    same = target is not None and sizes.known_equal(
+                        atom.arguments[0], target.arguments[0]
+                    )
+                    if not same or binding.setdefault(atom, at) != at:
                         return None
         if len(set(binding.values())) != len(binding):
             return None
