@@ -25,7 +25,7 @@ MOST_THREADS = 256
 _SPIN_NS = 30_000
 _JOIN_TIMEOUT_NS = 1_000_000
 # A worker may be in the middle of a block; an end of the interpreter must not wait for long ones.
-_CLOSE_TIMEOUT_SECONDS = 2.0
+_CLOSE_TIMEOUT_SECONDS = 0.5
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "arm64": 98}
 _CONTEXT_WORDS = SIZE_BYTES // WORD
 
@@ -108,8 +108,9 @@ class Pool:
     def close(self) -> None:
         """End the threads. A run that has them goes on without, so this waits for little."""
         self._closer()
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
         for worker in self._workers:
-            worker.join(_CLOSE_TIMEOUT_SECONDS)
+            worker.join(max(0.0, deadline - time.monotonic()))
 
     def __repr__(self) -> str:
         return f"Pool({self.threads} threads{', closed' if self.closed else ''})"

@@ -233,7 +233,6 @@ from sardonyx.runtime.library import library
 library()
 from sardonyx.runtime import executor, pool
 assert "llvmlite" not in sys.modules
-assert "sardonyx.codegen.emit" not in sys.modules
 """
     library()
     if default_cache().folder is None:
