@@ -7,7 +7,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from sardonyx.base.errors import Fail, InvalidArgument, OutOfMemory, RuntimeException, message
+from sardonyx.base.errors import (
+    EngineError,
+    Fail,
+    InvalidArgument,
+    OutOfMemory,
+    RuntimeException,
+    message,
+)
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import arrays, pool, refusals
@@ -17,7 +24,7 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
-from sardonyx.runtime.native_layout import NEEDED_FLAGS
+from sardonyx.runtime.native_layout import NEEDED_FLAGS, UNFINISHED
 
 
 class CancelFlag:
@@ -186,8 +193,12 @@ class Executable:
                 )
             )
         state = self._enter(frame, feeds)
+        seen = -1
         while state < 0:
             number = -1 - state
+            if number == seen:
+                raise EngineError(message("run", f"Feed {number} cannot be made plain"))
+            seen = number
             fit = arrays.plain(feeds[number], self.plan.inputs[number])
             feeds = (*feeds[:number], fit, *feeds[number + 1 :])
             state = self._enter(frame, feeds)
@@ -241,7 +252,7 @@ class Executable:
                 finally:
                     workers.lock.release()
             else:
-                code = self._native_execute(frame.address, items, 0)
+                code = self._enter_until_done(frame, items, 0)
         finally:
             if cancel is not None:
                 frame.watch(None)
@@ -250,9 +261,16 @@ class Executable:
 
     def _execute_on(self, workers: pool.Pool, frame: Frame, items: int) -> int:
         if workers.closed:
-            return self._native_execute(frame.address, items, 0)
+            return self._enter_until_done(frame, items, 0)
         workers.reserve(frame.scratch_bytes)
-        return self._native_execute(frame.address, items, workers.address)
+        return self._enter_until_done(frame, items, workers.address)
+
+    def _enter_until_done(self, frame: Frame, items: int, workers: int) -> int:
+        code = UNFINISHED
+        # Between two rounds Python's signal handlers run: Ctrl-C ends a long run.
+        while code == UNFINISHED:
+            code = self._native_execute(frame.address, items, workers)
+        return code
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:

@@ -30,7 +30,8 @@ def bind() -> Program:
     frame, items = b.parameter("frame"), b.parameter("items")
     image = FRAME.pointer(b, frame, "image")
     FRAME.write(b, frame, "fault", 0)
-    FRAME.write(b, frame, "cancel_word", 0)
+    for name in ("cancel_word", "command", "block"):
+        FRAME.write(b, frame, name, 0)
     unresolved = b.eq(FRAME.read(b, frame, "valid"), 0)
     changed = b.variable(b.convert(unresolved, I64))
     array_type = IMAGE.read(b, image, "array_type")

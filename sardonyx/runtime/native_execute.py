@@ -11,8 +11,10 @@ from sardonyx.runtime.native_layout import (
     FRAME,
     IMAGE,
     JOB,
+    NS_PER_ROUND,
     NS_WORTH_WAKING,
     POINTER,
+    UNFINISHED,
     WORD,
 )
 
@@ -58,10 +60,11 @@ def place() -> Program:
 
 
 def execute() -> Program:
-    """`i64 execute(frame, items, pool)`: run all commands of a resolved frame.
+    """`i64 execute(frame, items, pool)`: run the commands of a resolved frame.
 
-    `items` are addresses of array objects, one per output; `pool` may be null. Gives 0 or a fault's
-    code; the frame's fault record has the rest.
+    `items` are addresses of array objects, one per output; `pool` may be null. Gives 0, or a
+    fault's code (the frame's fault record has the rest), or UNFINISHED after some time: then the
+    next call with the same arguments goes on.
     """
     b = Builder("execute", [("frame", PTR), ("items", PTR), ("pool", PTR)], result=I64)
     frame, items, pool = (b.parameter(x) for x in ("frame", "items", "pool"))
@@ -78,29 +81,45 @@ def execute() -> Program:
     arguments, cancel = FRAME.pointer(b, frame, "arguments"), FRAME.pointer(b, frame, "cancel")
     worth = FRAME.read(b, frame, "parallel_ns") > NS_WORTH_WAKING
     with_pool = b.ne(pool, b.constant(PTR, 0))
-    with b.for_(0, IMAGE.read(b, image, "command_count")) as number:
+    spent = b.variable(0, I64)
+    with b.for_(FRAME.read(b, frame, "command"), IMAGE.read(b, image, "command_count")) as number:
         command, job = COMMAND.at(b, commands, number), JOB.at(b, jobs, number)
         FRAME.write(b, frame, "context_command", number)
         kernel = COMMAND.pointer(b, command, "kernel")
         given = b.offset(arguments, COMMAND.read(b, command, "arguments"), WORD)
+        begin, blocks = FRAME.read(b, frame, "block"), JOB.read(b, job, "blocks")
+        end = b.min(begin + JOB.read(b, job, "round"), blocks)
         parallel = b.binary("and", with_pool, JOB.read(b, job, "threads") > 1)
         with b.if_(parallel):
-            b.call("fork_join", [pool, frame, kernel, given, job, b.index_cast(worth)])
+            given_all = [pool, frame, kernel, given, job, begin, end, b.index_cast(worth)]
+            b.call("fork_join", given_all)
         with b.else_():
-            blocks = JOB.read(b, job, "blocks")
-            grain = JOB.read(b, job, "grain")
-            _serial(b, frame, kernel, given, blocks, grain, cancel)
-        cancelled = b.ne(b.load(I64, cancel, ordering="relaxed"), 0)
-        with b.if_(cancelled):
-            fault = FRAME.place(b, frame, "fault")
-            with b.if_(b.eq(b.load(I64, fault), 0)):
-                b.store(b.constant(I64, CANCELLED), fault)
-                FRAME.write(b, frame, "fault_command", number)
-        code = FRAME.read(b, frame, "fault")
-        with b.if_(b.ne(code, 0)):
-            b.return_(code)
+            _serial(b, frame, kernel, given, (begin, end), JOB.read(b, job, "grain"), cancel)
+        _return_faults(b, frame, cancel, number)
+        with b.if_(end < blocks):
+            FRAME.write(b, frame, "command", number)
+            FRAME.write(b, frame, "block", end)
+            b.return_(b.constant(I64, UNFINISHED))
+        FRAME.write(b, frame, "block", 0)
+        spent.set(spent.get() + JOB.read(b, job, "cost"))
+        with b.if_(spent.get() > NS_PER_ROUND):
+            FRAME.write(b, frame, "command", number + 1)
+            b.return_(b.constant(I64, UNFINISHED))
     b.return_(zero)
     return b.program
+
+
+def _return_faults(b: Builder, frame: Operand, cancel: Operand, number: Operand) -> None:
+    """Leave if something went wrong; a cancelled run that is right so far becomes a fault."""
+    cancelled = b.ne(b.load(I64, cancel, ordering="relaxed"), 0)
+    with b.if_(cancelled):
+        fault = FRAME.place(b, frame, "fault")
+        with b.if_(b.eq(b.load(I64, fault), 0)):
+            b.store(b.constant(I64, CANCELLED), fault)
+            FRAME.write(b, frame, "fault_command", number)
+    code = FRAME.read(b, frame, "fault")
+    with b.if_(b.ne(code, 0)):
+        b.return_(code)
 
 
 def _serial(
@@ -108,16 +127,17 @@ def _serial(
     frame: Operand,
     kernel: Operand,
     arguments: Operand,
-    blocks: Operand,
+    span: tuple[Operand, Operand],
     grain: Operand,
     cancel: Operand,
 ) -> None:
-    """All blocks in this thread, with a look at the flags between pieces."""
+    """A span of blocks in this thread, with a look at the flags between pieces."""
     context, fault = FRAME.place(b, frame, "context_fault"), FRAME.place(b, frame, "fault")
-    start = b.variable(0, I64)
-    with b.while_(lambda: b.compare("lt", start.get(), blocks)):
+    first, last = span
+    start = b.variable(first)
+    with b.while_(lambda: b.compare("lt", start.get(), last)):
         begin = start.get()
-        end = b.min(b.binary("add", begin, grain), blocks)
+        end = b.min(b.binary("add", begin, grain), last)
         b.call(kernel, [arguments, begin, end, context])
         stop = b.binary("or", b.load(I64, cancel, ordering="relaxed"), b.load(I64, fault))
-        start.set(b.select(b.eq(stop, 0), end, blocks))
+        start.set(b.select(b.eq(stop, 0), end, last))

@@ -71,13 +71,14 @@ NUMBER = Record("argument slot")
 FRAME = Record(
     "image slots dims bases offsets arguments jobs free valid dirty"
     " arena arena_bytes scratch_bytes threads parallel_ns detail_a detail_b"
-    " cancel cancel_word pad0 pad1 pad2 pad3 pad4"
+    " cancel cancel_word command block pad2 pad3 pad4"
     " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command pad9 pad10"
 )
-#: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag.
-JOB = Record("blocks threads grain cost")
+#: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag,
+#: `round`: blocks between two returns to Python, `cost`: on as many threads as it gets.
+JOB = Record("blocks threads grain round cost")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
 
@@ -102,6 +103,10 @@ ALIGNMENT = 64
 NS_PER_THREAD = 2000
 #: Serial work looks at the cancel flag about this often.
 NS_PER_POLL = 1_000_000
+#: A long run returns to Python about this often, where handlers of signals can end it.
+NS_PER_ROUND = 50_000_000
+#: What `execute` gives when it wants to be called again.
+UNFINISHED = -1
 #: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.
 NS_WORTH_WAKING = 60_000
 

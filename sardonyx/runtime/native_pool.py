@@ -138,24 +138,29 @@ def _await_generation(b: Builder, pool: Operand, known: Operand) -> None:
 
 
 def fork_join() -> Program:
-    """`void fork_join(pool, frame, kernel, arguments, job, worth)`: one command on all threads.
+    """Blocks of one command on all threads.
+
+    `void fork_join(pool, frame, kernel, arguments, job, begin, end, worth)`.
 
     `worth`: the run has so much parallel work that sleeping workers are woken for it.
     """
     names = ("pool", "frame", "kernel", "arguments", "job")
-    b = Builder("fork_join", [*((x, PTR) for x in names), ("worth", I64)])
+    b = Builder(
+        "fork_join",
+        [*((x, PTR) for x in names), *((x, I64) for x in ("begin", "end", "worth"))],
+    )
     pool, frame, kernel, arguments, job = (b.parameter(x) for x in names)
     threads = JOB.read(b, job, "threads")
     POOL.write(b, pool, "kernel", kernel)
     POOL.write(b, pool, "arguments", arguments)
-    POOL.write(b, pool, "blocks", JOB.read(b, job, "blocks"))
+    POOL.write(b, pool, "blocks", b.parameter("end"))
     POOL.write(b, pool, "limit", threads)
     POOL.write(b, pool, "grain", JOB.read(b, job, "grain"))
     POOL.write(b, pool, "command", FRAME.read(b, frame, "context_command"))
     POOL.write(b, pool, "fault", FRAME.place(b, frame, "fault"))
     POOL.write(b, pool, "cancel", FRAME.read(b, frame, "cancel"))
     POOL.write(b, pool, "functions", FRAME.read(b, frame, "context_functions"))
-    POOL.write(b, pool, "next", 0)
+    POOL.write(b, pool, "next", b.parameter("begin"))
     _exchange(b, pool, "open", 1)
     _add(b, pool, "generation", 1)
     enough = JOB.read(b, job, "cost") > NS_WORTH_WAKING

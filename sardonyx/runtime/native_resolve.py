@@ -21,6 +21,7 @@ from sardonyx.runtime.native_layout import (
     JOB,
     LARGEST_BYTES,
     NS_PER_POLL,
+    NS_PER_ROUND,
     NS_PER_THREAD,
     NUMBER,
     OVERFLOW,
@@ -129,7 +130,10 @@ def schedule() -> Program:
         JOB.write(b, job, "blocks", blocks)
         JOB.write(b, job, "threads", threads)
         JOB.write(b, job, "grain", b.max((blocks + pieces - 1) // pieces, 1))
-        JOB.write(b, job, "cost", cost)
+        shared_cost = cost // b.max(threads, 1)
+        rounds = shared_cost // NS_PER_ROUND + 1
+        JOB.write(b, job, "round", b.max((blocks + rounds - 1) // rounds, 1))
+        JOB.write(b, job, "cost", shared_cost)
         scratch_max.set(b.max(scratch_max.get(), scratch))
         threads_max.set(b.max(threads_max.get(), threads))
         with b.if_(threads > 1):

@@ -127,6 +127,10 @@ def test_unusual_feeds(make, native, monkeypatch):
 def test_types_that_numpy_does_not_know():
     e = executable(copy_plan(N, dtype=dtypes.INT32))
     np.testing.assert_array_equal(e.run([np.arange(70, dtype=np.intc)])[0], np.arange(70))
+    x = np.arange(8, dtype=np.longlong)
+    wide = InputSpec("x", dtypes.INT64, (N,))
+    plan = Plan((wide,), (result(N * 2),), copy_plan(N * 2).buffers, copy_plan(N * 2).commands)
+    np.testing.assert_array_equal(executable(plan).run([x])[0].view(np.int64), x)
     plan = Plan(
         (InputSpec("x", dtypes.BFLOAT16, (N,)),),
         (OutputSpec("y", dtypes.BFLOAT16, (N,)),),

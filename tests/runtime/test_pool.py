@@ -1,5 +1,6 @@
 """Thread pools under runs: sizes, several runs at once, fork, exit, cancelling."""
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -139,6 +140,34 @@ def test_cancelling_a_long_run(threads):
         e.cancel()
     thread.join(1)
     assert failure == ["[run] The run was cancelled."]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_runs_come_in_rounds(threads):
+    """Commands of many rounds, and many commands of a round together, give what short ones do."""
+    short = sum_plan()
+    for cost in (10**9, 3 * 10**7, 10**13):
+        commands = tuple(dataclasses.replace(c, cost_ns=cost) for c in short.commands)
+        e = executable(dataclasses.replace(short, commands=commands), threads=threads)
+        for rows in (70, 1, 0):
+            np.testing.assert_array_equal(e.run([feed(rows)])[0], 3 * feed(rows))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupts_end_long_runs(threads):
+    text = f"""
+import signal
+from tests.runtime.test_pool import *
+e = executable(busy_plan(10**7, 500, 10**11), threads={threads})
+x = executable(sum_plan(MUCH), threads={threads})
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    e.run([])
+except KeyboardInterrupt:
+    print(float(x.run([feed()])[0][0, 1]))
+"""
+    assert run_python(text).stdout == "3.0\n"
 
 
 def test_sessions_share_pools_and_pools_end():

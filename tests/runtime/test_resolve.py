@@ -11,7 +11,7 @@ from sardonyx.plan.tape import TapeFault, evaluate
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.library import library
-from sardonyx.runtime.native_layout import ALIGNMENT, DIVISION, DONE, FRAME, OVERFLOW
+from sardonyx.runtime.native_layout import ALIGNMENT, DIVISION, DONE, FRAME, JOB, OVERFLOW
 from tests.plan.test_tape import random_dim
 from tests.support.plans import M, N, code, executable, floats
 
@@ -111,7 +111,7 @@ def test_jobs():
     image = Image(Plan((floats(N, M),), (), (), commands), code(), (), 4)
     frame = Frame(image)
     assert resolve(frame, 3, 1) == DONE
-    jobs = frame.table("jobs").reshape(-1, 4)
+    jobs = frame.table("jobs").reshape(-1, JOB.words)
     assert jobs[:, 1].tolist() == [1, 1, 2, 3, 3]
     assert jobs[:, 2].tolist() == [3, 3, 3, 3, 1]
     assert frame.get("threads") == 3
