@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from sardonyx.base import dtypes, errors
+from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.registry import op
@@ -124,7 +124,7 @@ def pow_7(base: Tensor, exponent: Tensor) -> Tensor:
 def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     """Remainder with the sign of the divisor, or with that of the dividend for `fmod`."""
     rest = t.remainder(a, b)
-    if fmod or a.dtype.kind == "u":
+    if fmod or a.dtype.kind == "u" or (_is_nonnegative(a) and _is_nonnegative(b)):
         return rest
     shape = rest.shape
 
@@ -134,6 +134,11 @@ def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
         return scalar.select(other_sign & scalar.compare("ne", r, 0), r + d, r)
 
     return t.elementwise(body, rest, t.broadcast_to(b, shape))
+
+
+def _is_nonnegative(x: Tensor) -> bool:
+    known = elements_of(x) if x.dtype.is_integer else None
+    return known is not None and all(map(sizes.is_nonnegative, known))
 
 
 def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:

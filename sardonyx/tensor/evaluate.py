@@ -118,7 +118,12 @@ class _Machine:
         if given is None and x.constant is not None:
             given = x.constant.array()  # type: ignore[attr-defined]
         if given is None and x.elements is not None:
-            given = np.array([sizes.evaluate(e, self.symbols) for e in x.elements])
+            given = np.array(
+                [
+                    sizes.evaluate(e, self.symbols) if isinstance(e, sizes.Size) else e
+                    for e in x.elements
+                ]
+            )
             given = given.reshape(tuple(sizes.evaluate(d, self.symbols) for d in x.shape))
         if given is None:
             raise EngineError(message("evaluate", f"No array is given for {x.label}"))

@@ -86,7 +86,9 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarr
         assert shape == result.shape
         assert value.dtype.numpy == result.dtype
         if value.elements is not None:
-            known = [sizes.evaluate(e, symbols) for e in value.elements]
+            known = [
+                e if isinstance(e, float) else sizes.evaluate(e, symbols) for e in value.elements
+            ]
             assert known == result.reshape(-1).tolist()
     return results
 
