@@ -1,0 +1,83 @@
+"""`sardonyx compare MODEL --against onnxruntime`: error of each output, and where it begins."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.session import InferenceSession
+from sardonyx.base.errors import SardonyxError
+from sardonyx.cli.inputs import add_input_arguments, make_inputs
+from sardonyx.ir.graph import Graph
+from sardonyx.loader.load import load
+from sardonyx.loader.writer import write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, against what, how exact."""
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--against", default="onnxruntime", metavar="MODULE")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="relative error allowed")
+    add_input_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare; the exit status is 1 if an output is off."""
+    other = importlib.import_module(options.against)
+    settings = SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    session = InferenceSession(options.model, settings)
+    feeds = make_inputs(session, options)
+    names = [o.name for o in session.get_outputs()]
+    ours = session.run(None, feeds)
+    theirs = other.InferenceSession(str(options.model), providers=["CPUExecutionProvider"]).run(
+        names, feeds
+    )
+    worst = 0.0
+    for name, a, b in zip(names, ours, theirs, strict=True):
+        error = relative_error(a, b)
+        worst = max(worst, error)
+        print(f"{name}: {a.dtype}{list(a.shape)} relative error {error:.3g}")
+    if worst <= options.tolerance:
+        return 0
+    print(_first_difference(options.model, other, feeds, options.tolerance))
+    return 1
+
+
+def relative_error(ours: Any, theirs: Any) -> float:
+    """Norm of the difference over the norm of the reference; infinite when shapes differ."""
+    a, b = np.asarray(ours), np.asarray(theirs)
+    if a.shape != b.shape:
+        return float("inf")
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    difference = np.where(same, 0.0, a - b)
+    if not np.isfinite(difference).all():
+        return float("inf")
+    return float(np.linalg.norm(difference) / (np.linalg.norm(np.where(same, 0, b)) + 1e-30))
+
+
+def _first_difference(path: Path, other: Any, feeds: dict[str, Any], tolerance: float) -> str:
+    """Name the first node, in order, whose output differs: inner values become outputs."""
+    graph = load(path)
+    for node in graph.nodes:
+        trial = _with_outputs(load(path), [v.name for v in node.outputs if not v.is_omitted])
+        try:
+            ours = InferenceSession(trial).run(None, feeds)
+        except SardonyxError as error:
+            return f"node {node.name} ({node.op_type}) cannot be run on its own: {error}"
+        theirs = other.InferenceSession(trial, providers=["CPUExecutionProvider"]).run(None, feeds)
+        errors = [relative_error(a, b) for a, b in zip(ours, theirs, strict=True)]
+        if max(errors, default=0.0) > tolerance:
+            return f"first difference: node {node.name} ({node.op_type}), error {max(errors):.3g}"
+    return "no single node differs: the error grows along the way"
+
+
+def _with_outputs(graph: Graph, names: list[str]) -> bytes:
+    graph.outputs[:] = [v for v in (graph.value(n) for n in names) if v is not None]
+    return write(graph)

@@ -1,0 +1,49 @@
+"""Inputs of a model for the command line: from a file, or random ones that are valid."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from sardonyx.api.session import InferenceSession
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidArgument, message
+
+#: Sizes of dimensions that have only a name, unless --dim says otherwise.
+_DEFAULT_SIZE = 1
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say what to feed."""
+    parser.add_argument("--inputs", metavar="FILE.npz", help="arrays by input name")
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a named dimension"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of random inputs")
+    parser.add_argument("--threads", type=int, default=0)
+
+
+def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[str, Any]:
+    """Arrays for every input: those of --inputs, else random ones."""
+    if options.inputs:
+        return dict(np.load(options.inputs))
+    sizes = {}
+    for text in options.dim:
+        name, _, size = text.partition("=")
+        if not size.isdigit():
+            raise InvalidArgument(message("--dim", "It is not NAME=SIZE", got=text))
+        sizes[name] = int(size)
+    random = np.random.default_rng(options.seed)
+    return {i.name: _random(i, sizes, random) for i in session.get_inputs()}
+
+
+def _random(node: Any, sizes: dict[str, int], random: np.random.Generator) -> Any:
+    shape = [d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in node.shape]
+    dtype = dtypes.BY_NAME[node.type.removeprefix("tensor(").removesuffix(")")]
+    if dtype.is_integer:
+        return random.integers(0, 2, shape).astype(dtype.numpy)
+    if dtype is dtypes.BOOL:
+        return random.random(shape) < 0.5
+    return random.standard_normal(shape).astype(dtype.numpy)

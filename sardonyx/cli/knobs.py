@@ -1,0 +1,20 @@
+"""`sardonyx knobs`: every switch, with its value, type and default."""
+
+from __future__ import annotations
+
+import argparse
+
+from sardonyx.base import knobs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """There are none."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table."""
+    for knob in knobs.all_knobs():
+        code = " (changes generated code)" if knob.changes_code else ""
+        print(f"{knob.name} = {knobs.get(knob.name)}  [default {knob.default}]{code}")
+        print(f"    {knob.doc}")
+    return 0

@@ -1,0 +1,20 @@
+"""`sardonyx show MODEL --stage ...`: what a model looks like on its way to machine code."""
+
+from __future__ import annotations
+
+import argparse
+
+from sardonyx.runtime.stages import STAGES, stage_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, which stage."""
+    parser.add_argument("model")
+    parser.add_argument("--stage", choices=STAGES, default="graph")
+    parser.add_argument("--after", metavar="PASS", help="with --stage graph: after this pass")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the stage."""
+    print(stage_text(options.model, options.stage, options.after))
+    return 0
