@@ -1,5 +1,8 @@
 """Executables over hand-written plans: values, shapes, feeds, errors."""
 
+import sys
+import sysconfig
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
-from sardonyx.runtime import executor
+from sardonyx.runtime import arrays, executor
 from sardonyx.runtime.executor import CancelFlag
 from tests.support.plans import (
     M,
@@ -122,6 +125,14 @@ def test_unusual_feeds(make, native, monkeypatch):
     monkeypatch.setattr(executor, "NATIVE", native)
     x = numbers(6, 5)
     np.testing.assert_array_equal(executable(sum_plan()).run([make(x)])[0], 3 * x)
+
+
+def test_this_interpreter_is_read_natively():
+    assert arrays.NATIVE is (sys.implementation.name == "cpython" and not _free_threaded())
+
+
+def _free_threaded():
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def test_types_that_numpy_does_not_know():

@@ -195,6 +195,18 @@ def test_a_closed_pool_is_not_used():
     np.testing.assert_array_equal(e.run([feed()])[0], 3 * feed())
 
 
+@pytest.mark.parametrize("threads", [2, 6])
+def test_without_futexes(threads, monkeypatch):
+    monkeypatch.setattr(pool, "_FUTEX_NUMBERS", {})
+    e = executable(sum_plan(MUCH), threads=threads)
+    own = pool.Pool(threads)
+    e._pool, e._generation = own, pool.generation
+    for rows in [70, 1, 0, 200] * 5:
+        np.testing.assert_array_equal(e.run([feed(rows)])[0], 3 * feed(rows))
+    own.close()
+    assert not any(w.is_alive() for w in own._workers)
+
+
 def test_idle_workers_sleep():
     e = executable(sum_plan(MUCH), threads=2)
     e.run([feed()])
