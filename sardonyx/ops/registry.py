@@ -30,7 +30,7 @@ _Function = TypeVar("_Function", bound=Lowering)
 FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
-    "quantise", "matrix_misc",
+    "quantise", "matrix_misc", "attention", "contrib_transformer",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version"))
