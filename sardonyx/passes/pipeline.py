@@ -9,6 +9,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.verify import verify as verify_graph
+from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.fold_shapes import fold_shapes
 from sardonyx.passes.infer import infer
 
@@ -18,6 +19,7 @@ Pass = Callable[[Graph], object]
 
 #: Name for people, pass, lowest optimisation level at which it runs.
 PASSES: list[tuple[str, Pass, int]] = [
+    ("separate clashing dimensions", separate_dimensions, 0),
     ("infer shapes", infer, 0),
     ("fold known shapes", fold_shapes, 0),
     ("remove dead nodes", remove_dead, 1),
