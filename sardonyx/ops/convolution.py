@@ -158,6 +158,16 @@ def conv_transpose(
         raise InvalidGraph(
             message("ConvTranspose", f"Ranks {x.rank} and {w.rank} of image and weight do not fit")
         )
+    for name, given, count in (
+        ("strides", strides, rank),
+        ("dilations", dilations, rank),
+        ("output_padding", output_padding, rank),
+        ("pads", pads, 2 * rank),
+    ):
+        if given and (len(given) != count or (count == rank and min(given) < 0)):
+            raise InvalidGraph(
+                message("ConvTranspose", f"Its {name} do not fit", expected=f"{count} items")
+            )
     axes = [
         _TransposedAxis(length, taps, step, apart)
         for length, taps, step, apart in zip(

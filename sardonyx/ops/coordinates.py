@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -158,3 +159,55 @@ def clamped(position: Scalar, length: Dim) -> Dim:
     last = scalar.size(length - 1)
     bounded = scalar.binary("max", scalar.binary("min", whole, last), 0)
     return scalar.as_index(bounded, length)
+
+
+def within(position: Scalar, length: Dim) -> Scalar:
+    """Whether a float position lies on an axis."""
+    last = scalar.cast(scalar.size(length - 1), position.dtype)
+    return (position >= 0.0) & (position <= last)
+
+
+def cubic_weight(distance: Scalar, a: float) -> Scalar:
+    """Keys' cubic kernel with the free coefficient `a`, 0 beyond a distance of 2."""
+    d = scalar.unary("abs", distance)
+    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    far = (((d - 5.0) * d + 8.0) * d - 4.0) * a
+    beyond = scalar.select(d < 2.0, far, 0.0)
+    return scalar.select(d <= 1.0, near, beyond)
+
+
+# -- keep_aspect_ratio_policy -----------------------------------------------------------------
+
+
+def proportional_lengths(lengths: Sequence[Dim], given: Sequence[Dim], policy: str) -> list[Dim]:
+    """Output lengths in the proportions of `lengths`, none or all at least as large as `given`.
+
+    Raises:
+        InvalidGraph: There is no such policy.
+    """
+    if policy not in ("not_larger", "not_smaller"):
+        raise InvalidGraph(message("Resize", f"There is no keep_aspect_ratio_policy {policy!r}"))
+    choose: Callable[[Dim, Dim], Dim] = sizes.minimum if policy == "not_larger" else sizes.maximum
+    found: list[Dim] = []
+    for length in lengths:
+        wanted: Dim | None = None
+        for other, size in zip(lengths, given, strict=True):
+            # round(length * size / other), halves up
+            candidate = sizes.floordiv(length * size * 2 + other, other * 2)
+            wanted = candidate if wanted is None else choose(wanted, candidate)
+        found.append(0 if wanted is None else wanted)
+    return found
+
+
+def common_scale(lengths: Sequence[Dim], given: Sequence[Dim], policy: str) -> float | Scalar:
+    """The one scale that all axes get: the smallest, or the largest, that the sizes ask for."""
+    if all(isinstance(d, int) for d in (*lengths, *given)):
+        ratios = [float(np.float32(g) / np.float32(d)) for g, d in zip(given, lengths, strict=True)]  # type: ignore[arg-type]
+        return min(ratios) if policy == "not_larger" else max(ratios)
+    choice = "min" if policy == "not_larger" else "max"
+    common: Scalar | None = None
+    for length, size in zip(lengths, given, strict=True):
+        wanted = scalar.cast(scalar.size(size), dtypes.FLOAT)
+        ratio = wanted / scalar.cast(scalar.size(length), dtypes.FLOAT)
+        common = ratio if common is None else scalar.binary(choice, common, ratio)
+    return 1.0 if common is None else common

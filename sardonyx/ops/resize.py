@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import (
     ResizedAxis,
     clamped,
+    common_scale,
+    cubic_weight,
+    proportional_lengths,
     round_coordinate,
     scaled_length,
+    within,
 )
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor, cast, clip, compute
+from sardonyx.tensor.language import Tensor, cast, clip, compute, normalise_axis
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, indices, make_reduce, reduced_indices
 
@@ -141,7 +145,7 @@ class _Resize:
         for step in range(-1, 3):
             weight = cubic_weight(fraction - float(step), self.cubic_a)
             if self.exclude_outside:
-                weight = scalar.select(_within(base + float(step), axis.length), weight, 0.0)
+                weight = scalar.select(within(base + float(step), axis.length), weight, 0.0)
             found.append((clamped(base + float(step), axis.length), weight))
         if self.exclude_outside:
             total = found[0][1] + found[1][1] + found[2][1] + found[3][1]
@@ -194,7 +198,7 @@ class _Resize:
         else:
             weight = scalar.binary("max", 1.0 - scalar.unary("abs", distance), 0.0)
         if self.exclude_outside:
-            weight = scalar.select(_within(tap, axis.length), weight, 0.0)
+            weight = scalar.select(within(tap, axis.length), weight, 0.0)
         value = scalar.load(x, (*at[:k], clamped(tap, axis.length), *at[k + 1 :]))
         total = make_reduce(shape, extents, "sum", value * weight, self.wide)
         weights = make_reduce(
@@ -207,60 +211,11 @@ class _Resize:
         return total / weights
 
 
-def _within(position: Scalar, length: Dim) -> Scalar:
-    last = scalar.cast(scalar.size(length - 1), position.dtype)
-    return (position >= 0.0) & (position <= last)
-
-
-def cubic_weight(distance: Scalar, a: float) -> Scalar:
-    """Keys' cubic kernel with the free coefficient `a`, 0 beyond a distance of 2."""
-    d = scalar.unary("abs", distance)
-    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
-    far = (((d - 5.0) * d + 8.0) * d - 4.0) * a
-    beyond = scalar.select(d < 2.0, far, 0.0)
-    return scalar.select(d <= 1.0, near, beyond)
-
-
-def _wanted_lengths(x: Tensor, given: Sequence[Dim], axes: Sequence[int], policy: str) -> list[Dim]:
-    """Output lengths of `axes` for given sizes, under keep_aspect_ratio_policy."""
-    if policy not in ("not_larger", "not_smaller"):
-        raise InvalidGraph(message("Resize", f"There is no keep_aspect_ratio_policy {policy!r}"))
-    choose: Callable[[Dim, Dim], Dim] = sizes.minimum if policy == "not_larger" else sizes.maximum
-    lengths = []
-    for axis in axes:
-        wanted: Dim | None = None
-        for other, size in zip(axes, given, strict=True):
-            # round(length * size / length of the other axis), halves up
-            doubled = x.shape[axis] * size * 2 + x.shape[other]
-            candidate = sizes.floordiv(doubled, x.shape[other] * 2)
-            wanted = candidate if wanted is None else choose(wanted, candidate)
-        lengths.append(0 if wanted is None else wanted)
-    return lengths
-
-
-def _common_scale(
-    x: Tensor, given: Sequence[Dim], axes: Sequence[int], policy: str
-) -> float | Scalar:
-    """The one scale that all axes get: the smallest, or the largest, that the sizes ask for."""
-    lengths = [x.shape[axis] for axis in axes]
-    if all(isinstance(d, int) for d in (*lengths, *given)):
-        ratios = [float(np.float32(g) / np.float32(d)) for g, d in zip(given, lengths, strict=True)]  # type: ignore[arg-type]
-        return min(ratios) if policy == "not_larger" else max(ratios)
-    common: Scalar | None = None
-    for length, size in zip(lengths, given, strict=True):
-        wanted = scalar.cast(scalar.size(size), dtypes.FLOAT)
-        ratio = wanted / scalar.cast(scalar.size(length), dtypes.FLOAT)
-        choice = "min" if policy == "not_larger" else "max"
-        common = ratio if common is None else scalar.binary(choice, common, ratio)
-    return 1.0 if common is None else common
-
-
-@op("Resize", 18, 19)
-def resize_18(
+def _resize(
     x: Tensor,
-    roi: Tensor | None = None,
-    scales: Tensor | list[float] | None = None,
-    wanted: Tensor | None = None,
+    roi: Tensor | None,
+    scales: tuple[float, ...],
+    wanted: Tensor | None,
     *,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
@@ -272,7 +227,7 @@ def resize_18(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
-    """To given sizes, or by factors, along some axes or all."""
+    """By `scales` where there are any, else to the lengths in `wanted`."""
     resize = _Resize(
         x,
         mode,
@@ -282,21 +237,27 @@ def resize_18(
         bool(antialias),
         extrapolation_value,
     )
-    chosen = [a % x.rank for a in axes] if axes else list(range(x.rank))
-    given: list[float] = []
-    if isinstance(scales, list):
-        given = scales
-    elif scales is not None and scales.shape != (0,):
-        given = list(floats(scales, "The scales"))
-    if given:
-        lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, given, strict=True)]
-        factors: list[float | Scalar | None] = list(given)
+    chosen = [normalise_axis(a, x.rank, "Resize") for a in axes or range(x.rank)]
+    given = len(scales) if scales or wanted is None else wanted.shape[0]
+    if given not in (0, len(chosen)):
+        raise InvalidGraph(
+            message(
+                "Resize",
+                "Scales or sizes do not fit the axes",
+                expected=str(len(chosen)),
+                got=repr(given),
+            )
+        )
+    if scales:
+        lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
+        factors: list[float | Scalar | None] = list(scales)
     elif wanted is not None and wanted.shape != (0,):
         lengths = list(contents(wanted, "The sizes"))
         factors = [None] * len(lengths)
         if keep_aspect_ratio_policy != "stretch":
-            ratio = _common_scale(x, lengths, chosen, keep_aspect_ratio_policy)
-            lengths = _wanted_lengths(x, lengths, chosen, keep_aspect_ratio_policy)
+            sources = [x.shape[a] for a in chosen]
+            ratio = common_scale(sources, lengths, keep_aspect_ratio_policy)
+            lengths = proportional_lengths(sources, lengths, keep_aspect_ratio_policy)
             factors = [ratio] * len(lengths)
     else:
         raise InvalidGraph(message("Resize", "Neither scales nor sizes are given"))
@@ -336,10 +297,10 @@ def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
 
 
 def _upsampled(x: Tensor, scales: tuple[float, ...], mode: str) -> Tensor:
-    return resize_18(
+    return _resize(
         x,
         None,
-        list(scales),
+        scales,
         None,
         coordinate_transformation_mode="asymmetric",
         mode=mode,
@@ -362,10 +323,10 @@ def resize_11(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """To given sizes, or by factors."""
-    return resize_18(
+    return _resize(
         x,
         roi,
-        scales,
+        _given(scales),
         sizes,
         coordinate_transformation_mode=coordinate_transformation_mode,
         cubic_coeff_a=cubic_coeff_a,
@@ -374,3 +335,45 @@ def resize_11(
         mode=mode,
         nearest_mode=nearest_mode,
     )
+
+
+@op("Resize", 18, 19)
+def resize_18(
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:
+    """To given sizes, or by factors, along some axes or all."""
+    return _resize(
+        x,
+        roi,
+        _given(scales),
+        sizes,
+        antialias=antialias,
+        axes=axes,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        mode=mode,
+        nearest_mode=nearest_mode,
+    )
+
+
+def _given(scales: Tensor | None) -> tuple[float, ...]:
+    """The scales; none where the input is omitted or empty."""
+    if scales is None or scales.shape == (0,):
+        return ()
+    return floats(scales, "The scales")

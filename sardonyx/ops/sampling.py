@@ -9,9 +9,8 @@ from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.coordinates import clamped
+from sardonyx.ops.coordinates import clamped, cubic_weight
 from sardonyx.ops.registry import contents, op
-from sardonyx.ops.resize import cubic_weight
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, compute
 from sardonyx.tensor.scalar import Scalar

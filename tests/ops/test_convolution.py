@@ -225,3 +225,14 @@ def test_transposed_with_kernel_like_stride_is_a_product_of_channels():
 def test_errors(x, w, attributes, text):
     with pytest.raises(InvalidGraph, match=text):
         check_op("Conv", [floats(*x), floats(*w)], attributes, expected=[], symbolic=False)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [({"strides": [2]}, "strides do not fit"), ({"pads": [1]}, "pads do not fit"),
+     ({"group": 2}, "channels"), ({"output_padding": [-1, 0]}, "output_padding")],
+)  # fmt: skip
+def test_transposed_errors(attributes, text):
+    inputs = [floats(1, 3, 4, 4), floats(3, 2, 2, 2)]
+    with pytest.raises(InvalidGraph, match=text):
+        check_op("ConvTranspose", inputs, attributes, expected=[], symbolic=False)

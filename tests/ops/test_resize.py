@@ -6,7 +6,7 @@ import pytest
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph
-from sardonyx.ops.resize import resize_18
+from sardonyx.ops.resize import resize_11
 from sardonyx.tensor.tensor import buffer
 from tests.support.ops import check_op
 
@@ -110,7 +110,8 @@ def test_bytes():
 def test_whole_factors_are_index_maps(mode):
     h, w = sizes.symbol("h"), sizes.symbol("w")
     x = buffer("x", (1, 3, h, w), FLOAT)
-    result = resize_18(x, None, [1.0, 1.0, 2.0, 4.0], None, **mode)
+    scales = buffer("scales", (4,), FLOAT, known=(1.0, 1.0, 2.0, 4.0))
+    result = resize_11(x, None, scales, **mode)
     assert result.shape == (1, 3, 2 * h, 4 * w)
     assert result.body.op == "load"
     assert not any(sizes.atoms_of(i, "opaque") for i in result.body.at)
@@ -124,6 +125,8 @@ def test_errors():
     ):
         with pytest.raises(InvalidGraph, match=text):
             check_op("Resize", inputs, attributes, 18, constants=[2], expected=[])
+    with pytest.raises(InvalidGraph, match="do not fit the axes"):
+        check_op("Resize", [X, None, floats(2, 2)], {}, 18, constants=[2], expected=[])
 
 
 # -- sampling ---------------------------------------------------------------------------------
