@@ -229,6 +229,8 @@ def _cast(x: Tensor, target: DType, saturate: int) -> Tensor:
         raise errors.NotImplemented(
             message("Cast", "To float8 without saturation is not supported")
         )
+    if x.dtype.is_float and target.is_integer and target.bits < 8:
+        x = x.cast(dtypes.INT32)  # ONNX keeps the low bits, as of integers
     return x.cast(target)
 
 

@@ -71,9 +71,7 @@ def constant_1(  # type: ignore[no-untyped-def]
     raise InvalidGraph(message("Constant", "It has no value"))
 
 
-@op("Range", 11)
-def range_11(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    """From `start`, by steps of `delta`, until before `limit`."""
+def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if not start.dtype is limit.dtype is delta.dtype:
         raise InvalidGraph(message("Range", "The inputs differ in type"))
     (first,), (last,), (step,) = (contents(x, "A bound") for x in (start, limit, delta))
@@ -87,18 +85,31 @@ def range_11(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         count = sizes.maximum(sizes.ceildiv(last - first, step), 0)
 
     def body(i: Dim) -> Scalar:
-        base, each = (scalar.lift_element(x, start.dtype) for x in (first, step))
-        position = scalar.cast(scalar.size(i), start.dtype)
+        base, each = (scalar.lift_element(x, wide) for x in (first, step))
+        position = scalar.cast(scalar.size(i), wide)
         return base + (position if step == 1 else position * each)
 
-    return t.compute((count,), body)
+    return t.compute((count,), body, start.dtype)
+
+
+@op("Range", 11)
+def range_11(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    """From `start`, by steps of `delta`, until before `limit`."""
+    return _range(start, limit, delta, start.dtype)
+
+
+@op("Range", 27)
+def range_27(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
+    """As before; half floats are computed in the type `stash_type`."""
+    is_half = start.dtype.is_float and start.dtype.bits < 32
+    return _range(start, limit, delta, _dtype(stash_type, start.dtype) if is_half else start.dtype)
 
 
 def _dtype(number: int | None, default: DType) -> DType:
     if number is None:
         return default
     if number not in dtypes.BY_ONNX_ID:
-        raise InvalidGraph(message("EyeLike", f"There is no element type {number}"))
+        raise InvalidGraph(message("dtype", f"There is no element type {number}"))
     return dtypes.BY_ONNX_ID[number]
 
 

@@ -149,13 +149,26 @@ def depth_to_space_1(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 @op("SpaceToDepth", 1, 13, flags=_VIEW)
 def space_to_depth_1(x: Tensor, *, blocksize: int) -> Tensor:
     """Blocks of pixels become channels."""
+    return space_to_depth_28(x, blocksize=blocksize)
+
+
+@op("SpaceToDepth", 28, flags=_VIEW)
+def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """As before, with the order of the channels as a choice."""
     batch, channels, height, width = _blocks(x, blocksize, "SpaceToDepth")
+    if mode not in ("DCR", "CRD"):
+        raise InvalidGraph(
+            message("SpaceToDepth", "Bad mode", expected="DCR or CRD", got=repr(mode))
+        )
     b = blocksize
 
     def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
-        block = sizes.floordiv(c, channels)
+        if mode == "DCR":
+            block, channel = sizes.floordiv(c, channels), sizes.modulo(c, channels)
+        else:
+            block, channel = sizes.modulo(c, b * b), sizes.floordiv(c, b * b)
         row, column = sizes.floordiv(block, b), sizes.modulo(block, b)
-        return n, sizes.modulo(c, channels), h * b + row, w * b + column
+        return n, channel, h * b + row, w * b + column
 
     shape = (batch, channels * (b * b), sizes.floordiv(height, b), sizes.floordiv(width, b))
     return t.reindex(x, shape, source)

@@ -7,8 +7,9 @@ integers (`base.sizes`); a value read from a tensor becomes one through `as_inde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -43,12 +44,13 @@ class Scalar:
             check_index: the extent. Others: None.
     """
 
-    __slots__ = ("__weakref__", "arguments", "dtype", "op", "payload")
+    __slots__ = ("__weakref__", "_loads", "arguments", "dtype", "op", "payload")
 
     def __init__(
         self, op: str, dtype: DType, arguments: tuple[Scalar, ...], payload: object
     ) -> None:
         self.op, self.dtype, self.arguments, self.payload = op, dtype, arguments, payload
+        self._loads: tuple[Scalar, ...] | None = None
 
     @property
     def tensor(self) -> Tensor:
@@ -124,7 +126,9 @@ class Scalar:
         return f"{self.op}({inner}{'' if self.op != 'cast' else f', {self.dtype}'})"
 
 
-_NODES: dict[object, Scalar] = {}
+# Weak, so that the weights behind a model's expressions go when the model does.
+_NODES: WeakValueDictionary[object, Scalar] = WeakValueDictionary()
+_NODES_LOCK = Lock()
 
 
 def _make(
@@ -133,7 +137,11 @@ def _make(
     marker = (type(payload), repr(payload)) if op == "constant" else payload
     key = (op, dtype, arguments, marker)
     found = _NODES.get(key)
-    return _NODES.setdefault(key, Scalar(op, dtype, arguments, payload)) if found is None else found
+    if found is None:
+        made = Scalar(op, dtype, arguments, payload)
+        with _NODES_LOCK:
+            found = _NODES.setdefault(key, made)
+    return found
 
 
 def constant(value: float | bool | complex, dtype: DType) -> Scalar:
@@ -407,9 +415,16 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
     return _make(node.op, node.dtype, arguments, node.payload)
 
 
-@lru_cache(maxsize=1 << 15)
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:
     """Every load in the expression, also those inside indices, each once, in a fixed order."""
+    if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit
+        return _find_loads(x)
+    if x._loads is None:
+        x._loads = _find_loads(x)
+    return x._loads
+
+
+def _find_loads(x: Scalar) -> tuple[Scalar, ...]:
     found: dict[Scalar, None] = {}
 
     def visit_dim(value: Dim) -> None:

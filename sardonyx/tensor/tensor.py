@@ -13,7 +13,9 @@ Index variables are numbered by axis, so tensors of equal structure are the same
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
@@ -156,11 +158,17 @@ class Call(Tensor):
         return f"Call.{self.kernel}#{self.output}{list(self.shape)}:{self.dtype}"
 
 
-_TENSORS: dict[object, Tensor] = {}
+# Weak, so that the weights behind a model's tensors go when the model does.
+_TENSORS: WeakValueDictionary[object, Tensor] = WeakValueDictionary()
+_TENSORS_LOCK = Lock()
 
 
 def _intern(key: object, tensor: Tensor) -> Tensor:
-    return _TENSORS.setdefault(key, tensor)
+    found = _TENSORS.get(key)
+    if found is None:
+        with _TENSORS_LOCK:
+            found = _TENSORS.setdefault(key, tensor)
+    return found
 
 
 def buffer(

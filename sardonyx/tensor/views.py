@@ -130,7 +130,9 @@ def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: 
         first = extent - 1 if start is None else _bound(start, extent, -1, extent - 1)
         last = -1 if stop is None else _bound(stop, extent, -1, extent - 1)
         length = sizes.ceildiv(first - last, -step)
-    length = sizes.maximum(length, 0)
+    # Bounds lie inside the axis, so from or to an end the length cannot be negative.
+    whole = (first == 0 or last is extent) if step > 0 else last == -1
+    length = length if whole else sizes.maximum(length, 0)
     if length is extent and step == 1:
         return x
     if isinstance(length, int) and length == extent and step == 1:

@@ -218,6 +218,13 @@ def test_cast_saturates_and_truncates():
     check_op("Cast", [x], {"to": 2}, 13, expected=[np.array([255, 0, 0, 0, 255], np.uint8)])
 
 
+def test_cast_of_floats_to_4_bits_keeps_the_low_bits():
+    x = np.arange(-9, 16, dtype=np.float32)
+    signed = ((x.astype(np.int64) + 8) % 16 - 8).astype(ml_dtypes.int4)
+    check_op("Cast", [x], {"to": 22}, 21, expected=[signed])
+    check_op("Cast", [x], {"to": 21}, 21, expected=[(x % 16).astype(ml_dtypes.uint4)])
+
+
 def test_cast_to_bfloat16():
     x = floats(8)
     check_op("Cast", [x], {"to": 16}, 13, expected=[x.astype(ml_dtypes.bfloat16)])

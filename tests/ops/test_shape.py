@@ -116,7 +116,14 @@ def test_depth_to_space(mode):
 
 
 def test_space_to_depth():
-    check_op("SpaceToDepth", [floats(2, 3, 4, 6)], {"blocksize": 2}, symbolic=False)
+    x = floats(2, 3, 4, 6)
+    blocks = x.reshape(2, 3, 2, 2, 3, 2)
+    dcr = blocks.transpose(0, 3, 5, 1, 2, 4).reshape(2, 12, 2, 3)
+    crd = blocks.transpose(0, 1, 3, 5, 2, 4).reshape(2, 12, 2, 3)
+    check_op("SpaceToDepth", [x], {"blocksize": 2}, expected=[dcr], symbolic=False)
+    for mode, expected in (("DCR", dcr), ("CRD", crd)):
+        attributes = {"blocksize": 2, "mode": mode}
+        check_op("SpaceToDepth", [x], attributes, 28, expected=[expected], symbolic=False)
 
 
 def test_constant_of_shape():
@@ -240,6 +247,12 @@ def test_range(start, limit, delta):
     check_op(
         "Range", [np.float32(start), np.float32(limit), np.float32(delta)], constants=(0, 1, 2)
     )
+
+
+def test_range_of_half_floats():
+    bounds = [np.float16(0.1), np.float16(2.1), np.float16(0.3)]
+    wide = np.float32(bounds[0]) + np.arange(7, dtype=np.float32) * np.float32(bounds[2])
+    check_op("Range", bounds, opset=27, constants=(0, 1, 2), expected=[wide.astype(np.float16)])
 
 
 def test_eye_like():
