@@ -52,7 +52,7 @@ def _pool(
 ) -> Tensor:
     """The reduction `kind` over every window; with `power_of`, of that power of magnitudes."""
     shape = (*x.shape[:2], *window.outputs)
-    at, taps = indices(shape), reduced_indices(window.kernel)
+    at, taps = indices(shape), reduced_indices(window.reachable)
     positions = window.positions(at[2:], taps)
     value = scalar.cast(scalar.load(x, (*at[:2], *positions)), dtype)
     if power_of:
@@ -60,7 +60,7 @@ def _pool(
     inside = window.inside(positions)
     if inside is not None:
         value = scalar.select(inside, value, identity)
-    return make_reduce(shape, window.kernel, kind, value, dtype)
+    return make_reduce(shape, window.reachable, kind, value, dtype)
 
 
 def _power(value: Scalar, exponent: int) -> Scalar:

@@ -40,6 +40,18 @@ class Window:
         """Number of spatial axes."""
         return len(self.inputs)
 
+    @property
+    def reachable(self) -> Shape:
+        """Taps that lie in the image for some window: a window may be larger than the image."""
+        found: list[Dim] = []
+        for taps, size, before, apart in zip(
+            self.kernel, self.inputs, self.before, self.dilations, strict=True
+        ):
+            if isinstance(taps, int) and isinstance(size, int) and isinstance(before, int):
+                taps = min(taps, max(1, (size - 1 + before) // apart + 1))
+            found.append(taps)
+        return tuple(found)
+
     def positions(self, at: Sequence[Dim], taps: Sequence[Dim]) -> tuple[Dim, ...]:
         """Where the tap `taps` of the window `at` reads; outside of the image in the padding."""
         return tuple(
