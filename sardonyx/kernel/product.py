@@ -165,7 +165,20 @@ class ProductKernel:
             self.direct = False
         if not self.direct:
             self.depth, taps = 0, []
+            self.reduced.sort(key=self._is_contiguous)
         self.taps = taps
+
+    def _is_contiguous(self, variable: Dim) -> bool:
+        """Whether the left factor's elements lie side by side along a reduced axis."""
+        extent = extent_of(variable)
+        if isinstance(extent, int) and extent < 4:
+            return False
+        atom = sizes.variable(variable)
+        for x in loads_of(self.left):
+            linear = sizes.coefficient_of(offset_of(self.strides[x.tensor], x.at), atom)
+            if linear is None or linear[0] != 1:
+                return False
+        return True
 
     @property
     def _depth_extent(self) -> Dim:
@@ -297,10 +310,19 @@ class ProductKernel:
             low = b.binary("mul", chunk, _BLOCK_ROWS)
             high = b.min(b.binary("add", low, _BLOCK_ROWS), n_rows)
             row = b.variable(low, name="row")
-            for count in ROWS:
-                with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]
-                    self._tile(level, row.get(), count, taps, depth, at, first_column, extents)
-                    row.set(b.binary("add", row.get(), count))
+            with b.while_(lambda: b.compare("lt", row.get(), high)):
+                count = self._rows_of_tile(b.binary("sub", high, row.get()))
+                self._tile(level, row.get(), count, taps, depth, at, first_column, extents)
+                row.set(b.binary("add", row.get(), count))
+
+    def _rows_of_tile(self, rest: Operand) -> Operand:
+        """The largest row count that has a micro-kernel and is not over `rest`."""
+        b = self.b
+        count: Operand = Constant(I64, 1)
+        for rows in reversed(ROWS[:-1]):
+            enough = b.compare("ge", rest, rows)
+            count = b.select(enough, b.value(I64, rows), count)
+        return count
 
     def _set_scratch(self, taps: int, size: int) -> None:
         """Scratch holds: tile, pointer table, zero row, copied rows, panel, each aligned."""
@@ -393,7 +415,7 @@ class ProductKernel:
         self,
         level: Expression,
         first: Operand,
-        count: int,
+        count: Operand,
         taps: int,
         depth: Operand,
         panel: Operand,
@@ -401,36 +423,32 @@ class ProductKernel:
         extents: dict[Dim, Operand],
     ) -> None:
         b = self.b
-        table = self.scratch["table"]
-        for r in range(count):
+        table, coordinates = self.scratch["table"], self.scratch["coordinates"]
+        with b.for_(0, count) as r:
             at = self._unflatten(b.binary("add", first, r), self.rows, extents)
+            place = b.binary("mul", r, max(1, len(self.rows)))
             for k, variable in enumerate(self.rows):
-                b.store(
-                    at[sizes.variable(variable)],
-                    self.scratch["coordinates"],
-                    r * len(self.rows) + k,
-                )
+                b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
             inner = level.child(at)
             if self.direct:
                 self._row_pointers(inner, table, r, count)
             else:
                 self._copy_row(inner, table, r, depth)
         tile = self.scratch["tile"]
-        name = micro_name(self.element, count, self.vectors, self.lanes)
-        b.call(name, [table, Constant(I64, taps), depth, panel, tile])
+        for rows in ROWS:
+            with b.if_(b.eq(count, rows)):
+                name = micro_name(self.element, rows, self.vectors, self.lanes)
+                b.call(name, [table, Constant(I64, taps), depth, panel, tile])
         with b.for_(0, count) as r:
-            atoms = {
-                sizes.variable(v): b.load(
-                    I64,
-                    self.scratch["coordinates"],
-                    b.binary("add", b.binary("mul", r, len(self.rows)), k),
-                )
+            place = b.binary("mul", r, max(1, len(self.rows)))
+            atoms: dict[Atom, Operand] = {
+                sizes.variable(v): b.load(I64, coordinates, b.binary("add", place, k))
                 for k, v in enumerate(self.rows)
             }
             line = b.offset(tile, r, self.width * self.element.size_bytes)
             self._epilogue(level.child(atoms), line, first_column)
 
-    def _row_pointers(self, row: Expression, table: Operand, r: int, count: int) -> None:
+    def _row_pointers(self, row: Expression, table: Operand, r: Operand, count: Operand) -> None:
         b = self.b
         zero = {sizes.variable(self.depth): 0} if self.depth != 0 else {}
         base = self.places[self.left_buffer].pointer
@@ -444,18 +462,13 @@ class ProductKernel:
                     pointer = b.select(inside, pointer, self.scratch["zero"])
                 elif not inside.value:
                     pointer = self.scratch["zero"]
-            b.store(pointer, table, number * count + r)
+            b.store(pointer, table, b.binary("add", b.binary("mul", count, number), r))
 
-    def _copy_row(self, row: Expression, table: Operand, r: int, depth: Operand) -> None:
+    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, all reduced axes in order, to scratch."""
         b = self.b
-        start = b.offset(
-            self.scratch["copy"],
-            b.binary("mul", b.lift(depth, I64), r)
-            if not isinstance(depth, Constant)
-            else Constant(I64, int(depth.value) * r),
-            self.element,
-        )
+        skip = b.binary("mul", r, depth)
+        start = b.offset(self.scratch["copy"], skip, self.element)
         k = b.variable(0, I64, name="k")
 
         def nest(inner: Expression, rest: list[Dim]) -> None:
@@ -463,13 +476,32 @@ class ProductKernel:
                 b.store(b.lift(inner.scalar(self.left), self.element), start, k.get())
                 k.set(b.binary("add", k.get(), 1))
                 return
-            further = frozenset(map(sizes.variable, rest))
-            inner.hoist([self.left], further)
-            with b.for_(0, inner.dim(extent_of(rest[0]))) as i:
+            inner.hoist([self.left], frozenset(map(sizes.variable, rest)))
+            extent = inner.dim(extent_of(rest[0]))
+            if len(rest) == 1:
+                line = b.offset(start, k.get(), self.element)
+                self._copy_vectors(inner, rest[0], extent, line)
+                k.set(b.binary("add", k.get(), extent))
+                return
+            with b.for_(0, extent) as i:
                 nest(inner.child({sizes.variable(rest[0]): i}), rest[1:])
 
         nest(row, list(self.reduced))
         b.store(start, table, r)
+
+    def _copy_vectors(self, row: Expression, variable: Dim, extent: Operand, line: Operand) -> None:
+        """Copy along the last reduced axis, vector by vector."""
+        b, atom, lanes = self.b, sizes.variable(variable), self.lanes
+        known = extent_of(variable)
+        while isinstance(known, int) and lanes // 2 >= known and lanes > 1:
+            lanes //= 2
+        kind = self.element.with_lanes(lanes)
+        with b.for_(0, extent, lanes) as i:
+            mask = None
+            if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
+                mask = b.tail_mask(b.binary("sub", extent, i), lanes)
+            here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
+            b.store(b.lift(here.scalar(self.left), kind), line, i, mask=mask)
 
     def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
         """Pointwise work on one row of the tile, and its store."""
