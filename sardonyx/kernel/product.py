@@ -137,6 +137,29 @@ class ProductKernel:
                 chosen = variable
         self.column = chosen
         self.outer_columns = [c for c in columns if c is not chosen]
+        self._flatten_columns()
+
+    def _flatten_columns(self) -> None:
+        """Make one panel axis of several short ones (the phases of a pixel shuffle).
+
+        Indices then divide it, which costs less than panels that are mostly padding.
+        """
+        axes = [*self.outer_columns, self.column]
+        extents = [extent_of(a) for a in axes]
+        whole = sizes.product(extents)
+        short = extents[-1]
+        if len(axes) < 2 or not isinstance(whole, int) or not isinstance(short, int):
+            return
+        if short >= self.lanes or whole > 4 * self.lanes:
+            return
+        flat = rest = sizes.numbered_index(whole, 0, "c")
+        atoms: dict[Atom, Dim] = {}
+        for axis, extent in reversed(list(zip(axes, extents, strict=True))):
+            atoms[sizes.variable(axis)] = sizes.modulo(rest, extent)
+            rest = sizes.floordiv(rest, extent)
+        self.right, self.epilogue = (rewrite(x, atoms=atoms) for x in (self.right, self.epilogue))
+        self.store_at = tuple(sizes.substitute(i, atoms) for i in self.store_at)
+        self.column, self.outer_columns = flat, []
 
     def _set_depth(self) -> None:
         """Which reduced axis the rows walk; `direct` if they can be read in place."""
