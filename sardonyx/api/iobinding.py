@@ -168,4 +168,5 @@ def _at_address(element_type: Any, shape: Sequence[int], address: int) -> Array:
     if address == 0 and count:
         raise InvalidArgument(message("IOBinding", "The address is zero"))
     raw = (ctypes.c_char * (count * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, kind, count).reshape(tuple(shape))
+    whole: Array = np.frombuffer(memoryview(raw), np.uint8)
+    return whole.view(kind).reshape(tuple(shape))

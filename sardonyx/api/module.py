@@ -91,8 +91,10 @@ def _answer_version() -> None:
     if getattr(original, "answers_for_onnxruntime", False):
         return
 
-    def version(name: str) -> str:
-        return ONNXRUNTIME_VERSION if name == "onnxruntime" else original(name)
+    def version(distribution_name: str) -> str:
+        if distribution_name == "onnxruntime":
+            return ONNXRUNTIME_VERSION
+        return original(distribution_name)
 
     version.answers_for_onnxruntime = True  # type: ignore[attr-defined]
     importlib.metadata.version = version

@@ -98,7 +98,7 @@ class Size:
         raise TypeError(f"{self!r} is not known before a run")
 
     def __repr__(self) -> str:
-        parts = []
+        parts: list[str] = []
         for monomial, coefficient in self.terms:
             factors = [repr(a) for a in monomial]
             if abs(coefficient) != 1 or not factors:
@@ -436,7 +436,10 @@ def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
             return maximum(a_low, b_low), maximum(a_high, b_high)
         return maximum(a_low, b_low), None
     highs = [x for x in (a_high, b_high) if x is not None]
-    return minimum(a_low, b_low), (minimum(*highs) if len(highs) == 2 else (highs or [None])[0])
+    low = minimum(a_low, b_low)
+    if len(highs) == 2:
+        return low, minimum(*highs)
+    return low, highs[0] if highs else None
 
 
 @lru_cache(maxsize=1 << 16)

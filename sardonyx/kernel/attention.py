@@ -164,10 +164,10 @@ class AttentionKernel:
 
     def _tile(self, level: Expression, first: Operand, count: int) -> None:
         b, atom = self.b, sizes.variable(self.group.row)
-        for r in range(count):
-            row = level.child({atom: b.binary("add", first, r)})
+        for number in range(count):
+            row = level.child({atom: b.binary("add", first, number)})
             for element, d in self._over_depth(row, [self.group.query]):
-                at = b.binary("add", b.binary("mul", d, count), r)
+                at = b.binary("add", b.binary("mul", d, count), number)
                 b.store(element.scalar(self.group.query), self.query_at, at)
         self._scores(count)
         totals = b.local(F32, _ROWS)
@@ -184,7 +184,9 @@ class AttentionKernel:
             tile = self._registers(count)
             with b.for_(0, self.n_depth) as d:
                 line = b.offset(panel, b.binary("mul", d, self.panel), F32)
-                columns = [b.load(self.vector, line, v * lanes) for v in range(self.vectors)]
+                columns: list[Operand] = [
+                    b.load(self.vector, line, v * lanes) for v in range(self.vectors)
+                ]
                 queries = b.offset(self.query_at, b.binary("mul", d, count), F32)
                 for r in range(count):
                     _accumulate(b, tile[r], b.load(F32, queries, r), columns)
@@ -270,8 +272,8 @@ class AttentionKernel:
                 left = b.binary("sub", self.n_width, at)
                 with b.if_(b.compare("gt", left, 0)):
                     mask = None if whole else b.tail_mask(left, lanes)
-                    value = b.binary("div", b.load(self.vector, line, j), total)
-                    value = b.convert(value, value_type(g.result.dtype))
+                    quotient = b.binary("div", b.load(self.vector, line, j), total)
+                    value = b.convert(quotient, value_type(g.result.dtype))
                     here = row.child(
                         {column: at},
                         values={g.result: value},

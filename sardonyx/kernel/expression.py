@@ -284,7 +284,7 @@ class Expression:
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
         if x.op == "constant":
-            return Constant(value_type(x.dtype), x.dim)
+            return Constant(value_type(x.dtype), x.payload)  # type: ignore[arg-type]
         found = self._find(x, guard)
         if found is None:
             found = self._values[x, guard] = self._write(x, guard)

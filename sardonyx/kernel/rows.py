@@ -19,7 +19,7 @@ from sardonyx.kernel.expression import Expression, Place
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.types import memory_type
-from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
@@ -90,7 +90,7 @@ class RowsKernel:
 
     def _set_levels(self) -> None:
         """In which pass each member runs, and who needs memory between passes."""
-        by_buffer = {m.stage.root.buffer: m for m in self.members}
+        by_buffer: dict[Tensor, _Member] = {m.stage.root.buffer: m for m in self.members}
         for member in self.members:
             for x in loads_of(member.body):
                 source = by_buffer.get(x.tensor)
@@ -128,7 +128,7 @@ class RowsKernel:
         stores = [(m.stage.root.buffer, m.indices) for m in self.members]
         needs_position = any(m.stage.kind.startswith("arg") for m in self.members)
         axes = Axes(self.axes.spaces, bodies, stores)
-        given = {m.stage.root.buffer: m for m in self.members}
+        given: dict[Tensor, _Member] = {m.stage.root.buffer: m for m in self.members}
 
         if needs_position:
             axes.spaces, held = [axes.spaces[0]], axes.spaces[1]
@@ -153,17 +153,17 @@ class RowsKernel:
         return chosen
 
     def _score(self, variable: Dim) -> float:
-        atom = sizes.as_atom(variable)
+        atom = sizes.variable(variable)
         score = 0.0
         for member in self.members:
-            accesses = [x.payload for x in loads_of(member.body)]
+            accesses: list[Access] = [(x.tensor, x.at) for x in loads_of(member.body)]
             if member.in_memory:
                 accesses.append((member.stage.root.buffer, member.indices))
-            for tensor, at in accesses:  # type: ignore[misc]
+            for tensor, at in accesses:
                 if tensor in self._given and not self._given[tensor].in_memory:
                     continue
                 offset = offset_of(self.strides[tensor], at)
-                linear = sizes.coefficient_of(offset, atom)  # type: ignore[arg-type]
+                linear = sizes.coefficient_of(offset, atom)
                 if linear is None:
                     score -= 2
                 elif linear[0] == 1:
@@ -204,7 +204,7 @@ class RowsKernel:
                     rewrite(
                         member.body, atoms=dict(zip(sizes.variables(self.inner), at, strict=True))
                     )
-                    for at in itertools.product(*(range(int(e)) for e in extents))  # type: ignore[arg-type]
+                    for at in itertools.product(*(range(int(e)) for e in extents))
                 ]
 
     def _bodies(self) -> list[Scalar]:
@@ -454,12 +454,12 @@ class RowsKernel:
                 yield level
                 return
             variable, *further = rest
-            atom = sizes.as_atom(variable)
+            atom = sizes.variable(variable)
             if variable is self.vector:
                 zero = Constant(memory_type(dtypes.INT64), 0)
                 for position, lanes, mask in self._vector_loop(zero, extents[variable], variable):
                     yield from nest(
-                        level.child({atom: position}, vector=atom, lanes=lanes, mask=mask),  # type: ignore[dict-item]
+                        level.child({atom: position}, vector=atom, lanes=lanes, mask=mask),
                         further,
                     )
                 return
@@ -468,7 +468,7 @@ class RowsKernel:
                     {atom: i},
                     vector=level.vector,
                     lanes=level.lanes,
-                    mask=level.mask,  # type: ignore[dict-item]
+                    mask=level.mask,
                 )
                 yield from nest(inside, further)
 

@@ -111,8 +111,7 @@ class Axes:
     def _divided(self) -> tuple[list[Dim], int, Dim, Dim] | None:
         divisions: dict[Atom, None] = {}
         for dim in self._all_dims():
-            for atom in sizes.atoms_of(dim, "floordiv"):
-                divisions[atom] = None
+            divisions.update(dict.fromkeys(sizes.atoms_of(dim, "floordiv")))
         for division in divisions:
             numerator, divisor = division.arguments
             atom = sizes.as_atom(numerator)
@@ -191,12 +190,12 @@ class Axes:
                 {
                     outer: sizes.floordiv(merged, extent_of(b)),
                     inner: sizes.modulo(merged, extent_of(b)),
-                },  # type: ignore[dict-item]
+                },
             )
             for atom, value in self.values.items()
         }
         # Only offsets use the two, and in them a * extent(b) + b is what counts.
-        self._replace({outer: 0, inner: merged})  # type: ignore[dict-item]
+        self._replace({outer: 0, inner: merged})
         self.values = values
         space[space.index(b)] = merged
         space.remove(a)

@@ -73,11 +73,12 @@ class Canonical:
         return self._product(group) if isinstance(group, Product) else self._attention(group)
 
     def _attention(self, group: Attention) -> Attention:
-        parts = {
-            name: self._body(getattr(group, name))
-            for name in ("query", "keys", "score", "scores", "values", "result", "epilogue")
-        }
-        return replace(group, root=self._root(group.root), inner=(), **parts)
+        return replace(
+            group, root=self._root(group.root), inner=(), query=self._body(group.query),
+            keys=self._body(group.keys), score=self._body(group.score),
+            scores=self._body(group.scores), values=self._body(group.values),
+            result=self._body(group.result), epilogue=self._body(group.epilogue),
+        )  # fmt: skip
 
     def _rows(self, group: Rows) -> Rows:
         stages = []

@@ -221,12 +221,12 @@ class _Inliner:
                 continue
             self._add_root(tensor, bodies)
         roots = list(dict.fromkeys(self.roots.values()))
-        by_buffer = {r.buffer: r for r in roots}
+        by_buffer: dict[Tensor, Root] = {r.buffer: r for r in roots}
         for number, root in enumerate(roots):
             root.order = number
             for source in root.sources:
                 if source in by_buffer:
-                    by_buffer[source].readers.append(root)  # type: ignore[index]
+                    by_buffer[source].readers.append(root)
         return roots
 
     def _copy_root(self, tensor: Buffer) -> Root:
@@ -235,7 +235,7 @@ class _Inliner:
         return Root(tensor, copy, (body,), is_output=True)
 
     def _add_root(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> None:
-        operands = ()
+        operands: tuple[Scalar, ...] = ()
         if isinstance(tensor, Call):
             operands = tuple(map(self._operand, tensor.operands))
         buffer = Buffer(tensor.shape, tensor.dtype, tensor)

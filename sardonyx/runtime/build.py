@@ -50,7 +50,8 @@ class Built:
             self.constants, self.record.constants, strict=True
         ):
             file.write(b"\0" * (offset - at))
-            file.write(memoryview(np.ascontiguousarray(array)).cast("B") if size_bytes else b"")
+            if size_bytes:
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             at = offset + size_bytes
         file.write(b"\0" * 64)
 
@@ -122,7 +123,7 @@ def _prepare(compiled: Compiled, code: LoadedCode) -> list[np.ndarray[Any, Any]]
     made: list[np.ndarray[Any, Any]] = []
     if compiled.initial is not None:
         made = [
-            aligned_array(tuple(int(d) for d in o.dims), o.dtype.numpy)  # type: ignore[arg-type]
+            aligned_array(tuple(int(d) for d in o.dims), o.dtype.numpy)
             for o in compiled.initial.outputs
         ]
         given = list(map(_contents, compiled.initial_constants))

@@ -21,6 +21,7 @@ from sardonyx.plan.inline import Root, find_roots
 from sardonyx.plan.layout import choose_layouts, row_major, strides_in
 from sardonyx.plan.plan import (
     BitsArgument,
+    BufferKind,
     BufferSpec,
     Command,
     Guard,
@@ -125,7 +126,8 @@ class _Assembler:
         made = {b for i in early for b in i.writes}
         used_late = {b for i in late for b in i.reads}
         carried = [b for b in dict.fromkeys(x for i in early for x in i.writes) if b in used_late]
-        initial, initial_constants = None, []
+        initial: Plan | None = None
+        initial_constants: list[Buffer] = []
         if early:
             results = [(f"constant{k}", b) for k, b in enumerate(carried)]
             initial, initial_constants = self._plan(early, [], results, [])
@@ -159,7 +161,7 @@ class _Assembler:
         guards: list[tuple[Dim, Dim]],
     ) -> tuple[Plan, list[Buffer]]:
         numbers: dict[Tensor, int] = {}
-        kinds: list[tuple[str, int, Buffer]] = []
+        kinds: list[tuple[BufferKind, int, Buffer]] = []
         constants: list[Buffer] = []
         given = {b: k for k, (_, b) in enumerate(inputs)}
         results: dict[Buffer, int] = {}
