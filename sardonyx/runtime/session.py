@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +22,13 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
-from sardonyx.runtime.build import Built, build_model
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import CancelFlag, Executable
 from sardonyx.runtime.record import Record, ValueInfo
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.build import Built
 
 _logger = get_logger("session")
 
@@ -135,6 +136,8 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
         if engine is not None:
             timings["total"] = time.perf_counter() - start
             return engine
+    from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
+
     built = build_model(source, options, target, timings)
     engine = _finish(built, cache, key, threads, timings)
     timings["total"] = time.perf_counter() - start
@@ -190,9 +193,6 @@ def _finish(
         timings["write cache"] = time.perf_counter() - start
     executable = Executable(built.record.plan, built.code, constants, threads=threads)
     return Engine(built.record, executable, timings)
-
-
-_mapped_lock = threading.Lock()
 
 
 def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:

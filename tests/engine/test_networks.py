@@ -1,0 +1,134 @@
+"""Whole networks against ONNX's reference evaluator, at many shapes in one session."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import sardonyx
+from sardonyx.base import knobs
+from tests.engine import networks
+
+_random = np.random.default_rng(5)
+
+
+def _floats(*shape: int) -> Any:
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+def _ids(n: int, s: int) -> dict[str, Any]:
+    mask = np.ones((n, s), np.int64)
+    mask[:, s - s // 4 :] = 0
+    mask[:, :1] = 1
+    return {"ids": _random.integers(-50, 50, (n, s)), "mask": mask}
+
+
+def _step(n: int, s: int, p: int) -> dict[str, Any]:
+    past = [_floats(n, 2, p, 16) for _ in range(2)]
+    return {"x": _floats(n, s, 32), "past_key": past[0], "past_value": past[1]}
+
+
+CASES: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+    "perceptron": (networks.perceptron, [{"x": _floats(n, 40)} for n in (1, 2, 7, 64, 0)]),
+    "convolutional": (
+        networks.convolutional,
+        [{"x": _floats(n, 3, h, w)} for n, h, w in ((1, 32, 32), (2, 21, 38), (1, 9, 64))],
+    ),
+    "transformer": (
+        networks.transformer,
+        [_ids(n, s) for n, s in ((1, 1), (1, 16), (3, 7), (2, 130))],
+    ),
+    "decoder_step": (
+        networks.decoder_step,
+        [_step(*k) for k in ((1, 1, 0), (1, 1, 5), (2, 3, 0), (1, 9, 70), (3, 1, 129))],
+    ),
+}
+
+
+def relative_error(got: Any, want: Any) -> float:
+    """Norm of the difference over the norm of the reference."""
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    wide = want.astype(np.float64)
+    return float(np.linalg.norm(got.astype(np.float64) - wide) / (np.linalg.norm(wide) + 1e-30))
+
+
+@pytest.mark.parametrize("isa", [None, "avx2"])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_reference(name: str, isa: str | None) -> None:
+    build, feeds = CASES[name]
+    model = build()
+    with knobs.override("SARDONYX_CPU", isa):
+        session = sardonyx.InferenceSession(model.SerializeToString())
+    reference = ReferenceEvaluator(model)
+    for feed in feeds:
+        got, want = session.run(None, feed), reference.run(None, feed)
+        assert max(map(relative_error, got, want)) < 2e-5
+
+
+def test_new_shapes_compile_nothing() -> None:
+    session = sardonyx.InferenceSession(networks.decoder_step().SerializeToString())
+    executable = session._engine.executable
+    code = executable._image
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        session.run(None, _step(*(int(k) for k in random.integers((1, 1, 0), (4, 6, 90)))))
+    assert session._engine.executable is executable and executable._image is code
+
+
+def test_steps_equal_one_long_run() -> None:
+    session = sardonyx.InferenceSession(networks.decoder_step().SerializeToString())
+    x = _floats(1, 40, 32)
+    empty = np.zeros((1, 2, 0, 16), np.float32)
+    past = [empty, empty]
+    last = None
+    for step in range(40):
+        last, *past = session.run(
+            None, {"x": x[:, step : step + 1], "past_key": past[0], "past_value": past[1]}
+        )
+    whole = session.run(None, {"x": x, "past_key": empty, "past_value": empty})
+    assert relative_error(last, whole[0][:, -1:]) < 1e-5
+    assert relative_error(past[0], whole[1]) < 1e-6
+
+
+def test_threads_share_a_session() -> None:
+    model = networks.transformer()
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = sardonyx.InferenceSession(model.SerializeToString(), options)
+    feeds = [_ids(n, s) for n, s in ((1, 20), (2, 31), (1, 64), (3, 5))]
+    wanted = [session.run(None, f)[0] for f in feeds]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        results = [session.run(None, feeds[number])[0] for _ in range(25)]
+        wrong.extend(number for r in results if not np.array_equal(r, wanted[number]))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_attention_and_epilogues_are_fused() -> None:
+    session = sardonyx.InferenceSession(networks.transformer().SerializeToString())
+    kernels = [c.kernel.split("_")[0] for c in session._engine.executable.plan.commands]
+    assert kernels.count("attention") == 1
+    assert kernels.count("product") == 6
+    assert len(kernels) <= 11
+
+
+def test_index_out_of_range_is_an_error_and_the_session_lives() -> None:
+    session = sardonyx.InferenceSession(networks.transformer().SerializeToString())
+    good = _ids(1, 8)
+    before = session.run(None, good)[0]
+    bad = dict(good, ids=np.full((1, 8), 50))
+    with pytest.raises(RuntimeError, match="index 50 is out of range for an axis of size 50"):
+        session.run(None, bad)
+    assert np.array_equal(session.run(None, good)[0], before)
