@@ -123,7 +123,7 @@ class Former:
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
             inner = isinstance(canonical.group, Rows) and canonical.group.inner
-            form = RowsKernel(
+            form = RowsKernel.form(
                 canonical.group,  # type: ignore[arg-type]
                 canonical.strides,
                 self.lanes,

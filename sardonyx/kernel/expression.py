@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
@@ -36,10 +36,24 @@ class Place:
         return sizes.total(sizes.multiply(i, s) for i, s in zip(indices, self.strides, strict=True))
 
 
+#: Integers of less than a byte: how far the value lies from the top of its byte in memory.
+_SUB_BYTE = {dtypes.INT4: 4, dtypes.UINT4: 4, dtypes.INT2: 6, dtypes.UINT2: 6}
+
+
 def value_type(dtype: DType) -> Type:
-    """The type in which values of `dtype` are computed: half floats in f32, truth in i1."""
+    """The type in which values of `dtype` are computed: half floats in f32, truth in i1.
+
+    Raises:
+        NotImplemented: There is no arithmetic on `dtype` yet.
+    """
     if dtype is dtypes.BOOL:
         return I1
+    if dtype.is_float and dtype.bits < 16:
+        raise errors.NotImplemented(
+            message("kernel", f"There is no arithmetic on {dtype} yet", do="Cast it beforehand")
+        )
+    if dtype.kind in "sc":
+        raise errors.NotImplemented(message("kernel", f"There are no kernels for {dtype} yet"))
     if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
         return F32
     return memory_type(dtype)
@@ -443,6 +457,9 @@ class Expression:
         """A stored element as the value that expressions compute with."""
         if dtype is dtypes.BOOL:
             return self.builder.compare("ne", value, 0)
+        if dtype in _SUB_BYTE:
+            unused = _SUB_BYTE[dtype]
+            value = self.builder.binary("shr", self.builder.binary("shl", value, unused), unused)
         return self.builder.convert(value, value_type(dtype))
 
     def to_memory(self, value: Operand, dtype: DType) -> Operand:

@@ -53,12 +53,20 @@ class RowsKernel:
         strides: Elements per step along each axis, for every buffer that is read or written.
         lanes: Vector length for 32-bit elements.
         name: Symbol name.
+        scratch: Whether rows may be handed from pass to pass in the thread's scratch. Where every
+            lane is a row of its own they need memory instead.
     """
 
     def __init__(
-        self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]], lanes: int, name: str
+        self,
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        name: str,
+        *,
+        scratch: bool = True,
     ) -> None:
-        self.group, self.name = group, name
+        self.group, self.name, self.scratch = group, name, scratch
         self.strides = dict(strides)
         self._split_axes()
         self._set_levels()
@@ -68,6 +76,16 @@ class RowsKernel:
         self.lanes = self._lanes(lanes)
         self.scratch_bytes: Dim = 0
         self._unroll()
+
+    @staticmethod
+    def form(
+        group: Rows, strides: dict[Tensor, tuple[Dim, ...]], lanes: int, name: str
+    ) -> RowsKernel:
+        """The form that fits the group."""
+        form = RowsKernel(group, strides, lanes, name)
+        if not form.vector_inside and any(m.in_scratch for m in form.members):
+            form = RowsKernel(group, strides, lanes, name, scratch=False)
+        return form
 
     # -- preparation --------------------------------------------------------------------------
 
@@ -106,8 +124,8 @@ class RowsKernel:
         for member in self.members:
             stage = member.stage
             carried = stage.full and stage.kind == "map" and last.get(member, 0) > member.level
-            member.in_memory = stage.stored
-            member.in_scratch = carried and not stage.stored
+            member.in_memory = stage.stored or (carried and not self.scratch)
+            member.in_scratch = carried and not member.in_memory
             if member.in_scratch:
                 self._place_in_scratch(member)
 
