@@ -131,7 +131,9 @@ def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     def body(r: scalar.Scalar, d: scalar.Scalar) -> scalar.Scalar:
         negative = scalar.compare("lt", r, 0)
         other_sign = scalar.binary("xor", negative, scalar.compare("lt", d, 0))
-        return scalar.select(other_sign & scalar.compare("ne", r, 0), r + d, r)
+        exact = scalar.binary("copysign", r, d) if r.dtype.is_float else r
+        inexact = scalar.select(other_sign, r + d, r)
+        return scalar.select(scalar.compare("eq", r, 0), exact, inexact)
 
     return t.elementwise(body, rest, t.broadcast_to(b, shape))
 

@@ -39,9 +39,9 @@ def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
     for group in groups:
         for root in group.roots:
             natural = tuple(range(len(root.tensor.shape)))
-            if root.is_output:
+            if root.is_output or isinstance(group, Special):
                 orders[root.buffer] = natural
-            elif isinstance(group, (Attention, Special)):
+            elif isinstance(group, Attention):
                 orders[root.buffer] = _order_for_readers(root)
             elif isinstance(group, Product):
                 orders[root.buffer] = _product_order(group, orders)

@@ -132,3 +132,18 @@ def test_index_out_of_range_is_an_error_and_the_session_lives() -> None:
     with pytest.raises(RuntimeError, match="index 50 is out of range for an axis of size 50"):
         session.run(None, bad)
     assert np.array_equal(session.run(None, good)[0], before)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_softmax_over_any_axis(op: str, axis: int) -> None:
+    n = networks.Net()
+    model = n.model({"x": ("f", ["A", "B", "C", "D"])}, [n.add(op, "x", axis=axis)])
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for shape in ((2, 3, 4, 5), (1, 1, 1, 1), (3, 17, 2, 40), (0, 2, 3, 4)):
+        x = _floats(*shape)
+        wide = x.astype(np.float64)
+        wide = wide - wide.max(axis, keepdims=True, initial=-np.inf)
+        want = wide - np.log(np.exp(wide).sum(axis, keepdims=True))
+        want = np.exp(want) if op == "Softmax" else want
+        assert relative_error(session.run(None, {"x": x})[0], want.astype(np.float32)) < 1e-6
