@@ -32,6 +32,8 @@ _COSTS = {
     "sinh": 24, "cosh": 24, "tanh": 18, "asinh": 28, "acosh": 28, "atanh": 28, "erf": 20,
     "sigmoid": 16, "pow": 40, "atan2": 30,
 }  # fmt: skip
+#: Marks a buffer whose contents kernels compute from constants, once.
+COMPUTED = object()
 #: Beyond this many nodes an expression is cut, so that chains cannot grow without bound.
 _MOST_NODES = 600
 
@@ -238,10 +240,19 @@ class _Inliner:
         operands: tuple[Scalar, ...] = ()
         if isinstance(tensor, Call):
             operands = tuple(map(self._operand, tensor.operands))
+        is_output = tensor in self.outputs
         buffer = Buffer(tensor.shape, tensor.dtype, tensor)
-        self.roots[tensor] = Root(
-            tensor, buffer, bodies, operands, is_output=tensor in self.outputs
-        )
+        if not is_output and self._never_changes(tensor, (*bodies, *operands)):
+            buffer.constant = COMPUTED
+        self.roots[tensor] = Root(tensor, buffer, bodies, operands, is_output=is_output)
+
+    def _never_changes(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> bool:
+        """Whether the contents are the same in every run, so that readers may pack them."""
+        sources = [x.tensor for body in bodies for x in loads_of(body)]
+        if not all(isinstance(s, Buffer) and s.constant is not None for s in sources):
+            return False
+        extents = tensor.extents if isinstance(tensor, (Reduce, Contract)) else ()
+        return all(isinstance(d, int) for d in (*tensor.shape, *extents))
 
     def _operand(self, tensor: Tensor) -> Scalar:
         if isinstance(tensor, Buffer):

@@ -147,3 +147,15 @@ def test_softmax_over_any_axis(op: str, axis: int) -> None:
         want = wide - np.log(np.exp(wide).sum(axis, keepdims=True))
         want = np.exp(want) if op == "Softmax" else want
         assert relative_error(session.run(None, {"x": x})[0], want.astype(np.float32)) < 1e-6
+
+
+def test_computed_weights_are_packed_once() -> None:
+    n = networks.Net()
+    quantised = n.constant(n.random.integers(-99, 99, (64, 48)).astype(np.int8))
+    weights = n.add("DequantizeLinear", quantised, n.constant(np.float32(0.01)))
+    model = n.model({"x": ("f", ["N", 64])}, [n.add("MatMul", "x", weights)], opset=21)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    assert len(session._engine.executable.plan.commands) == 1
+    x = _floats(3, 64)
+    (want,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert relative_error(session.run(None, {"x": x})[0], want) < 1e-6
