@@ -1,0 +1,158 @@
+"""onnxruntime's names, as programs use them."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import sardonyx as ort
+from sardonyx.base import errors
+from tests.engine import networks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    return ort.InferenceSession(networks.perceptron().SerializeToString())
+
+
+X = np.random.default_rng(0).standard_normal((2, 40)).astype(np.float32)
+
+
+def test_sources_give_the_same(session: Any, tmp_path: Path) -> None:
+    model = networks.perceptron()
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    want = session.run(None, {"x": X})[0]
+    for source in (str(path), path, path.read_bytes(), model):
+        made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+        assert np.array_equal(made.run(None, {"x": X})[0], want)
+
+
+def test_what_a_session_says(session: Any) -> None:
+    (given,), (wanted,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.type, given.shape) == ("x", "tensor(float)", ["N", 40])
+    assert wanted.shape == ["N", 5]
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_modelmeta().graph_name == "net"
+    assert ort.get_device() == "CPU"
+
+
+FEEDS: list[Any] = [
+    X.tolist(),
+    np.asfortranarray(X),
+    np.stack([X, X], -1)[..., 0],
+    X.astype(">f4"),
+    ort.OrtValue.ortvalue_from_numpy(X),
+]
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=["list", "fortran", "strided", "swapped", "ortvalue"])
+def test_feeds(session: Any, feed: Any) -> None:
+    want = session.run(None, {"x": X})[0]
+    assert np.array_equal(session.run(None, {"x": feed})[0], want)
+
+
+def test_named_outputs_and_calls(session: Any) -> None:
+    name = session.get_outputs()[0].name
+    want = session.run([name], {"x": X})[0]
+    assert np.array_equal(session(X), want)
+    assert np.array_equal(session(x=X), want)
+    with pytest.raises(errors.InvalidArgument, match="no output 'nothing'"):
+        session.run(["nothing"], {"x": X})
+
+
+def test_binding(session: Any) -> None:
+    want = session.run(None, {"x": X})[0]
+    name = session.get_outputs()[0].name
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    assert np.array_equal(binding.copy_outputs_to_cpu()[0], want)
+    held = np.empty((2, 5), np.float32)
+    binding.bind_input("x", "cpu", 0, np.float32, X.shape, X.ctypes.data)
+    binding.bind_output(name, "cpu", 0, np.float32, held.shape, held.ctypes.data)
+    session.run_with_iobinding(binding)
+    assert np.array_equal(held, want)
+    assert binding.get_outputs()[0].data_ptr() == held.ctypes.data
+    binding.clear_binding_inputs()
+    with pytest.raises(ValueError, match="not bound"):
+        session.run_with_iobinding(binding)
+
+
+def test_values() -> None:
+    array = np.arange(6, dtype=np.int64).reshape(2, 3)
+    value = ort.OrtValue.ortvalue_from_numpy(array)
+    assert value.data_ptr() == array.ctypes.data
+    assert (value.shape(), value.data_type(), value.element_type()) == ([2, 3], "tensor(int64)", 7)
+    value.update_inplace(array + 1)
+    assert array[0, 0] == 1
+    assert np.array_equal(np.from_dlpack(value), array)
+    assert ort.OrtValue.ortvalue_from_shape_and_type([2], np.float32).shape() == [2]
+    with pytest.raises(errors.InvalidArgument):
+        value.update_inplace(np.zeros(3, np.int64))
+    with pytest.raises(errors.NotImplemented):
+        ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+
+
+def test_options() -> None:
+    options = ort.SessionOptions()
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    assert options.intra_op_num_threads == 0
+    with pytest.raises(AttributeError, match="intra_op_num_threads"):
+        options.intra_op_num_thread = 2
+    with pytest.raises(errors.NotImplemented):
+        options.enable_profiling = True
+    with pytest.warns(UserWarning, match="allow_spinning"):
+        options.add_session_config_entry("session.intra_op.allow_spining", "0")
+    options.add_free_dimension_override_by_name("N", 3)
+    fixed = ort.InferenceSession(networks.perceptron().SerializeToString(), options)
+    with pytest.raises(errors.InvalidArgument, match="Expected 3, got 2"):
+        fixed.run(None, {"x": X})
+
+
+def test_terminate(session: Any) -> None:
+    options = ort.RunOptions()
+    session.run(None, {"x": X}, options)
+    options.terminate = True
+    with pytest.raises(errors.Fail):
+        session.run(None, {"x": X}, options)
+    options.terminate = False
+    session.run(None, {"x": X}, options)
+
+
+def test_providers_that_are_not_there() -> None:
+    model = networks.perceptron().SerializeToString()
+    with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
+        made = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    assert made.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_pickle(session: Any) -> None:
+    again = pickle.loads(pickle.dumps(session))
+    assert np.array_equal(again.run(None, {"x": X})[0], session.run(None, {"x": X})[0])
+
+
+def test_standing_in_for_onnxruntime(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import importlib.metadata, onnxruntime\n"
+        "from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument\n"
+        "from onnxruntime.capi import _pybind_state\n"
+        "version = importlib.metadata.version('onnxruntime')\n"
+        "print(onnxruntime.InferenceSession.__module__, version)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "sardonyx.as_onnxruntime", str(script)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["sardonyx.api.session", "1.31.1"]

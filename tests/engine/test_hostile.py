@@ -1,0 +1,157 @@
+"""Broken files and feeds: named errors, never a crash, and sessions that go on."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import sardonyx
+from sardonyx.base import errors
+from sardonyx.base.errors import SardonyxError
+from tests.engine import networks
+
+_IMAGE = {"x": np.zeros((1, 3, 16, 16), np.float32)}
+_TEXT = {"ids": np.zeros((1, 8), np.int64), "mask": np.ones((1, 8), np.int64)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_files(seed: int) -> None:
+    rnd = random.Random(seed)
+    models = [
+        (networks.perceptron().SerializeToString(), {"x": np.zeros((1, 40), np.float32)}),
+        (networks.transformer().SerializeToString(), _TEXT),
+    ]
+    for number in range(16):
+        raw, feeds = models[number % 2]
+        damaged = bytearray(raw)
+        if rnd.random() < 0.3:
+            damaged = damaged[: rnd.randrange(len(damaged))]
+        for _ in range(rnd.randint(1, 3)):
+            if damaged:
+                damaged[rnd.randrange(min(len(damaged), 3000))] = rnd.randrange(256)
+        try:
+            sardonyx.InferenceSession(bytes(damaged)).run(None, feeds)
+        except (SardonyxError, ValueError) as error:
+            assert str(error), f"an error without a text, seed {seed}, number {number}"
+
+
+BAD_FEEDS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({}, ValueError, "missing"),
+    ({"x": np.zeros((1, 40), np.float64)}, errors.InvalidArgument, "element type"),
+    ({"x": np.zeros((1, 41), np.float32)}, errors.InvalidArgument, "Expected 40, got 41"),
+    ({"x": np.zeros(40, np.float32)}, errors.InvalidArgument, "rank"),
+    ({"x": np.zeros((1, 40), np.float32), "y": 1}, errors.InvalidArgument, "no input 'y'"),
+    ({"x": np.array([["a"] * 40])}, errors.InvalidArgument, "element type"),
+    ({"x": object()}, errors.InvalidArgument, "no array"),
+]
+
+
+@pytest.mark.parametrize(("feeds", "kind", "text"), BAD_FEEDS)
+def test_bad_feeds(feeds: dict[str, Any], kind: type[Exception], text: str) -> None:
+    session = sardonyx.InferenceSession(networks.perceptron().SerializeToString())
+    with pytest.raises(kind, match=text):
+        session.run(None, feeds)
+    good = {"x": np.ones((2, 40), np.float32)}
+    assert session.run(None, good)[0].shape == (2, 5)
+
+
+def _one_node(op: str, inputs: dict[str, Any], shape: list[Any], **attributes: Any) -> bytes:
+    given = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()]
+    wanted = [helper.make_tensor_value_info("y", next(iter(inputs.values()))[0], shape)]
+    node = helper.make_node(op, list(inputs), ["y"], name="the_node", **attributes)
+    model = helper.make_model(
+        helper.make_graph([node], "g", given, wanted),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    model.ir_version = 8
+    return bytes(model.SerializeToString())
+
+
+def test_index_out_of_range_names_the_node() -> None:
+    inputs = {"x": (TensorProto.FLOAT, ["A", 4]), "i": (TensorProto.INT64, ["B"])}
+    session = sardonyx.InferenceSession(_one_node("Gather", inputs, ["B", 4]))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with pytest.raises(errors.RuntimeException, match="(?s)the_node.*7 is out of range"):
+        session.run(None, {"x": x, "i": np.array([0, 7])})
+    assert np.array_equal(session.run(None, {"x": x, "i": np.array([-1])})[0], x[-1:])
+
+
+def test_sizes_that_contradict_each_other() -> None:
+    inputs = {"a": (TensorProto.FLOAT, ["A", 4]), "b": (TensorProto.FLOAT, ["B", 4])}
+    session = sardonyx.InferenceSession(_one_node("Add", inputs, ["A", 4]))
+    a = np.ones((3, 4), np.float32)
+    assert session.run(None, {"a": a, "b": a})[0].sum() == 24
+    with pytest.raises(errors.InvalidArgument):
+        session.run(None, {"a": a, "b": a[:2]})
+
+
+@pytest.mark.parametrize("zeros", [(0, 4), (3, 0)])
+def test_empty_tensors(zeros: tuple[int, int]) -> None:
+    inputs = {"x": (TensorProto.FLOAT, ["A", "B"])}
+    session = sardonyx.InferenceSession(_one_node("Softmax", inputs, ["A", "B"], axis=1))
+    assert session.run(None, {"x": np.zeros(zeros, np.float32)})[0].shape == zeros
+
+
+def test_unknown_operator_and_missing_file(tmp_path: Path) -> None:
+    inputs = {"x": (TensorProto.FLOAT, [3])}
+    with pytest.raises(errors.NotImplemented, match="the_node.*NoSuchOperator"):
+        sardonyx.InferenceSession(_one_node("NoSuchOperator", inputs, [3]))
+    with pytest.raises(errors.NoSuchFile):
+        sardonyx.InferenceSession(tmp_path / "missing.onnx")
+
+
+def test_model_file_may_change_after_creation(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(networks.convolutional(), path)
+    session = sardonyx.InferenceSession(path)
+    before = session.run(None, _IMAGE)
+    path.write_bytes(b"overwritten" * 10_000)
+    path.unlink()
+    for a, b in zip(before, session.run(None, _IMAGE), strict=True):
+        assert np.array_equal(a, b)
+
+
+def _in_fresh_process(code: str, cache: Path) -> str:
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"SARDONYX_CACHE": str(cache), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_seen_before_needs_no_compiler(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(networks.perceptron(), path)
+    code = (
+        "import sys, numpy as np, sardonyx\n"
+        f"s = sardonyx.InferenceSession({str(path)!r})\n"
+        "y = s.run(None, {'x': np.ones((2, 40), np.float32)})[0]\n"
+        "print('llvmlite' in sys.modules, y.tobytes().hex())\n"
+    )
+    cold, warm = (_in_fresh_process(code, tmp_path / "cache").split() for _ in range(2))
+    assert (cold[0], warm[0]) == ("True", "False")
+    assert cold[1] == warm[1]
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    code = (
+        "import numpy as np, sardonyx, sys\n"
+        "sys.path.insert(0, '.')\n"
+        "from tests.engine import networks\n"
+        "s = sardonyx.InferenceSession(networks.perceptron().SerializeToString())\n"
+        "print(s.run(None, {'x': np.ones((2, 40), np.float32)})[0].shape)\n"
+    )
+    assert _in_fresh_process(code, blocked / "cache").strip() == "(2, 5)"

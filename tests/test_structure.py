@@ -1,0 +1,78 @@
+"""The shape of the source: who imports whom, how long files are, what import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "sardonyx"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+#: Folder -> rank. A file may import from its own folder and from lower ranks. `plan.plan` and
+#: `plan.serial` are plain data; `cpu` sees everything up to `runtime`.
+RANK = {
+    "base": 0, "tensor": 1, "ir": 2, "ops": 3, "loader": 4, "passes": 4, "fusion": 4,
+    "plan": 5, "kernel": 6, "codegen": 7, "runtime": 8, "cpu": 8, "api": 9, "cli": 10,
+}  # fmt: skip
+
+#: Imports against the order, each with its reason.
+EXCEPTIONS = {
+    ("tensor", "ir"): "types only: a buffer names the constant behind it",
+}
+
+
+def _folder(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "sardonyx" and parts[1] in RANK else None
+
+
+def _imports(path: Path) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.append((node.module, node.level))
+        elif isinstance(node, ast.Import):
+            found.extend((alias.name, 0) for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_import_direction(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0]
+    for module, level in _imports(path):
+        assert level == 0, f"relative import of {module}"
+        folder = _folder(module)
+        if folder is None or own not in RANK or (own, folder) in EXCEPTIONS:
+            continue
+        assert RANK[folder] <= RANK[own], f"{own} must not import {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_file_length(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= 700, f"{lines} lines: split the file"
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in FILES:
+        if path.relative_to(PACKAGE).parts[0] == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_print = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+            assert not is_print, f"{path} prints"
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, sardonyx\n"
+        "heavy = ('llvmlite', 'onnx', 'torch', 'PIL', 'sardonyx.codegen.module', 'sardonyx.ops')\n"
+        "print([m for m in heavy if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
