@@ -338,7 +338,23 @@ class Expression:
             arguments[0] = b.variable(arguments[0]).get()
         if x.op in COMPARE:
             return b.compare(x.op, *arguments)
+        if x.op in ("div", "rem") and arguments[0].type.is_integer:
+            self._check_divisor(arguments[1], guard)
         return b.binary(x.op, *arguments)
+
+    def _check_divisor(self, divisor: Operand, guard: Operand | None) -> None:
+        """A fault where an integer is divided by zero; the quotient is then 0."""
+        b, lanes = self.builder, divisor.type.lanes
+        if isinstance(divisor, Constant) and divisor.value != 0:
+            return
+        if isinstance(divisor, Constant):
+            divisor = b.variable(divisor).get()
+        zero: Operand = b.compare("eq", divisor, 0)
+        mask = self._load_mask(guard, lanes) if lanes > 1 else guard
+        if mask is not None and mask.type.lanes == lanes:
+            zero = b.binary("and", zero, mask)
+        with b.if_(zero if lanes == 1 else b.reduce("reduce_or", zero)):
+            b.fault(2)
 
     def cast(self, value: Operand, source: DType, target: DType) -> Operand:
         """`value` of type `source` as `target`, rounded to half precision where that is due."""

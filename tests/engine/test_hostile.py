@@ -155,3 +155,15 @@ def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
         "print(s.run(None, {'x': np.ones((2, 40), np.float32)})[0].shape)\n"
     )
     assert _in_fresh_process(code, blocked / "cache").strip() == "(2, 5)"
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integer_division_by_zero(op: str) -> None:
+    inputs = {"x": (TensorProto.INT64, ["N"]), "d": (TensorProto.INT64, ["N"])}
+    session = sardonyx.InferenceSession(_one_node(op, inputs, ["N"]))
+    x, y = np.arange(21), np.full(21, 4)
+    want = x // 4 if op == "Div" else x % 4
+    assert np.array_equal(session.run(None, {"x": x, "d": y})[0], want)
+    y[19] = 0
+    with pytest.raises(errors.RuntimeException, match="(?s)the_node.*division by zero"):
+        session.run(None, {"x": x, "d": y})
