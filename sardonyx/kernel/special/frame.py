@@ -56,17 +56,27 @@ class KernelFrame:
                 )
         return offset
 
-    def load(self, view: View, at: Sequence[Operand]) -> Operand:
-        """The element at these coordinates, as expressions compute with it."""
-        stored = self.builder.load(
-            memory_type(view.dtype), self._pointers[view.buffer], self.offset(view, at)
-        )
-        return self._sizes.from_memory(stored, view.dtype)
+    def dims(self, values: Sequence[Dim]) -> None:
+        """Compute these sizes now, before a loop that uses them."""
+        for value in values:
+            self._sizes.dim(value)
+
+    def load_raw(self, view: View, at: Sequence[Operand], lanes: int = 1) -> Operand:
+        """The element (or elements side by side) at these coordinates, as it lies in memory."""
+        kind = memory_type(view.dtype).with_lanes(lanes)
+        return self.builder.load(kind, self._pointers[view.buffer], self.offset(view, at))
+
+    def store_raw(self, view: View, at: Sequence[Operand], stored: Operand) -> None:
+        """The reverse of `load_raw`."""
+        self.builder.store(stored, self._pointers[view.buffer], self.offset(view, at))
+
+    def load(self, view: View, at: Sequence[Operand], lanes: int = 1) -> Operand:
+        """The element (or elements) at these coordinates, as expressions compute with it."""
+        return self._sizes.from_memory(self.load_raw(view, at, lanes), view.dtype)
 
     def store(self, view: View, at: Sequence[Operand], value: Operand) -> None:
-        """Write the element at these coordinates."""
-        stored = self._sizes.to_memory(value, view.dtype)
-        self.builder.store(stored, self._pointers[view.buffer], self.offset(view, at))
+        """Write the element (or elements) at these coordinates."""
+        self.store_raw(view, at, self._sizes.to_memory(value, view.dtype))
 
     def coordinates(self, flat: Operand, shape: Sequence[Dim]) -> list[Operand]:
         """Coordinates, in row-major order, of element number `flat`."""
