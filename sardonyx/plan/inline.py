@@ -23,6 +23,7 @@ from sardonyx.tensor.tensor import (
     indices,
     reduced_indices,
 )
+from sardonyx.tensor.traverse import bodies_of, operands_of, topological
 
 #: Rough cost of an operation in vector instructions; others cost 1.
 _COSTS = {
@@ -72,47 +73,10 @@ class Root:
         return list(found)
 
 
-def bodies_of(tensor: Tensor) -> tuple[Scalar, ...]:
-    """The scalar expressions that a tensor consists of."""
-    if isinstance(tensor, (Map, Reduce)):
-        return (tensor.body,)
-    if isinstance(tensor, Contract):
-        return (tensor.left, tensor.right)
-    return ()
-
-
-def operands_of(tensor: Tensor) -> list[Tensor]:
-    """Tensors that a tensor reads, each once."""
-    found: dict[Tensor, None] = {}
-    for body in bodies_of(tensor):
-        for x in loads_of(body):
-            found[x.tensor] = None
-    if isinstance(tensor, Call):
-        for operand in tensor.operands:
-            found[operand] = None
-    return list(found)
-
-
 def bind(variables: Iterable[Dim], values: Iterable[Dim]) -> dict[sizes.Atom, Dim]:
     """Index variables (as `indices` gives them) and what to put in their places."""
     pairs = zip(map(sizes.as_atom, variables), values, strict=True)
     return {atom: value for atom, value in pairs if atom is not None}
-
-
-def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
-    """All tensors that the outputs need, producers first; without recursion."""
-    done: dict[Tensor, None] = {}
-    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(list(outputs))]
-    while stack:
-        tensor, expanded = stack.pop()
-        if tensor in done:
-            continue
-        if expanded:
-            done[tensor] = None
-            continue
-        stack.append((tensor, True))
-        stack.extend((t, False) for t in reversed(operands_of(tensor)) if t not in done)
-    return list(done)
 
 
 def cost_of(body: Scalar) -> int:
