@@ -18,6 +18,10 @@ class InvalidArgument(SardonyxError, ValueError):
     """A feed, an option or an argument does not fit."""
 
 
+class ContradictingSizes(InvalidArgument):
+    """Feeds differ in sizes that the model's dimension names say are equal."""
+
+
 class NoSuchFile(SardonyxError, FileNotFoundError):
     """The model file, or a file that it refers to, is not there."""
 

@@ -17,8 +17,12 @@ from sardonyx.ir.graph import Graph
 PLACEHOLDERS = frozenset(("?", "None", "none", "-1", "unk", "unknown", "dynamic"))
 
 
-def separate_dimensions(graph: Graph) -> int:
+def separate_dimensions(graph: Graph, *, all_names: bool = False) -> int:
     """Give a symbol of its own to every dimension whose name cannot be relied on.
+
+    Args:
+        graph: Its inputs are changed.
+        all_names: Rely on none.
 
     Returns:
         The number of dimensions changed.
@@ -30,7 +34,9 @@ def separate_dimensions(graph: Graph) -> int:
         names = Counter(d for d in value.shape if not isinstance(d, int))
         shape: list[sizes.Dim] = []
         for axis, dim in enumerate(value.shape):
-            doubtful = not isinstance(dim, int) and (names[dim] > 1 or repr(dim) in PLACEHOLDERS)
+            doubtful = not isinstance(dim, int) and (
+                all_names or names[dim] > 1 or repr(dim) in PLACEHOLDERS
+            )
             count += doubtful
             shape.append(sizes.symbol(f"{value.name}.{axis}") if doubtful else dim)
         value.shape = tuple(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +21,14 @@ from sardonyx.ir.value import Value
 from sardonyx.kernel.program import Program
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
+from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import ConstantPlace, ModelMetadata, Record, ValueInfo
+from sardonyx.tensor.assumptions import undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
 
 if TYPE_CHECKING:
@@ -68,13 +71,11 @@ def build_model(
         declared_outputs = [_declared_shape(v) for v in graph.outputs]
         spare = tuple(map(_info, overridable))
         graph.overridable.clear()
-    with _timed(timings, "optimise"):
-        optimise(
-            graph, options.optimization_level, verify=options.verify,
-            sizes=options.free_dimension_overrides,
-        )  # fmt: skip
-    with _timed(timings, "lower"):
-        lowered = lower(graph)
+    with contextlib.ExitStack() as scope:
+        if options.general:
+            separate_dimensions(graph, all_names=True)
+            scope.enter_context(undecided_broadcasts())
+        lowered = _lowered(graph, options, timings)
     compiled, places = compile_lowered(graph, lowered, target)
     timings.update(compiled.seconds)
     with _timed(timings, "emit"):
@@ -93,6 +94,17 @@ def build_model(
         compiled.main,
     )  # fmt: skip
     return Built(record, blob, code, constants)
+
+
+def _lowered(graph: Graph, options: EngineOptions, timings: dict[str, float]) -> LoweredGraph:
+    """The graph through its passes, as tensors."""
+    with _timed(timings, "optimise"):
+        optimise(
+            graph, options.optimization_level, verify=options.verify,
+            sizes=options.free_dimension_overrides,
+        )  # fmt: skip
+    with _timed(timings, "lower"):
+        return lower(graph)
 
 
 def compile_lowered(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sardonyx.base.errors import EngineError, InvalidArgument, OutOfMemory, SardonyxError, message
+from sardonyx.base.errors import (
+    ContradictingSizes,
+    EngineError,
+    InvalidArgument,
+    OutOfMemory,
+    SardonyxError,
+    message,
+)
 from sardonyx.base.sizes import Dim
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
@@ -26,7 +33,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         spec = plan.inputs[which]
         dim = spec.dims[axis]
         got = int(frame.table("dims")[number])
-        return InvalidArgument(
+        kind = InvalidArgument if isinstance(dim, int) else ContradictingSizes
+        return kind(
             message(
                 f"input {spec.name}",
                 f"Axis {axis} of the feed has the wrong size",
@@ -40,7 +48,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         what = "The feeds' shapes contradict each other"
         if guard.reason:
             what += f": {guard.reason}"
-        return InvalidArgument(
+        return ContradictingSizes(
             message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
         )
     if code in (OVERFLOW, DIVISION):

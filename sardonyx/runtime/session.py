@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
+from sardonyx.plan.plan import Plan
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import CancelFlag, Executable
@@ -43,6 +45,8 @@ class EngineOptions:
         free_dimension_overrides: Sizes for dimensions, by name.
         use_cache: Whether the disk cache may be read and written.
         verify: Whether to verify the graph after each pass.
+        general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
+            feeds that the first one refuses.
     """
 
     threads: int = 0
@@ -50,11 +54,12 @@ class EngineOptions:
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
     verify: bool = False
+    general: bool = False
 
     def key(self) -> str:
         """What of it changes the compiled model."""
         sizes = sorted(self.free_dimension_overrides.items())
-        return repr((bool(self.optimization_level), sizes))
+        return repr((bool(self.optimization_level), sizes, self.general))
 
 
 class Engine:
@@ -67,6 +72,9 @@ class Engine:
 
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         self.record, self.executable, self.timings = record, executable, timings
+        self._make_general: Callable[[], Engine] | None = None
+        self._general: Engine | None = None
+        self._lock = threading.Lock()
         self._plain = record.output_places == list(range(len(record.outputs)))
         self._defaults = len(record.overridable)
 
@@ -90,7 +98,10 @@ class Engine:
             RuntimeException: The model met data that it cannot work on.
             OutOfMemory: The run needs more memory than there is.
         """
-        results = self.executable.run(feeds, cancel)
+        try:
+            results = self.executable.run(feeds, cancel)
+        except ContradictingSizes as error:
+            return self._run_general(error, feeds, cancel)
         if self._plain:
             return results
         found: list[np.ndarray[Any, Any]] = []
@@ -99,6 +110,26 @@ class Engine:
             found.append(results[place].copy() if place in used else results[place])
             used.add(place)
         return found
+
+    def _run_general(
+        self, error: ContradictingSizes, feeds: Sequence[Any], cancel: CancelFlag | None
+    ) -> list[np.ndarray[Any, Any]]:
+        """Run the variant that relies on no name, compiled when it is first needed."""
+        with self._lock:
+            if self._general is None:
+                if self._make_general is None:
+                    raise error
+                _logger.warning("%s A more general plan is compiled for such feeds.", error)
+                make, self._make_general = self._make_general, None
+                self._general = make()
+        try:
+            return self._general.run(feeds, cancel)
+        except InvalidArgument:
+            raise error from None
+
+    def use_for_other_feeds(self, make: Callable[[], Engine]) -> None:
+        """Give the engine a way to make the variant for feeds that contradict dimension names."""
+        self._make_general = make
 
 
 def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
@@ -131,18 +162,37 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     key = _model_key(source, options, target) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     threads = thread_count(options.threads)
+    engine = None
     if cache is not None and key is not None:
         engine = _from_cache(cache, key, threads, timings)
-        if engine is not None:
-            timings["total"] = time.perf_counter() - start
-            return engine
+    if engine is None:
+        engine = _compile(source, options, target, cache, key, threads, timings)
+    if not options.general and _may_contradict(engine.record.plan):
+        engine.use_for_other_feeds(lambda: create_engine(source, replace(options, general=True)))
+    timings["total"] = time.perf_counter() - start
+    _logger.debug("session made in %.3f s: %s", timings["total"], timings)
+    return engine
+
+
+def _may_contradict(plan: Plan) -> bool:
+    """Whether feeds can differ in sizes that the plan takes as equal."""
+    names = [d for spec in plan.inputs for d in set(spec.dims) if not isinstance(d, int)]
+    return bool(plan.guards) or len(set(names)) < len(names)
+
+
+def _compile(
+    source: Any,
+    options: EngineOptions,
+    target: Target,
+    cache: Cache | None,
+    key: str | None,
+    threads: int,
+    timings: dict[str, float],
+) -> Engine:
     from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
 
     built = build_model(source, options, target, timings)
-    engine = _finish(built, cache, key, threads, timings)
-    timings["total"] = time.perf_counter() - start
-    _logger.debug("compiled in %.3f s: %s", timings["total"], timings)
-    return engine
+    return _finish(built, cache, key, threads, timings)
 
 
 def _model_key(source: Any, options: EngineOptions, target: Target) -> str | None:

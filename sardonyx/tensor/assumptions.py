@@ -18,6 +18,27 @@ Assumption = tuple[Dim, Dim]
 _collected: ContextVar[dict[Assumption, None] | None] = ContextVar("assumptions", default=None)
 
 
+_undecided: ContextVar[bool] = ContextVar("undecided_broadcasts", default=False)
+
+
+@contextmanager
+def undecided_broadcasts() -> Iterator[None]:
+    """Inside the block, broadcasts whose sizes are not known are left to the run.
+
+    They cost a multiplication per index, so a first attempt takes the sizes as equal instead.
+    """
+    token = _undecided.set(True)
+    try:
+        yield
+    finally:
+        _undecided.reset(token)
+
+
+def broadcasts_are_undecided() -> bool:
+    """Whether an `undecided_broadcasts` block is around."""
+    return _undecided.get()
+
+
 @contextmanager
 def collect() -> Iterator[dict[Assumption, None]]:
     """Collect, in order, the pairs of sizes that are assumed to be equal inside the block."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import Dim
+from sardonyx.base.sizes import Dim, known_equal
 from sardonyx.tensor import scalar, symbolic
-from sardonyx.tensor.assumptions import assume_equal
+from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map
 
@@ -51,8 +51,18 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return b
     if isinstance(a, int) and a == b:
         return a
+    if broadcasts_are_undecided() and known_equal(a, b) is None:
+        return _undecided_dim(a, b)
     assume_equal(a, b, "broadcast", "The sizes of an axis do not fit")
     return b if isinstance(b, int) else a
+
+
+def _undecided_dim(a: Dim, b: Dim) -> Dim:
+    """The common size of two axes of which a run may find that one has size 1."""
+    fits = sizes.multiply(sizes.multiply(a - 1, b - 1), a - b)
+    assume_equal(fits, 0, "broadcast", "The sizes of an axis do not fit")
+    longer, shorter = sizes.maximum(a, b), sizes.minimum(a, b)
+    return sizes.multiply(longer, sizes.minimum(shorter, 1))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -75,7 +85,19 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
     """The element that `x`, broadcast to more or longer axes, has at `at`."""
     skip = len(at) - len(x.shape)
-    return scalar.load(x, tuple(0 if d == 1 else at[skip + k] for k, d in enumerate(x.shape)))
+    return scalar.load(x, tuple(_along(d, at[skip + k]) for k, d in enumerate(x.shape)))
+
+
+def _along(extent: Dim, index: Dim) -> Dim:
+    """The index on an axis that may be broadcast to that of `index`."""
+    if extent == 1 or index == 0:
+        return 0
+    atom = sizes.as_atom(index)
+    if not broadcasts_are_undecided() or atom is None or atom.kind != "index":
+        return index
+    if known_equal(extent, atom.arguments[0]):
+        return index
+    return sizes.multiply(index, sizes.minimum(extent - 1, 1))
 
 
 def elementwise(body: Callable[..., Scalar], *operands: Tensor) -> Tensor:

@@ -159,3 +159,23 @@ def test_computed_weights_are_packed_once() -> None:
     x = _floats(3, 64)
     (want,) = ReferenceEvaluator(model).run(None, {"x": x})
     assert relative_error(session.run(None, {"x": x})[0], want) < 1e-6
+
+
+def test_dimension_names_that_do_not_hold() -> None:
+    n = networks.Net()
+    shape = ["N", "M"]
+    total = n.add("Mul", n.add("Add", "a", "b"), "c")
+    model = n.model({"a": ("f", shape), "b": ("f", shape), "c": ("f", ["K", "M"])}, [total])
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for a, b, c in (
+        ((3, 5), (3, 5), (3, 5)),
+        ((3, 5), (1, 5), (3, 1)),
+        ((1, 5), (4, 1), (1, 5)),
+        ((1, 1), (1, 40), (7, 40)),
+        ((0, 5), (1, 5), (1, 1)),
+    ):
+        feeds = {"a": _floats(*a), "b": _floats(*b), "c": _floats(*c)}
+        want = (feeds["a"] + feeds["b"]) * feeds["c"]
+        assert np.array_equal(session.run(None, feeds)[0], want)
+    with pytest.raises(ValueError, match="wrong size|contradict"):
+        session.run(None, {"a": _floats(3, 5), "b": _floats(2, 5), "c": _floats(3, 5)})
