@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes
-from sardonyx.ops.registry import integers, op
+from sardonyx.ops.registry import DataDependent, integers, op
 from sardonyx.tensor.language import (
     Tensor,
     absolute,
@@ -144,18 +144,18 @@ def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: i
 
 
 def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -> Tensor:
-    (position,) = integers(axis, "The axis")
+    wide = cast(x, accumulator(x.dtype))
+    facts = {"kind": kind, "exclusive": bool(exclusive), "reverse": bool(reverse)}
+    try:
+        (position,) = integers(axis, "The axis")
+    except DataDependent:
+        place = cast(axis, dtypes.INT64)
+        (result,) = make_call("scan", (wide, place), ((x.shape, wide.dtype),), **facts)
+        return cast(result, x.dtype)
     chosen = normalise_axis(position, x.rank, kind)
     # Operands of a call have memory: the axis is made the last one, so that rows are contiguous.
-    rows = _swap(cast(x, accumulator(x.dtype)), chosen)
-    (result,) = make_call(
-        "scan",
-        (rows,),
-        ((rows.shape, rows.dtype),),
-        kind=kind,
-        exclusive=bool(exclusive),
-        reverse=bool(reverse),
-    )
+    rows = _swap(wide, chosen)
+    (result,) = make_call("scan", (rows,), ((rows.shape, rows.dtype),), **facts)
     return cast(_swap(result, chosen), x.dtype)
 
 

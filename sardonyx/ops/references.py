@@ -15,8 +15,12 @@ _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maxi
 
 @reference("scan")
 def scan(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
-    """Running sums or products along the last axis; attributes kind, exclusive, reverse."""
-    (x,) = operands
+    """Running sums or products along the last axis, or along the one that a second operand says.
+
+    Attributes: kind, exclusive, reverse.
+    """
+    axis = int(operands[1].reshape(-1)[0]) if len(operands) > 1 else -1
+    x = np.moveaxis(operands[0], axis, -1)
     reverse = bool(call.attribute("reverse"))
     rows = x[..., ::-1] if reverse else x
     running, start = (np.cumsum, 0) if call.attribute("kind") == "sum" else (np.cumprod, 1)
@@ -24,7 +28,7 @@ def scan(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
     if call.attribute("exclusive"):
         first = np.full_like(result[..., :1], start)
         result = np.concatenate([first, result[..., :-1]], axis=-1)
-    return [result[..., ::-1] if reverse else result]
+    return [np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)]
 
 
 @reference("top_k")
