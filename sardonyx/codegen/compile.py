@@ -95,6 +95,10 @@ def _prepare(text: str, target: Target, pipeline: str, level: int, verify: bool)
     return module, machine
 
 
+#: Modules compiled by this process so far. Runs never compile: a test reads it.
+COUNTS = {"modules": 0}
+
+
 def compile_text(
     text: str, target: Target, *, pipeline: str = "none", level: int = 2, verify: bool = True
 ) -> bytes:
@@ -115,6 +119,7 @@ def compile_text(
         EngineError: The text is not valid; the error shows the lines around the fault.
     """
     module, machine = _prepare(text, target, pipeline, level, verify)
+    COUNTS["modules"] += 1
     return bytes(machine.emit_object(module))
 
 

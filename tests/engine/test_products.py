@@ -1,0 +1,67 @@
+"""Matrix products of every element type, at sizes around those of the register tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import sardonyx
+
+_random = np.random.default_rng(9)
+
+#: ONNX type, NumPy type, error allowed relative to the largest element of the result.
+TYPES = [
+    (TensorProto.FLOAT, np.float32, 2e-6),
+    (TensorProto.DOUBLE, np.float64, 1e-14),
+    (TensorProto.FLOAT16, np.float16, 1e-3),
+    (TensorProto.BFLOAT16, ml_dtypes.bfloat16, 8e-3),
+    (TensorProto.INT32, np.int32, 0),
+    (TensorProto.INT64, np.int64, 0),
+    (TensorProto.UINT32, np.uint32, 0),
+    (TensorProto.UINT64, np.uint64, 0),
+]
+SIZES = [(1, 1, 1), (6, 64, 64), (7, 33, 70), (13, 130, 65), (97, 5, 16), (0, 5, 3), (3, 0, 4)]
+
+
+def _session(op: str, types: list[int], result: int) -> Any:
+    shapes = [["M", "K"], ["K", "N"]]
+    given = [
+        helper.make_tensor_value_info(f"i{k}", t, s)
+        for k, (t, s) in enumerate(zip(types, shapes, strict=True))
+    ]
+    wanted = [helper.make_tensor_value_info("y", result, ["M", "N"])]
+    node = helper.make_node(op, ["i0", "i1"], ["y"])
+    model = helper.make_model(
+        helper.make_graph([node], "g", given, wanted),
+        opset_imports=[helper.make_opsetid("", 18)],
+    )
+    model.ir_version = 8
+    return sardonyx.InferenceSession(model.SerializeToString())
+
+
+@pytest.mark.parametrize(("onnx_type", "dtype", "allowed"), TYPES)
+def test_products(onnx_type: int, dtype: Any, allowed: float) -> None:
+    session = _session("MatMul", [onnx_type] * 2, onnx_type)
+    for m, k, n in SIZES:
+        a, b = (_random.integers(0, 50, s).astype(dtype) / dtype(1) for s in ((m, k), (k, n)))
+        a, b = a.astype(dtype), b.astype(dtype)
+        if np.dtype(dtype).kind not in "iu":
+            a, b = ((x.astype(np.float64) / 7).astype(dtype) for x in (a, b))
+        got = session.run(None, {"i0": a, "i1": b})[0]
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        assert got.dtype == dtype
+        largest = np.abs(want).max(initial=1e-30)
+        assert np.abs(got.astype(np.float64) - want).max(initial=0) <= allowed * largest
+
+
+def test_bytes() -> None:
+    session = _session("MatMulInteger", [TensorProto.UINT8, TensorProto.INT8], TensorProto.INT32)
+    for m, k, n in SIZES:
+        a = _random.integers(0, 256, (m, k)).astype(np.uint8)
+        b = _random.integers(-128, 128, (k, n)).astype(np.int8)
+        got = session.run(None, {"i0": a, "i1": b})[0]
+        assert np.array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
