@@ -34,6 +34,7 @@ class Value:
         producer_index: Which output of the producer it is.
         graph: The graph, or subgraph, that it is defined in, once it is.
         doc_string: What the file says in words about a graph input or output.
+        equal_to: A value before it that inference has found to have the same contents always.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Value:
         "declared",
         "doc_string",
         "dtype",
+        "equal_to",
         "graph",
         "kind",
         "name",
@@ -74,6 +76,7 @@ class Value:
         self.producer_index = 0
         self.graph: Graph | None = None
         self.doc_string = ""
+        self.equal_to: Value | None = None
         self._elements: tuple[Dim, ...] | None = None
         self._uses: dict[tuple[Node, int], None] = {}
         self._output_of: dict[Graph, int] = {}

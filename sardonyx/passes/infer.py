@@ -3,6 +3,10 @@
 Contents of small tensors are kept as symbolic integers in `Value.elements`, so that the shape
 arithmetic that exporters write is known before planning. What the file declares about values
 between inputs and outputs is not looked at: it may be wrong.
+
+Tensors of one meaning are one object, so inference also sees which values are always equal: two
+nodes that compute the same, and nodes that give their input back (a cast to the type it has, a
+multiplication by one, a transposition of a transposition).
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.generate import constant_tensor
-from sardonyx.ops.registry import DataDependent, apply, where
+from sardonyx.ops.registry import DataDependent, apply, record_of, where
+from sardonyx.tensor.composition import compose, is_index_map
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of
-from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer
 
 #: Float tensors of more elements are no sizes or scales.
 _FLOATS_LIMIT = 8
@@ -42,6 +47,8 @@ class _Inference:
         self.unknown: dict[Node, str] = {}
         self._overridable = set(graph.overridable)
         self._tensors: dict[Value, Tensor] = {}
+        self._first: dict[object, Value] = {}
+        self._index_maps: dict[Tensor, Map] = {}
 
     def visit(self, node: Node) -> None:
         inputs: list[Tensor | None] = []
@@ -57,17 +64,18 @@ class _Inference:
             return
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if not value.is_omitted:
-                self._note(node, value, tensor)
+                self._note(node, inputs, value, tensor)
 
     def _give_up(self, node: Node, reason: str) -> None:
         self.unknown[node] = reason
         for value in node.outputs:
-            value.dtype = value.shape = value.elements = None
+            value.dtype = value.shape = value.elements = value.equal_to = None
 
     def _tensor(self, value: Value) -> Tensor:
         found = self._tensors.get(value)
         if found is None:
             found = self._tensors[value] = self._make(value)
+            self._first.setdefault(found, value)
         return found
 
     def _make(self, value: Value) -> Tensor:
@@ -83,7 +91,9 @@ class _Inference:
             )
         return buffer(value.name, value.shape, value.dtype)
 
-    def _note(self, node: Node, value: Value, tensor: Tensor | None) -> None:
+    def _note(
+        self, node: Node, inputs: list[Tensor | None], value: Value, tensor: Tensor | None
+    ) -> None:
         if tensor is None:
             raise errors.NotImplemented(
                 message(where(node), f"Its output {value.name!r} is not supported")
@@ -94,14 +104,31 @@ class _Inference:
             )
         value.dtype, value.shape = tensor.dtype, tensor.shape
         value.elements = known = _elements(tensor)
-        if isinstance(tensor, Buffer) and known is tensor.elements:
-            self._tensors[value] = tensor
+        whole = compose(tensor, self._index_maps)
+        first = self._first.setdefault(_meaning(node, inputs, whole), value)
+        if first is not value:
+            value.equal_to = first
+            self._tensors[value] = self._tensors[first]
+            return
+        if isinstance(whole, Buffer) and known is whole.elements:
+            self._tensors[value] = whole
             return
         only = known[0] if known is not None and len(known) == 1 else None
         number = only if isinstance(only, (int, float)) else None
-        self._tensors[value] = buffer(
+        self._tensors[value] = given = buffer(
             value.name, tensor.shape, tensor.dtype, value=number, known=known
         )
+        self._first[given] = value  # what gives this value back is equal to it
+        if isinstance(whole, Map) and is_index_map(whole):
+            self._index_maps[given] = whole
+
+
+def _meaning(node: Node, inputs: list[Tensor | None], output: Tensor) -> object:
+    """What is the same for equal outputs: the tensor, or which two operands in whatever order."""
+    if not isinstance(output, Map) or len(inputs) != 2 or is_index_map(output):
+        return output
+    record = record_of(node)
+    return (record, frozenset(inputs)) if "commutative" in record.flags else output
 
 
 def _elements(tensor: Tensor) -> tuple[sizes.Dim, ...] | None:

@@ -10,8 +10,10 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.verify import verify as verify_graph
 from sardonyx.passes.dimensions import separate_dimensions
+from sardonyx.passes.fold_batch_norm import fold_batch_norm
 from sardonyx.passes.fold_shapes import fold_shapes
 from sardonyx.passes.infer import infer
+from sardonyx.passes.merge_equal import merge_equal
 
 _logger = get_logger("passes")
 
@@ -21,7 +23,9 @@ Pass = Callable[[Graph], object]
 PASSES: list[tuple[str, Pass, int]] = [
     ("separate clashing dimensions", separate_dimensions, 0),
     ("infer shapes", infer, 0),
+    ("merge equal values", merge_equal, 1),
     ("fold known shapes", fold_shapes, 0),
+    ("fold batch normalisation", fold_batch_norm, 1),
     ("remove dead nodes", remove_dead, 1),
 ]
 

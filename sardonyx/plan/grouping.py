@@ -6,7 +6,8 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import Axes
 from sardonyx.plan.groups import Group, Product, Rows, Special, Stage
-from sardonyx.plan.inline import Root, bind
+from sardonyx.plan.inline import Root
+from sardonyx.tensor.composition import bind
 from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
 from sardonyx.tensor.tensor import (
     Call,

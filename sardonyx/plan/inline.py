@@ -7,7 +7,6 @@ one reader that would not compute it several times over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
@@ -71,12 +70,6 @@ class Root:
         for operand in self.operands:
             found[operand.tensor] = None
         return list(found)
-
-
-def bind(variables: Iterable[Dim], values: Iterable[Dim]) -> dict[sizes.Atom, Dim]:
-    """Index variables (as `indices` gives them) and what to put in their places."""
-    pairs = zip(map(sizes.as_atom, variables), values, strict=True)
-    return {atom: value for atom, value in pairs if atom is not None}
 
 
 def cost_of(body: Scalar) -> int:
