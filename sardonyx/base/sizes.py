@@ -323,6 +323,8 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
             reduced = _from_terms({m: c // common for m, c in terms_of(rest) if m})
             return add(quotient, floordiv(add(reduced, constant // common), b // common))
     atom = as_atom(rest)
+    if atom is not None and atom.kind == "index" and atom.arguments[0] == b:
+        return quotient  # i // n -> 0 for i in 0 .. n - 1, whatever is known of n
     if atom is not None and atom.kind == "floordiv":  # (x // c) // d -> x // (c * d)
         inner, divisor = atom.arguments
         return add(quotient, floordiv(inner, multiply(divisor, b)))
