@@ -16,7 +16,7 @@ from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_convert import bitcast, convert
 from sardonyx.codegen.math import FUNCTIONS, expansion
 from sardonyx.codegen.target import Target
-from sardonyx.kernel.builder import BINARY, COMPARE
+from sardonyx.kernel.operations import BINARY, COMPARE
 from sardonyx.kernel.program import (
     Block,
     Constant,

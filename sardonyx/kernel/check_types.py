@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sardonyx.kernel.builder import BINARY, COMPARE, REDUCE, UNARY
+from sardonyx.kernel.operations import BINARY, COMPARE, REDUCE, UNARY
 from sardonyx.kernel.program import Let
 from sardonyx.kernel.types import I1, I64, PTR, Type
 

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel import text
-from sardonyx.kernel.builder import COMPARE
 from sardonyx.kernel.check_types import type_fault
 from sardonyx.kernel.context import FIELDS
+from sardonyx.kernel.operations import COMPARE
 from sardonyx.kernel.program import (
     Block,
     Constant,
