@@ -11,8 +11,9 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
-from sardonyx.kernel.expression import Expression, value_type
+from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import F32, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention

@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.expression import Place
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR, Type
 from sardonyx.tensor.tensor import Buffer, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: its pointer, and how many elements a step along each axis is."""
+
+    pointer: Operand
+    strides: tuple[Dim, ...]
+
+    def offset(self, indices: tuple[Dim, ...]) -> Dim:
+        """Elements from the pointer to the element at `indices`."""
+        return sizes.total(sizes.multiply(i, s) for i, s in zip(indices, self.strides, strict=True))
 
 
 @dataclass(eq=False, slots=True)

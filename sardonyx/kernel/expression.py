@@ -9,54 +9,18 @@ the emitter inside (made by `child`) reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from sardonyx.base import dtypes, errors, sizes
-from sardonyx.base.dtypes import DType
+from sardonyx.base import dtypes, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.compiled import Place
+from sardonyx.kernel.dependence import Dependence, has_load
 from sardonyx.kernel.program import Constant, Operand
-from sardonyx.kernel.types import F32, I1, I64, Type, memory_type
+from sardonyx.kernel.representation import cast, from_memory, to_memory, value_type
+from sardonyx.kernel.types import I64, memory_type
 from sardonyx.tensor.scalar import COMPARE, Scalar
 from sardonyx.tensor.tensor import Tensor
-
-_LOGIC = {"and": "and", "or": "or", "xor": "xor"}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor lies: its pointer, and how many elements a step along each axis is."""
-
-    pointer: Operand
-    strides: tuple[Dim, ...]
-
-    def offset(self, indices: tuple[Dim, ...]) -> Dim:
-        """Elements from the pointer to the element at `indices`."""
-        return sizes.total(sizes.multiply(i, s) for i, s in zip(indices, self.strides, strict=True))
-
-
-#: Integers of less than a byte: how far the value lies from the top of its byte in memory.
-_SUB_BYTE = {dtypes.INT4: 4, dtypes.UINT4: 4, dtypes.INT2: 6, dtypes.UINT2: 6}
-
-
-def value_type(dtype: DType) -> Type:
-    """The type in which values of `dtype` are computed: half floats in f32, truth in i1.
-
-    Raises:
-        NotImplemented: There is no arithmetic on `dtype` yet.
-    """
-    if dtype is dtypes.BOOL:
-        return I1
-    if dtype.is_float and dtype.bits < 16:
-        raise errors.NotImplemented(
-            message("kernel", f"There is no arithmetic on {dtype} yet", do="Cast it beforehand")
-        )
-    if dtype.kind in "sc":
-        raise errors.NotImplemented(message("kernel", f"There are no kernels for {dtype} yet"))
-    if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
-        return F32
-    return memory_type(dtype)
 
 
 class Expression:
@@ -93,7 +57,7 @@ class Expression:
         for load, value in (values or {}).items():
             self._values[load, None] = value
         self._given = set(values or {}) | (parent._given if parent else set())
-        self._vectorised: dict[object, bool] = {}
+        self.dependence: Dependence = parent.dependence if parent else Dependence()
 
     def child(
         self,
@@ -110,38 +74,11 @@ class Expression:
             values=values, vector=vector or self.vector, lanes=lanes, mask=mask, parent=self,
         )  # fmt: skip
 
-    # -- dependence ---------------------------------------------------------------------------
-
-    def varies(self, x: Scalar | Dim, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
-        """Whether `x` depends on one of the atoms, or on one of the given loads."""
-        if isinstance(x, int):
-            return False
-        if isinstance(x, sizes.Size):
-            for atom in sizes.atoms_of(x):
-                if atom in among:
-                    return True
-                if isinstance(atom.payload, Scalar) and self.varies(atom.payload, among, loads):
-                    return True
-            return False
-        key = (x, among, loads)
-        found = self._vectorised.get(key)
-        if found is None:
-            found = x in loads or self._scalar_varies(x, among, loads)
-            self._vectorised[key] = found
-        return found
-
-    def _scalar_varies(self, x: Scalar, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
-        if x.op == "load":
-            return any(self.varies(i, among, loads) for i in x.at)
-        if x.op in ("size", "check_index") and self.varies(x.payload, among, loads):  # type: ignore[arg-type]
-            return True
-        return any(self.varies(a, among, loads) for a in x.arguments)
-
     def _is_vector(self, x: Scalar | Dim) -> bool:
         return (
             self.lanes > 1
             and self.vector is not None
-            and self.varies(x, frozenset((self.vector,)), self._vector_loads())
+            and self.dependence.varies(x, frozenset((self.vector,)), self._vector_loads())
         )
 
     def _vector_loads(self) -> frozenset[Scalar]:
@@ -173,7 +110,7 @@ class Expression:
             if x in seen or (x, None) in self._values:
                 return
             seen.add(x)
-            if x.op != "constant" and not guarded and not self.varies(x, inside, loads):
+            if x.op != "constant" and not guarded and not self.dependence.varies(x, inside, loads):
                 self.scalar(x)
                 return
             if x.op == "load":
@@ -198,20 +135,9 @@ class Expression:
             visit(expression, False)
 
     def _hoist_dim(self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]) -> None:
-        fixed, _ = self._split(value, inside, loads)
+        fixed, _ = self.dependence.split(value, inside, loads)
         if isinstance(fixed, sizes.Size):
             self.dim(fixed)
-
-    def _split(
-        self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]
-    ) -> tuple[Dim, Dim]:
-        """`value` as (part that does not depend on `inside`, rest)."""
-        fixed: Dim = 0
-        for monomial, coefficient in sizes.terms_of(value):
-            term: Dim = sizes.of_monomial(monomial, coefficient)
-            if not self.varies(term, inside, loads):
-                fixed = sizes.add(fixed, term)
-        return fixed, sizes.add(value, sizes.multiply(fixed, -1))
 
     # -- symbolic integers --------------------------------------------------------------------
 
@@ -257,7 +183,7 @@ class Expression:
         level = self.parent
         while level is not None:
             own = frozenset(a for a in self.atoms if self.atoms[a] is not level.atoms.get(a))
-            fixed, rest = self._split(value, own, frozenset())
+            fixed, rest = self.dependence.split(value, own, frozenset())
             found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
             if found is not None and found.type.lanes == 1:
                 return [(None, found), *sizes.terms_of(rest)]
@@ -270,8 +196,7 @@ class Expression:
         if atom in self.atoms:
             value = self.atoms[atom]
             if atom is self.vector and self.lanes > 1:
-                steps = self._lane_numbers()
-                return b.binary("add", steps, value)
+                return b.binary("add", b.iota(I64.with_lanes(self.lanes)), value)
             return value
         if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
             return self.scalar(atom.payload)
@@ -281,9 +206,6 @@ class Expression:
         if atom.kind == "floordiv":
             return self._floor_divide(atom.arguments[0], left, right)
         return b.binary(atom.kind, left, right)
-
-    def _lane_numbers(self) -> Operand:
-        return self.builder.iota(I64.with_lanes(self.lanes))
 
     def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
         b = self.builder
@@ -325,7 +247,7 @@ class Expression:
             return self._select(x, guard)
         arguments = [self.scalar(a, guard) for a in x.arguments]
         if x.op == "cast":
-            return self.cast(arguments[0], x.arguments[0].dtype, x.dtype)
+            return cast(b, arguments[0], x.arguments[0].dtype, x.dtype)
         if x.op == "bitcast":
             return b.bitcast(arguments[0], value_type(x.dtype).with_lanes(arguments[0].type.lanes))
         if x.op == "check_index":
@@ -355,20 +277,6 @@ class Expression:
             zero = b.binary("and", zero, mask)
         with b.if_(zero if lanes == 1 else b.reduce("reduce_or", zero)):
             b.fault(2)
-
-    def cast(self, value: Operand, source: DType, target: DType) -> Operand:
-        """`value` of type `source` as `target`, rounded to half precision where that is due."""
-        b = self.builder
-        if target is dtypes.BOOL:
-            return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
-        if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
-            if isinstance(value, Constant):
-                value = b.variable(value).get()
-            narrow = memory_type(target)
-            if source.is_float and value.type.scalar in ("f32", "f64"):
-                return b.convert(b.convert(value, narrow), F32)
-            return b.convert(b.convert(b.convert(value, F32), narrow), F32)
-        return b.convert(value, value_type(target))
 
     def _select(self, x: Scalar, guard: Operand | None) -> Operand:
         b = self.builder
@@ -425,17 +333,11 @@ class Expression:
         b = self.builder
         if not self._is_vector(x):
             value = b.load(element, where.pointer, self.dim(offset))
-            return self.from_memory(value, tensor.dtype)
-        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]
+            return from_memory(b, value, tensor.dtype)
         mask = self._load_mask(guard, self.lanes)
-        if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
-            start = sizes.substitute(offset, {})
-            at = self.with_scalar_vector().dim(start)
-            value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
-        else:
-            at = self.dim(offset)
-            value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
-        return self.from_memory(value, tensor.dtype)
+        at = self._lane_offsets(offset)
+        value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
+        return from_memory(b, value, tensor.dtype)
 
     def with_scalar_vector(self) -> Expression:
         """An emitter at the same place in which the vector index is that of lane 0."""
@@ -469,44 +371,22 @@ class Expression:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def from_memory(self, value: Operand, dtype: DType) -> Operand:
-        """A stored element as the value that expressions compute with."""
-        if dtype is dtypes.BOOL:
-            return self.builder.compare("ne", value, 0)
-        if dtype in _SUB_BYTE:
-            unused = _SUB_BYTE[dtype]
-            value = self.builder.binary("shr", self.builder.binary("shl", value, unused), unused)
-        return self.builder.convert(value, value_type(dtype))
-
-    def to_memory(self, value: Operand, dtype: DType) -> Operand:
-        """The reverse of `from_memory`."""
-        stored = memory_type(dtype).with_lanes(value.type.lanes)
-        if isinstance(value, Constant):
-            return Constant(stored, int(value.value) if dtype is dtypes.BOOL else value.value)
-        return self.builder.convert(value, stored)
-
     def store(self, tensor: Tensor, indices: tuple[Dim, ...], value: Operand) -> None:
         """Write `value` to the element (or the lanes) of `tensor` at `indices`."""
         b = self.builder
         where = self.place(tensor)
         offset = where.offset(indices)
-        stored = self.to_memory(value, tensor.dtype)
+        stored = to_memory(b, value, tensor.dtype)
         if not self._is_vector(offset):
             b.store(stored, where.pointer, self.dim(offset))
             return
         stored = b.splat(stored, self.lanes)
         mask = self._load_mask(None, self.lanes)
+        b.store(stored, where.pointer, self._lane_offsets(offset), mask=mask)
+
+    def _lane_offsets(self, offset: Dim) -> Operand:
+        """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]
         if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
-            b.store(stored, where.pointer, self.with_scalar_vector().dim(offset), mask=mask)
-        else:
-            b.store(stored, where.pointer, self.dim(offset), mask=mask)
-
-
-def has_load(x: Scalar) -> bool:
-    """Whether evaluating `x` reads memory."""
-    if x.op == "load":
-        return True
-    if x.op == "size":
-        return any(isinstance(a.payload, Scalar) for a in sizes.atoms_of(x.dim, "opaque"))
-    return any(has_load(a) for a in x.arguments)
+            return self.with_scalar_vector().dim(offset)
+        return self.dim(offset)

@@ -18,9 +18,10 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
-from sardonyx.kernel.expression import Expression, value_type
+from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import ROWS, build_micro, micro_name
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64, memory_type
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.expression import Expression, value_type
+from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64, Type
 from sardonyx.tensor.scalar import Scalar
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.compiled import Kernel, Parameters
-from sardonyx.kernel.expression import Expression, Place
+from sardonyx.kernel.compiled import Kernel, Parameters, Place
+from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.types import memory_type

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.compiled import Kernel, Parameters
-from sardonyx.kernel.expression import Expression, Place
+from sardonyx.kernel.compiled import Kernel, Parameters, Place
+from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import from_memory, to_memory
 from sardonyx.kernel.special.task import SpecialTask, View
 from sardonyx.kernel.types import I64, memory_type
 from sardonyx.tensor.tensor import Tensor
@@ -72,11 +73,11 @@ class KernelFrame:
 
     def load(self, view: View, at: Sequence[Operand], lanes: int = 1) -> Operand:
         """The element (or elements) at these coordinates, as expressions compute with it."""
-        return self._sizes.from_memory(self.load_raw(view, at, lanes), view.dtype)
+        return from_memory(self.builder, self.load_raw(view, at, lanes), view.dtype)
 
     def store(self, view: View, at: Sequence[Operand], value: Operand) -> None:
         """Write the element (or elements) at these coordinates."""
-        self.store_raw(view, at, self._sizes.to_memory(value, view.dtype))
+        self.store_raw(view, at, to_memory(self.builder, value, view.dtype))
 
     def coordinates(self, flat: Operand, shape: Sequence[Dim]) -> list[Operand]:
         """Coordinates, in row-major order, of element number `flat`."""

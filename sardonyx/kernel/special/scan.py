@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.expression import value_type
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import I64

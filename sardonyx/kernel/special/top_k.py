@@ -14,8 +14,8 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.expression import value_type
 from sardonyx.kernel.program import Operand
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume, without
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import I32, I64
