@@ -11,7 +11,7 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.record import ValueInfo
+from sardonyx.runtime.declared import ValueInfo
 
 
 def in_order(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> list[Any]:

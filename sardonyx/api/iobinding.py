@@ -15,7 +15,7 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.record import ValueInfo
+from sardonyx.runtime.declared import ValueInfo
 
 
 class IOBinding:

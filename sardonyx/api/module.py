@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import sys
 import types
@@ -87,6 +86,8 @@ def install_as_onnxruntime() -> None:
 
 def _answer_version() -> None:
     """Let `importlib.metadata.version("onnxruntime")` answer, too."""
+    import importlib.metadata
+
     original = importlib.metadata.version
     if getattr(original, "answers_for_onnxruntime", False):
         return

@@ -9,7 +9,7 @@ from sardonyx.api.enums import ExecutionMode, ExecutionOrder, GraphOptimizationL
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.executor import CancelFlag
+from sardonyx.runtime.cancel import CancelFlag
 
 #: Session-config keys that mean something here, or that ask for what is done anyway.
 CONFIG_KEYS: dict[str, str] = {

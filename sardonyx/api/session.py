@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.options import RunOptions, SessionOptions
@@ -14,8 +14,10 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.record import ModelMetadata, ValueInfo
-from sardonyx.runtime.session import Engine, EngineOptions, create_engine
+from sardonyx.runtime.declared import ModelMetadata, ValueInfo
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.session import Engine
 
 CPU = "CPUExecutionProvider"
 
@@ -76,6 +78,9 @@ class InferenceSession:
         self._set_up()
 
     def _create(self) -> Engine:
+        # The engine is two thirds of the package: a program that only imports does not load it.
+        from sardonyx.runtime.session import EngineOptions, create_engine
+
         o = self._options
         options = EngineOptions(
             threads=o.intra_op_num_threads,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A sentence that names the nearest of `valid`, or all of them if few; "" if there is none."""
+    import difflib  # only for errors
+
     known = sorted(valid)
     found = difflib.get_close_matches(name, known, 1)
     if found:

@@ -25,9 +25,10 @@ from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.compiler import Compiled, compile_tensors
+from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.record import ConstantPlace, ModelMetadata, Record, ValueInfo
+from sardonyx.runtime.record import ConstantPlace, Record
 from sardonyx.tensor.assumptions import undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
 

@@ -18,29 +18,14 @@ from sardonyx.base.errors import (
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import arrays, pool, refusals
-from sardonyx.runtime.arena import address_of, aligned_words
+from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
 from sardonyx.runtime.native_layout import NEEDED_FLAGS, UNFINISHED
-
-
-class CancelFlag:
-    """Ends runs that were given it: `set()` from any thread. It stays set until `clear()`."""
-
-    def __init__(self) -> None:
-        self._word = aligned_words(1)
-        self.address = address_of(self._word)
-
-    def set(self) -> None:
-        """Ask the runs to end."""
-        self._word[0] = 1
-
-    def clear(self) -> None:
-        """Let runs go on to their end again."""
-        self._word[0] = 0
 
 
 class Executable:

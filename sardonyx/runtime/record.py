@@ -11,30 +11,9 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.plan import serial
 from sardonyx.plan.plan import Plan
+from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
 _HEADER = b"sdxsession 1\n"
-
-
-@dataclass(frozen=True, slots=True)
-class ValueInfo:
-    """An input or output as the model declares it: sizes are numbers, names, or None."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int | str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """What a file says about itself, under onnxruntime's names."""
-
-    producer_name: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
 
 #: dtype, shape, offset in the file, bytes.

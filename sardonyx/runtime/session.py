@@ -25,9 +25,11 @@ from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executable import load_blob
-from sardonyx.runtime.executor import CancelFlag, Executable
-from sardonyx.runtime.record import Record, ValueInfo
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.record import Record
 
 if TYPE_CHECKING:
     from sardonyx.runtime.build import Built

@@ -26,7 +26,7 @@ from sardonyx.plan.plan import (
     SizeArgument,
 )
 from sardonyx.runtime import arrays, executor
-from sardonyx.runtime.executor import CancelFlag
+from sardonyx.runtime.cancel import CancelFlag
 from tests.support.plans import (
     M,
     N,

@@ -1,0 +1,29 @@
+"""What a model declares: its inputs, its outputs, what it says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sardonyx.base.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """An input or output as the model declares it: sizes are numbers, names, or None."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a file says about itself, under onnxruntime's names."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,26 @@
+"""`import sardonyx` loads its face, not its engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Modules that a program pays for only once it makes a session.
+HEAVY = (
+    "llvmlite", "onnx", "torch", "PIL", "importlib.metadata", "difflib", "json", "mmap",
+    "sardonyx.tensor", "sardonyx.ir", "sardonyx.ops", "sardonyx.loader", "sardonyx.passes",
+    "sardonyx.plan", "sardonyx.kernel", "sardonyx.codegen", "sardonyx.cpu",
+    "sardonyx.runtime.session", "sardonyx.runtime.executor",
+)  # fmt: skip
+
+
+def test_importing_loads_no_engine() -> None:
+    code = f"import sys, numpy; before = set(sys.modules); import sardonyx\n\
+print(sorted(set({HEAVY!r}) & (set(sys.modules) - before)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
