@@ -245,8 +245,8 @@ class InferenceSession:
 
     def explain(self) -> str:
         """Which kernels run, in order, with the nodes that each computes."""
-        lines = [f"{len(self._engine.executable.plan.commands)} kernels"]
-        commands = self._engine.executable.plan.commands
+        lines = [f"{len(self._engine.executable.plan.calls)} kernels"]
+        commands = self._engine.executable.plan.calls
         lines += [f"{c.kernel:16s} {' '.join(c.origin)}" for c in commands]
         return "\n".join(lines)
 

@@ -27,7 +27,8 @@ class Atom:
     ) -> None:
         self.kind = kind  #: symbol, index, floordiv, max, min, opaque
         self.name = name
-        #: floordiv, max, min: operands. index: (extent,). opaque: (lowest, highest).
+        #: floordiv, max, min: operands. index: (extent,). opaque: (lowest, highest). symbol: the
+        #: same if it is measured, with `highest` only where there is one; else nothing.
         self.arguments = arguments
         self.order = order
         self.payload = payload
@@ -163,6 +164,17 @@ def terms_of(a: Dim) -> tuple[tuple[Monomial, int], ...]:
 def symbol(name: str) -> Size:
     """A dimension that is known when a run begins; never negative. Same name, same symbol."""
     return _of_atom(_atom(("symbol", name), "symbol", name, ()))
+
+
+def measured(name: str, lowest: Dim, highest: Dim | None = None) -> Size:
+    """A symbol that gets a value between these while a run goes on. Found again by all three."""
+    limits = (lowest,) if highest is None else (lowest, highest)
+    return _of_atom(_atom(("measured", name, limits), "symbol", name, limits))
+
+
+def is_measured(a: Dim) -> bool:
+    """Whether it contains a symbol that `measured` gave."""
+    return any(atom.arguments for atom in atoms_of(a, "symbol"))
 
 
 def index(extent: Dim, name: str = "i") -> Size:
@@ -416,7 +428,9 @@ def _wide_bounds(_: Dim) -> tuple[Dim, Dim | None]:
 def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
     if atom.kind == "symbol":
         itself = _of_atom(atom)
-        return itself, itself
+        if _atom_nonnegative(atom):
+            return itself, itself
+        return atom.arguments[0], atom.arguments[1] if len(atom.arguments) > 1 else None
     if atom.kind == "index":
         return 0, bounds(add(atom.arguments[0], -1))[1]
     if atom.kind == "opaque":
@@ -449,7 +463,7 @@ def is_nonnegative(a: Dim) -> bool:
     """Whether `a` is provably at least 0 (symbols are at least 0)."""
     if isinstance(a, int):
         return a >= 0
-    if all(c >= 0 and all(x.kind == "symbol" for x in m) for m, c in a.terms):
+    if all(c >= 0 and all(x.kind == "symbol" and not x.arguments for x in m) for m, c in a.terms):
         return True
     if all(c >= 0 and all(_atom_nonnegative(x) for x in m) for m, c in a.terms):
         return True
@@ -458,9 +472,9 @@ def is_nonnegative(a: Dim) -> bool:
 
 
 def _atom_nonnegative(atom: Atom) -> bool:
-    if atom.kind in ("symbol", "index"):
+    if atom.kind == "index" or (atom.kind == "symbol" and not atom.arguments):
         return True
-    if atom.kind == "opaque":
+    if atom.kind in ("symbol", "opaque"):
         return is_nonnegative(atom.arguments[0])
     left, right = (is_nonnegative(x) for x in atom.arguments)
     return (left or right) if atom.kind == "max" else left and (right or atom.kind == "floordiv")
@@ -472,12 +486,12 @@ def _extreme(a: Size) -> Dim:
     for monomial, coefficient in a.terms:
         value: Dim = 1
         for atom in monomial:
-            if atom.kind == "symbol":
+            if atom.kind == "symbol" and not (len(atom.arguments) > 1 and coefficient < 0):
                 factor: Dim | None = _of_atom(atom)
             elif not _atom_nonnegative(atom):
                 factor = None
             else:
-                low, high = _atom_bounds(atom)
+                low, high = _atom_bounds(atom) if atom.kind != "symbol" else atom.arguments
                 factor = low if coefficient > 0 else high
             if factor is None or (isinstance(factor, int) and factor == _UNBOUNDED_BELOW):
                 factor = _of_atom(atom)

@@ -44,6 +44,14 @@ class Invocation:
     group: Group | None = None
     note: str = ""
 
+    @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """Every size that must be known before it begins."""
+        kernel = self.kernel
+        passed = (a for a in self.arguments if not isinstance(a, Buffer))
+        shapes = (d for b in self.writes for d in b.shape)
+        return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
+
 
 @dataclass(eq=False, slots=True)
 class Former:

@@ -9,6 +9,7 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.types import ValueType
 
 if TYPE_CHECKING:
+    from sardonyx.base.sizes import Dim
     from sardonyx.ir.graph import Graph
     from sardonyx.ir.value import Value
 
@@ -42,6 +43,8 @@ class Node:
         version: Version of the domain's operator set in force; 0 if the file imports none.
         origin: Names of the nodes of the file that it came from.
         graph: The graph that it is in, or None.
+        measured: Sizes that only a run knows: symbols for elements of its inputs, by input and
+            position, and of tensors that its lowering made, by -1 - their number and position.
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class Node:
         "domain",
         "graph",
         "inputs",
+        "measured",
         "name",
         "op_type",
         "origin",
@@ -80,6 +84,7 @@ class Node:
         self.version = version
         self.origin = origin
         self.graph: Graph | None = None
+        self.measured: dict[tuple[int, int], Dim] = {}
         self._previous: Node | None = None
         self._position = 0
         self._next: Node | None = None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, sizes
-from sardonyx.base.errors import InvalidGraph, NotImplemented, message
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import DataDependent, contents, op
+from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
     cast,
     compute,
-    gather,
     normalise_axis,
-    size_tensor,
 )
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import make_call
@@ -144,7 +142,7 @@ def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str 
 @op("OneHot", 9, 11, 28)
 def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     """`values[1]` where the new axis has the given position, else `values[0]`."""
-    (count,) = contents(cast(depth, dtypes.INT64), "The depth")
+    (count,) = contents(cast(depth, dtypes.INT64), "The depth", 0)
     rank = positions.rank + 1
     axis = normalise_axis(axis, rank, "OneHot")
     shape = (*positions.shape[:axis], count, *positions.shape[axis:])
@@ -204,53 +202,5 @@ def top_k_10(
     x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, ...]:
     """The k largest or smallest along an axis, and where they were."""
-    (count,) = contents(k, "The number of elements")
+    (count,) = contents(k, "The number of elements", 0)
     return _top_k(x, count, axis, largest, sorted)
-
-
-# -- shapes that depend on data ---------------------------------------------------------------
-
-
-def _data_dependent(where: str) -> NotImplemented:
-    return NotImplemented(
-        message(where, "The shape of its result depends on data, which is not supported yet")
-    )
-
-
-@op("NonZero", 9, 13)
-def non_zero(x: Tensor) -> Tensor:
-    """Positions of elements that are not zero."""
-    raise _data_dependent("NonZero")
-
-
-@op("Compress", 9, 11, 28)
-def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
-    """Slices where a condition holds; with a known condition, a gather."""
-    try:
-        flags = contents(condition, "The condition")
-    except DataDependent as error:
-        raise _data_dependent("Compress") from error
-    chosen = tuple(k for k, flag in enumerate(flags) if flag)
-    source = x if axis is not None else x.reshape(sizes.product(x.shape))
-    along = normalise_axis(axis or 0, source.rank, "Compress")
-    return gather(source, size_tensor(chosen), along)
-
-
-@op("Unique", 11, 28)
-def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
-    """Different elements, and where they are."""
-    raise _data_dependent("Unique")
-
-
-@op("NonMaxSuppression", 10, 11)
-def non_max_suppression(
-    boxes: Tensor,
-    scores: Tensor,
-    most: Tensor | None = None,
-    overlap: Tensor | None = None,
-    least_score: Tensor | None = None,
-    *,
-    center_point_box: int = 0,
-) -> Tensor:
-    """Boxes that do not overlap better ones."""
-    raise _data_dependent("NonMaxSuppression")

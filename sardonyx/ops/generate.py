@@ -13,7 +13,7 @@ from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.symbolic import ELEMENTS_LIMIT
+from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 
 
@@ -74,7 +74,13 @@ def constant_1(  # type: ignore[no-untyped-def]
 def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if not start.dtype is limit.dtype is delta.dtype:
         raise InvalidGraph(message("Range", "The inputs differ in type"))
-    (first,), (last,), (step,) = (contents(x, "A bound") for x in (start, limit, delta))
+    start, limit, delta = (x.reshape() if x.shape == (1,) else x for x in (start, limit, delta))
+    if any(x.shape for x in (start, limit, delta)):
+        raise InvalidGraph(message("Range", "The bounds are no scalars"))
+    bounds = [elements_of(x) for x in (start, limit, delta)]
+    if None in bounds:
+        return _measured_range(start, limit, delta, wide)
+    (first,), (last,), (step,) = bounds  # type: ignore[misc]
     if step == 0:
         raise InvalidGraph(message("Range", "The step is 0"))
     if start.dtype.is_float:
@@ -90,6 +96,31 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
         return base + (position if step == 1 else position * each)
 
     return t.compute((count,), body, start.dtype)
+
+
+def _measured_range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
+    """A range whose bounds only a run knows; a step of 0 makes it empty."""
+    exact = dtypes.DOUBLE if start.dtype.is_float else dtypes.INT64
+    first, last, step = (t.cast(x, exact) for x in (start, limit, delta))
+    zero = t.equal(step, 0)
+    span, each = last - first, t.where(zero, 1, step)
+    if exact is dtypes.DOUBLE:
+        count = t.cast(t.ceil(span / each), dtypes.INT64)
+    else:
+        # Division truncates towards zero: what is left over in the step's direction counts, too.
+        count = span / each
+        rest = span - count * each
+        more = t.not_equal(rest, 0) & t.equal(rest < 0, each < 0)
+        count = count + t.cast(more, dtypes.INT64)
+    count = t.where(zero, 0, t.maximum(count, 0))
+    (length,) = contents(count, "The length", 0)
+
+    def body(i: Dim) -> Scalar:
+        position = scalar.cast(scalar.size(i), wide)
+        base, distance = (scalar.cast(scalar.load(x, ()), wide) for x in (start, delta))
+        return base + position * distance
+
+    return t.compute((length,), body, start.dtype)
 
 
 @op("Range", 11)

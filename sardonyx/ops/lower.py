@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sardonyx.base import errors
-from sardonyx.base.errors import message
+from sardonyx.base import errors, sizes
+from sardonyx.base.dtypes import INT64
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
+from sardonyx.ops.control import stand_in
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.registry import DataDependent, apply, where
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
-from sardonyx.tensor.elementwise import known_tensor
-from sardonyx.tensor.symbolic import ELEMENTS_LIMIT
+from sardonyx.tensor.elementwise import cast, known_tensor
+from sardonyx.tensor.measuring import Asked, Measured, measuring
+from sardonyx.tensor.region import Body
+from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import topological
 
@@ -29,6 +35,7 @@ class LoweredGraph:
         constants: The buffer of each constant that is read.
         values: The tensor of every value.
         origins: Names of the nodes of the model that each tensor came from.
+        measured: Where the symbols come from that a run measures, by the symbol.
         assumptions: Pairs of sizes that are taken as equal; a plan must check them.
     """
 
@@ -37,6 +44,7 @@ class LoweredGraph:
     constants: dict[Value, Buffer] = field(default_factory=dict)
     values: dict[Value, Tensor] = field(default_factory=dict)
     origins: dict[Tensor, tuple[str, ...]] = field(default_factory=dict)
+    measured: dict[Dim, Measured] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
 
@@ -47,14 +55,14 @@ def lower(graph: Graph) -> LoweredGraph:
         NotImplemented: An operator is not supported, or a shape is known only in a run.
         InvalidGraph: An operator is used in a way that it does not allow.
     """
-    lowered = LoweredGraph()
+    lowering = _Lowering(graph)
+    lowered = lowering.lowered
     for value in (*graph.inputs, *graph.overridable):
         lowered.values[value] = lowered.inputs[value] = _input(value)
     with assumptions.collect() as found:
-        for node in graph.nodes:
-            _lower_node(node, lowered)
+        lowering.run(graph)
         for value in graph.outputs:
-            lowered.outputs[value] = _tensor(value, lowered)
+            lowered.outputs[value] = lowering.tensor(value)
     lowered.assumptions = tuple(found)
     return lowered
 
@@ -67,16 +75,111 @@ def _input(value: Value) -> Buffer:
     return buffer(value, value.shape, value.dtype)
 
 
-def _tensor(value: Value, lowered: LoweredGraph) -> Tensor:
-    found = lowered.values.get(value)
-    if found is None:
-        if value.constant is None:
-            raise errors.NotImplemented(
-                message(f"value {value.name}", "A value of an outer graph cannot be read here")
-            )
-        lowered.constants[value] = constant_tensor(value.constant, value)
-        found = lowered.values[value] = lowered.constants[value]
-    return found
+class _Lowering:
+    """One graph, perhaps inside another.
+
+    Args:
+        graph: The graph.
+        parent: What lowers the graph around it.
+        outside: Gets a buffer for each tensor from outside that a run computes.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        parent: _Lowering | None = None,
+        outside: dict[Tensor, Buffer] | None = None,
+    ) -> None:
+        self._graphs, self._parent = {graph}, parent
+        self._outside = {} if outside is None else outside
+        self.lowered = LoweredGraph()
+        self.symbols: set[Dim] = set()
+
+    def run(self, graph: Graph) -> None:
+        """Lower the nodes of a graph."""
+        for node in graph.nodes:
+            self._node(node)
+
+    def inline(self, graph: Graph) -> list[Tensor]:
+        """The outputs of a graph whose nodes belong to this one."""
+        self._graphs.add(graph)
+        self.run(graph)
+        return [self.tensor(value) for value in graph.outputs]
+
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
+        """A graph of its own inside this one."""
+        inner = _Lowering(graph, self, outside)
+        inner.lowered.values.update(zip(graph.inputs, inputs, strict=True))
+        with assumptions.collect() as found:
+            inner.run(graph)
+            outputs = [inner.tensor(value) for value in graph.outputs]
+        lowered = inner.lowered
+        return Body(outputs, lowered.measured, tuple(found), lowered.origins, inner.symbols)
+
+    def own(self, symbols: Iterable[Dim]) -> None:
+        """Note symbols that a node of this graph brings."""
+        self.symbols.update(symbols)
+
+    def tensor(self, value: Value) -> Tensor:
+        """The tensor of a value, of this graph or one around it."""
+        lowered = self.lowered
+        found = lowered.values.get(value)
+        if found is None:
+            if value.constant is not None and value.graph in self._graphs:
+                found = lowered.constants[value] = constant_tensor(value.constant, value)
+            elif self._parent is not None and value.graph not in self._graphs:
+                found = self._from_outside(self._parent.tensor(value))
+            else:
+                raise errors.NotImplemented(
+                    message(f"value {value.name}", "It is used before it is computed")
+                )
+            lowered.values[value] = found
+        return found
+
+    def _from_outside(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor from outside: itself if it is there before the region."""
+        if isinstance(tensor, Buffer) or elements_of(tensor) is not None or _never_changes(tensor):
+            return tensor
+        found = stand_in(tensor, self._outside)
+        known = partial_elements_of(tensor)
+        if known is not None:
+            remember(found, known)
+        return found
+
+    def _node(self, node: Node) -> None:
+        if all(map(_is_known, node.outputs)):
+            outputs: tuple[Tensor | None, ...] = tuple(map(_known, node.outputs))
+        else:
+            inputs = [None if v is None else self.tensor(v) for v in node.inputs]
+            try:
+                with measuring(_Measuring(node, inputs, self)):
+                    outputs = apply(node, inputs, _Scope(self, node))
+            except DataDependent as reason:
+                raise errors.NotImplemented(
+                    message(where(node), f"A shape depends on data: {reason}")
+                ) from reason
+        lowered = self.lowered
+        for value, tensor in zip(node.outputs, outputs, strict=False):
+            if tensor is None or value.is_omitted:
+                continue
+            lowered.values[value] = tensor
+            for made in topological([tensor], lowered.origins):
+                if not isinstance(made, Buffer):
+                    lowered.origins[made] = node.origin or (node.name,)
+
+
+class _Scope:
+    """What lowers the graphs among a node's attributes."""
+
+    def __init__(self, lowering: _Lowering, node: Node) -> None:
+        self.name = node.name
+        self.inline, self.body, self.own = lowering.inline, lowering.body, lowering.own
+
+
+def _never_changes(tensor: Tensor) -> bool:
+    """Whether constants alone decide it, so that bodies can work it out for themselves."""
+    sources = [t for t in topological([tensor]) if isinstance(t, Buffer)]
+    return all(s.constant is not None for s in sources)
 
 
 def _is_known(value: Value) -> bool:
@@ -88,24 +191,37 @@ def _is_known(value: Value) -> bool:
     )
 
 
-def _lower_node(node: Node, lowered: LoweredGraph) -> None:
-    if all(map(_is_known, node.outputs)):
-        outputs: tuple[Tensor | None, ...] = tuple(map(_known, node.outputs))
-    else:
-        inputs = [None if v is None else _tensor(v, lowered) for v in node.inputs]
-        try:
-            outputs = apply(node, inputs)
-        except DataDependent as reason:
-            raise errors.NotImplemented(
-                message(where(node), f"A shape depends on data: {reason}")
-            ) from reason
-    for value, tensor in zip(node.outputs, outputs, strict=False):
-        if tensor is None or value.is_omitted:
-            continue
-        lowered.values[value] = tensor
-        for made in topological([tensor], lowered.origins):
-            if not isinstance(made, Buffer):
-                lowered.origins[made] = node.origin or (node.name,)
+class _Measuring:
+    """Gives a node the symbols that inference gave it, and notes what they are measured in."""
+
+    def __init__(self, node: Node, inputs: Sequence[Tensor | None], lowering: _Lowering) -> None:
+        self._node, self._lowering = node, lowering
+        self._asked = Asked(inputs)
+
+    def __call__(
+        self, x: Tensor, positions: tuple[int, ...], low: Dim, high: Dim
+    ) -> tuple[Dim, ...]:
+        number = self._asked.number(x)
+        origin = self._node.origin or (self._node.name,)
+        source = cast(x, INT64)
+        symbols = []
+        for position in positions:
+            symbol = self._node.measured.get((number, position))
+            if symbol is None:
+                raise EngineError(
+                    message(where(self._node), "It asks for sizes that inference has not seen")
+                )
+            found = Measured(source, position, low, high, origin)
+            self._lowering.lowered.measured.setdefault(symbol, found)
+            symbols.append(symbol)
+        self._lowering.own(symbols)
+        count = sizes.product(x.shape)
+        if isinstance(count, int):
+            known = list(partial_elements_of(x) or (None,) * count)
+            for position, symbol in zip(positions, symbols, strict=True):
+                known[position] = symbol
+            remember(x, tuple(known))
+        return tuple(symbols)
 
 
 def _known(value: Value) -> Tensor | None:

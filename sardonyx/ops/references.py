@@ -31,6 +31,12 @@ def scan(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
     return [np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)]
 
 
+@reference("compact")
+def compact(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+    """Positions of what is true along one axis."""
+    return [np.flatnonzero(operands[0]).astype(np.int64)]
+
+
 @reference("top_k")
 def top_k(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
     """(values, positions) of the k extremes along `axis`, ties in favour of lower positions."""

@@ -2,9 +2,10 @@
 
 A lowering takes the inputs in ONNX's order as positional tensors (None where omitted) and the
 attributes, under ONNX's names, as keyword-only arguments with ONNX's defaults; one without a
-default is required. Two keyword-only names are filled in by the caller instead of from attributes:
-`output_count`, how many outputs the node gives, and `version`, that of the operator set. A lowering
-returns a tensor, or a tuple of tensors (None for an output that is never asked for).
+default is required. Three keyword-only names are filled in by the caller instead of from
+attributes: `output_count`, how many outputs the node gives, `version`, that of the operator set,
+and `scope`, which lowers the graphs among the attributes. A lowering returns a tensor, or a tuple
+of tensors (None for an output that is never asked for).
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from sardonyx.base import errors
+from sardonyx.base import errors, sizes
+from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import EngineError, InvalidGraph, message
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
-from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.measuring import SMALLEST, measure
+from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.ir.graph import Graph
+    from sardonyx.tensor.region import Body
+    from sardonyx.tensor.tensor import Buffer
 
 Lowering = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Lowering)
@@ -30,10 +39,35 @@ _Function = TypeVar("_Function", bound=Lowering)
 FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
-    "quantise", "matrix_misc", "attention", "contrib_transformer",
+    "selection", "control", "quantise", "matrix_misc", "attention", "contrib_transformer",
 )  # fmt: skip
 
-_SUPPLIED = frozenset(("output_count", "version"))
+_SUPPLIED = frozenset(("output_count", "version", "scope"))
+
+
+class Scope(Protocol):
+    """What surrounds a node with graphs among its attributes."""
+
+    @property
+    def name(self) -> str:
+        """The node's name, which no other node has."""
+
+    def inline(self, graph: Graph) -> list[Tensor]:
+        """The outputs of a graph without inputs, as if its nodes stood beside the node."""
+
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
+        """A graph as the body of a region.
+
+        Args:
+            graph: The graph.
+            inputs: Its inputs.
+            outside: Gets a buffer for each tensor from outside that is computed in a run.
+        """
+
+    def own(self, symbols: Iterable[Dim]) -> None:
+        """Note that the node brings these symbols."""
+
+
 _VARIADIC = 0x04  # the flag of a code object that takes *arguments
 
 
@@ -181,8 +215,15 @@ def where(node: Node) -> str:
     return f"node {node.name} ({node.op_type})"
 
 
-def apply(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def apply(
+    node: Node, inputs: Sequence[Tensor | None], scope: Scope | None = None
+) -> tuple[Tensor | None, ...]:
     """The outputs of a node, given the tensors of its inputs.
+
+    Args:
+        node: The node.
+        inputs: The tensors, None where omitted.
+        scope: Lowers the graphs among the node's attributes.
 
     Raises:
         NotImplemented: The operator, or something that it asks for, is not supported.
@@ -193,7 +234,7 @@ def apply(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, .
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
-    arguments = _arguments(node, record)
+    arguments = _arguments(node, record, scope)
     count = len(given)
     given += [None] * (record.least_inputs - count)
     if record.most_inputs is not None and count > record.most_inputs:
@@ -232,7 +273,7 @@ def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception) -> s
     return f"[{where(node)}] {error} Its inputs are {shown or 'none'}."
 
 
-def _arguments(node: Node, record: OpRecord) -> Mapping[str, object]:
+def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str, object]:
     arguments: dict[str, object] = {}
     for name, value in node.attributes.items():
         if name not in record.attributes:
@@ -249,30 +290,48 @@ def _arguments(node: Node, record: OpRecord) -> Mapping[str, object]:
     if missing:
         raise InvalidGraph(message(where(node), f"Its attribute {min(missing)!r} is missing"))
     if record.supplied:
-        known = {"output_count": len(node.outputs), "version": node.version}
+        known = {"output_count": len(node.outputs), "version": node.version, "scope": scope}
         arguments.update((name, known[name]) for name in record.supplied)
     return arguments
 
 
-def contents(x: Tensor, what: str = "The content of an input") -> tuple[Any, ...]:
+def contents(
+    x: Tensor, what: str = "The content of an input", low: Dim = SMALLEST
+) -> tuple[Any, ...]:
     """The elements of a small tensor: integers, perhaps symbolic, or floats or bools.
+
+    Integers that only a run knows are measured while it goes on; those below `low` are refused
+    then.
+
+    Raises:
+        DataDependent: Only a run knows them, and they cannot be measured.
+    """
+    found = partial_elements_of(x)
+    if found is not None and None not in found:
+        return found
+    count = sizes.product(x.shape)
+    if not isinstance(count, int) or count > ELEMENTS_LIMIT or x.dtype not in _SIZE_TYPES:
+        raise DataDependent(x, what)
+    known = found or (None,) * count
+    unknown = tuple(k for k, e in enumerate(known) if e is None)
+    symbols = measure(x, unknown, low)
+    if symbols is None:
+        raise DataDependent(x, what)
+    at = dict(zip(unknown, symbols, strict=True))
+    return tuple(at.get(k, e) for k, e in enumerate(known))
+
+
+#: Types of tensors that hold sizes.
+_SIZE_TYPES = (INT64, INT32)
+
+
+def integers(x: Tensor, what: str = "The content of an input") -> tuple[int, ...]:
+    """The elements of a small tensor that must be plain numbers, such as axes.
 
     Raises:
         DataDependent: Only a run knows them.
     """
     found = elements_of(x)
-    if found is None:
+    if found is None or not all(isinstance(e, int) for e in found):
         raise DataDependent(x, what)
-    return found
-
-
-def integers(x: Tensor, what: str = "The content of an input") -> tuple[int, ...]:
-    """The elements of a small tensor that must be plain numbers, such as axes or steps.
-
-    Raises:
-        DataDependent: Only a run knows them.
-    """
-    found = contents(x, what)
-    if not all(isinstance(e, int) for e in found):
-        raise DataDependent(x, what)
-    return found
+    return found  # type: ignore[return-value]

@@ -252,7 +252,7 @@ def _resize(
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
         factors: list[float | Scalar | None] = list(scales)
     elif wanted is not None and wanted.shape != (0,):
-        lengths = list(contents(wanted, "The sizes"))
+        lengths = list(contents(wanted, "The sizes", 0))
         factors = [None] * len(lengths)
         if keep_aspect_ratio_policy != "stretch":
             sources = [x.shape[a] for a in chosen]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
+from sardonyx.tensor.symbolic import partial_elements_of
 from sardonyx.tensor.tensor import Tensor, make_map
 
 _SHAPE_ONLY = ("shape_only",)
@@ -34,7 +36,11 @@ def size_1(x: Tensor) -> Tensor:
     return make_map((), scalar.size(sizes.product(x.shape)))
 
 
-def _target_shape(x: Tensor, wanted: Sequence[Dim], allowzero: int) -> tuple[Dim, ...]:
+def _target_shape(x: Tensor, shape: Tensor, allowzero: int) -> tuple[Dim, ...]:
+    known = partial_elements_of(shape)
+    if known is None or None in known:
+        return contents(_resolved_shape(x, shape, allowzero), "The shape", 0)
+    wanted = contents(shape, "The shape")
     new: list[Dim] = []
     for axis, size in enumerate(wanted):
         if size == 0 and not allowzero:
@@ -52,16 +58,29 @@ def _target_shape(x: Tensor, wanted: Sequence[Dim], allowzero: int) -> tuple[Dim
     return t.infer_reshape(x, new)
 
 
+def _resolved_shape(x: Tensor, shape: Tensor, allowzero: int) -> Tensor:
+    """The shape as a tensor, with 0 and -1 replaced by what they stand for in this run."""
+    given = t.cast(shape, INT64)
+    if not allowzero:
+        (count,) = shape.shape
+        own = (*x.shape, *(0,) * (count if isinstance(count, int) else 0))
+        given = t.where(t.equal(given, 0), t.size_tensor(own[:count]), given)
+    rest = t.equal(given, -1)
+    others = t.where(rest, 1, given).prod()
+    total = t.size_tensor((sizes.product(x.shape),)).reshape()
+    return t.where(rest, total / t.maximum(others, 1), given)
+
+
 @op("Reshape", 5, 13, flags=_VIEW)
 def reshape_5(x: Tensor, shape: Tensor) -> Tensor:
     """The same elements under another shape; 0 copies a size, -1 is what remains."""
-    return t.reshape(x, _target_shape(x, contents(shape, "The shape"), 0))
+    return t.reshape(x, _target_shape(x, shape, 0))
 
 
 @op("Reshape", 14, 19, 21, 23, 24, flags=_VIEW)
 def reshape_14(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
     """As before; 0 means 0 with `allowzero`."""
-    return t.reshape(x, _target_shape(x, contents(shape, "The shape"), allowzero))
+    return t.reshape(x, _target_shape(x, shape, allowzero))
 
 
 @op("Flatten", 1, 9, 11, 13, 21, 23, 24, flags=_VIEW)
@@ -107,13 +126,13 @@ def transpose_1(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 @op("Expand", 8, 13, flags=_VIEW)
 def expand_8(x: Tensor, shape: Tensor) -> Tensor:
     """Repeated along axes of size 1."""
-    return t.expand(x, contents(shape, "The shape"))
+    return t.expand(x, contents(shape, "The shape", 0))
 
 
 @op("Tile", 6, 13, flags=_VIEW)
 def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated as a whole along every axis."""
-    counts = contents(repeats, "The number of repeats")
+    counts = contents(repeats, "The number of repeats", 0)
     if len(counts) != len(x.shape):
         raise InvalidGraph(message("Tile", f"{len(counts)} repeats for {len(x.shape)} axes"))
     return t.tile(x, counts)
@@ -177,7 +196,7 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 @op("ConstantOfShape", 9, 20, 21, 23, 24)
 def constant_of_shape_9(shape: Tensor, *, value=None) -> Tensor:  # type: ignore[no-untyped-def]
     """One number everywhere."""
-    wanted = contents(shape, "The shape")
+    wanted = contents(shape, "The shape", 0)
     if value is None:
         return t.constant(0.0, dtypes.FLOAT, wanted)
     if value.element_count != 1:

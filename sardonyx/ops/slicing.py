@@ -93,7 +93,7 @@ def split_13(
     x: Tensor, split: Tensor | None = None, *, output_count: int, axis: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts whose lengths an input gives, by default equal ones."""
-    lengths = None if split is None else contents(split, "The lengths")
+    lengths = None if split is None else contents(split, "The lengths", 0)
     return _split(x, axis, lengths, output_count)
 
 
@@ -107,7 +107,7 @@ def split_18(
     num_outputs: int | None = None,
 ) -> tuple[Tensor, ...]:
     """As before; by default `num_outputs` equal ones, the last of which may be shorter."""
-    lengths = None if split is None else contents(split, "The lengths")
+    lengths = None if split is None else contents(split, "The lengths", 0)
     if (lengths is None) == (num_outputs is None):
         raise InvalidGraph(message("Split", "Either `split` or `num_outputs` must be given"))
     count = output_count if num_outputs is None else num_outputs

@@ -11,15 +11,27 @@ multiplication by one, a transposition of a transposition).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
+
 from sardonyx.base import errors, sizes
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.registry import DataDependent, apply, record_of, where
 from sardonyx.tensor.composition import compose, is_index_map
-from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of
+from sardonyx.tensor.measuring import Asked, measuring
+from sardonyx.tensor.region import Body
+from sardonyx.tensor.symbolic import (
+    ELEMENTS_LIMIT,
+    Partial,
+    elements_of,
+    partial_elements_of,
+    remember,
+)
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer
 
 #: Float tensors of more elements are no sizes or scales.
@@ -37,18 +49,47 @@ def infer(graph: Graph) -> dict[Node, str]:
         NotImplemented: An operator is not supported.
     """
     inference = _Inference(graph)
-    for node in graph.nodes:
-        inference.visit(node)
+    inference.run(graph)
     return inference.unknown
 
 
 class _Inference:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, parent: _Inference | None = None) -> None:
         self.unknown: dict[Node, str] = {}
+        self.symbols: set[Dim] = set()
+        self._graph, self._parent = graph, parent
         self._overridable = set(graph.overridable)
         self._tensors: dict[Value, Tensor] = {}
         self._first: dict[object, Value] = {}
+        self._measured: dict[tuple[Tensor, int], Dim] = {}
         self._index_maps: dict[Tensor, Map] = {}
+
+    def run(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            self.visit(node)
+
+    def inline(self, graph: Graph) -> list[Tensor]:
+        """The outputs of a graph whose nodes belong to this one."""
+        self._overridable.update(graph.overridable)
+        self.run(graph)
+        return [self._tensor(value) for value in graph.outputs]
+
+    def body(self, graph: Graph, inputs: Sequence[Tensor]) -> Body:
+        """A graph of its own inside this one."""
+        if len(inputs) != len(graph.inputs):
+            what = f"The graph {graph.name} has the wrong number of inputs"
+            raise InvalidGraph(
+                message("infer", what, expected=str(len(inputs)), got=str(len(graph.inputs)))
+            )
+        inner = _Inference(graph, self)
+        for value, tensor in zip(graph.inputs, inputs, strict=True):
+            value.dtype, value.shape = tensor.dtype, tensor.shape
+            value.elements = elements_of(tensor)
+            inner._tensors[value] = tensor
+        inner.run(graph)
+        for node, reason in inner.unknown.items():
+            raise errors.NotImplemented(message(where(node), f"A shape depends on data: {reason}"))
+        return Body([inner._tensor(value) for value in graph.outputs], symbols=inner.symbols)
 
     def visit(self, node: Node) -> None:
         inputs: list[Tensor | None] = []
@@ -57,14 +98,42 @@ class _Inference:
                 self._give_up(node, f"the shape of {value.name} is known only in a run")
                 return
             inputs.append(None if value is None else self._tensor(value))
+        node.measured.clear()
         try:
-            outputs = apply(node, inputs)
+            with measuring(partial(self._measure, node, Asked(inputs))):
+                outputs = apply(node, inputs, _Scope(self, node))
         except DataDependent as reason:
             self._give_up(node, str(reason))
             return
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if not value.is_omitted:
                 self._note(node, inputs, value, tensor)
+
+    def _measure(
+        self, node: Node, asked: Asked, x: Tensor, positions: tuple[int, ...], low: Dim, high: Dim
+    ) -> tuple[Dim, ...]:
+        """New symbols for elements of a tensor, unless it was measured before."""
+        symbols = tuple(self._symbol(node, x, k, low, high) for k in positions)
+        number = asked.number(x)
+        for k, symbol in zip(positions, symbols, strict=True):
+            node.measured[number, k] = symbol
+        count = sizes.product(x.shape)
+        if isinstance(count, int):
+            known = list(partial_elements_of(x) or (None,) * count)
+            for k, symbol in zip(positions, symbols, strict=True):
+                known[k] = symbol
+            remember(x, tuple(known))
+        return symbols
+
+    def _symbol(self, node: Node, x: Tensor, position: int, low: Dim, high: Dim) -> Dim:
+        found = self._measured.get((x, position))
+        if found is None:
+            name = x.label if isinstance(x, Buffer) else node.output.name
+            number = len(self._measured)
+            found = sizes.measured(f"{node.name}:{name}.{number}", low, high)
+            self._measured[x, position] = found
+            self.symbols.add(found)
+        return found
 
     def _give_up(self, node: Node, reason: str) -> None:
         self.unknown[node] = reason
@@ -74,9 +143,14 @@ class _Inference:
     def _tensor(self, value: Value) -> Tensor:
         found = self._tensors.get(value)
         if found is None:
+            if self._parent is not None and self._is_outside(value):
+                return self._parent._tensor(value)
             found = self._tensors[value] = self._make(value)
             self._first.setdefault(found, value)
         return found
+
+    def _is_outside(self, value: Value) -> bool:
+        return value.graph is not self._graph
 
     def _make(self, value: Value) -> Tensor:
         if value.constant is not None and value not in self._overridable:
@@ -103,14 +177,15 @@ class _Inference:
                 message(where(node), f"Its output has the shape {list(tensor.shape)}")
             )
         value.dtype, value.shape = tensor.dtype, tensor.shape
-        value.elements = known = _elements(tensor)
+        known = _elements(tensor)
+        value.elements = known if known is None or None not in known else None  # type: ignore
         whole = compose(tensor, self._index_maps)
         first = self._first.setdefault(_meaning(node, inputs, whole), value)
         if first is not value:
             value.equal_to = first
             self._tensors[value] = self._tensors[first]
             return
-        if isinstance(whole, Buffer) and known is whole.elements:
+        if isinstance(whole, Buffer) and known is whole.known:
             self._tensors[value] = whole
             return
         only = known[0] if known is not None and len(known) == 1 else None
@@ -123,6 +198,23 @@ class _Inference:
             self._index_maps[given] = whole
 
 
+class _Scope:
+    """What infers the graphs among a node's attributes."""
+
+    def __init__(self, inference: _Inference, node: Node) -> None:
+        self._inference = inference
+        self.name = node.name
+
+    def inline(self, graph: Graph) -> list[Tensor]:
+        return self._inference.inline(graph)
+
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
+        return self._inference.body(graph, inputs)
+
+    def own(self, symbols: Iterable[Dim]) -> None:
+        self._inference.symbols.update(symbols)
+
+
 def _meaning(node: Node, inputs: list[Tensor | None], output: Tensor) -> object:
     """What is the same for equal outputs: the tensor, or which two operands in whatever order."""
     if not isinstance(output, Map) or len(inputs) != 2 or is_index_map(output):
@@ -131,7 +223,7 @@ def _meaning(node: Node, inputs: list[Tensor | None], output: Tensor) -> object:
     return (record, frozenset(inputs)) if "commutative" in record.flags else output
 
 
-def _elements(tensor: Tensor) -> tuple[sizes.Dim, ...] | None:
+def _elements(tensor: Tensor) -> Partial | None:
     count: sizes.Dim = 1
     for d in tensor.shape:
         if not isinstance(d, int):
@@ -140,4 +232,4 @@ def _elements(tensor: Tensor) -> tuple[sizes.Dim, ...] | None:
     if not isinstance(count, int):
         return None
     limit = _FLOATS_LIMIT if tensor.dtype.is_float else ELEMENTS_LIMIT
-    return elements_of(tensor) if count <= limit else None
+    return partial_elements_of(tensor) if count <= limit else None

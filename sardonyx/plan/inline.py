@@ -49,7 +49,7 @@ class Root:
             reduction; left and right of a contraction.
         operands: Of a call: loads at `indices(operand.shape)`, through views where that is affine.
         readers: Roots that load it.
-        is_output: Whether the caller gets it.
+        is_output: Whether the caller gets it, or a size is measured in it.
     """
 
     tensor: Tensor
@@ -145,9 +145,10 @@ def node_count(body: Scalar, limit: int) -> int:
 
 
 class _Inliner:
-    def __init__(self, outputs: list[Tensor]) -> None:
-        self.order = topological(outputs)
+    def __init__(self, outputs: list[Tensor], kept: list[Tensor]) -> None:
+        self.order = topological([*outputs, *kept])
         self.outputs = set(outputs)
+        self.kept = set(kept) | self.outputs
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
         for tensor in self.order:
             for operand in operands_of(tensor):
@@ -162,7 +163,7 @@ class _Inliner:
         stack = list(self.readers[tensor])
         while stack:
             reader = stack.pop()
-            if isinstance(reader, Map) and reader not in self.outputs and is_view(reader.body):
+            if isinstance(reader, Map) and reader not in self.kept and is_view(reader.body):
                 stack.extend(self.readers[reader])
             else:
                 found.append(reader)
@@ -197,7 +198,7 @@ class _Inliner:
         operands: tuple[Scalar, ...] = ()
         if isinstance(tensor, Call):
             operands = tuple(map(self._operand, tensor.operands))
-        is_output = tensor in self.outputs
+        is_output = tensor in self.kept
         buffer = Buffer(tensor.shape, tensor.dtype, tensor)
         if not is_output and self._never_changes(tensor, (*bodies, *operands)):
             buffer.constant = COMPUTED
@@ -231,7 +232,7 @@ class _Inliner:
         return rewrite(body, replace)
 
     def _needs_memory(self, tensor: Map, body: Scalar) -> bool:
-        if tensor in self.outputs:
+        if tensor in self.kept:
             return True
         readers = self.readers[tensor]
         if any(isinstance(r, Call) for r in readers) and not is_affine_view(body, tensor.shape):
@@ -260,6 +261,11 @@ class _Inliner:
         return larger != 0 and not sizes.is_nonnegative(sizes.multiply(larger, -1))
 
 
-def find_roots(outputs: list[Tensor]) -> list[Root]:
-    """The tensors that get memory, producers before readers."""
-    return _Inliner(outputs).run()
+def find_roots(outputs: list[Tensor], kept: list[Tensor] | None = None) -> list[Root]:
+    """The tensors that get memory, producers before readers.
+
+    Args:
+        outputs: What the caller gets, in memory of its own.
+        kept: What must lie in memory, a feed or constant where it is.
+    """
+    return _Inliner(outputs, kept or []).run()

@@ -9,9 +9,10 @@ from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step
 
-BufferKind = Literal["input", "output", "constant", "arena"]
-BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "arena")
+BufferKind = Literal["input", "output", "constant", "arena", "grown"]
+BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "arena", "grown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,12 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """A result."""
+    """A result, whose sizes are known in `segment`."""
 
     name: str
     dtype: DType
     dims: tuple[Dim, ...]
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,12 @@ class BufferSpec:
     """Memory that commands use.
 
     Attributes:
-        kind: Whose memory it is.
-        number: Which input, output or constant; for the arena it means nothing.
-        size_bytes: How much is used of it.
+        kind: Whose memory it is; `grown` has memory of its own, that `Grow` steps enlarge.
+        number: Which input, output, constant or grown buffer; for the arena it means nothing.
+        size_bytes: How much is used of it. Of a grown buffer nobody asks.
         first: The first command that uses it. Matters for the arena only.
         last: The last command that uses it; the memory may be another buffer's from the next on.
+        segment: In which its size is known, at the latest.
     """
 
     kind: BufferKind
@@ -49,6 +52,7 @@ class BufferSpec:
     size_bytes: Dim
     first: int = 0
     last: int = 0
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Command:
         arguments: What its 8-byte argument slots hold.
         scratch_bytes: Memory of its own that each thread needs.
         origin: Names of the ONNX nodes that it came from.
+        segment: The segment that it belongs to.
     """
 
     kernel: str
@@ -95,6 +100,7 @@ class Command:
     arguments: tuple[Argument, ...]
     scratch_bytes: Dim = 0
     origin: tuple[str, ...] = ()
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +110,20 @@ class Guard:
     left: Dim
     right: Dim
     reason: str = ""
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run needs, but code and constants.
+
+    Attributes:
+        inputs: Feeds, in order.
+        outputs: Results, in order.
+        buffers: Memory.
+        commands: Kernel calls and steps, in the order in which they are walked.
+        guards: What must hold.
+        segments: Where sizes become known; the first is known from the feeds' shapes.
 
     Raises:
         EngineError: The parts contradict each other.
@@ -117,8 +132,9 @@ class Plan:
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputSpec, ...]
     buffers: tuple[BufferSpec, ...]
-    commands: tuple[Command, ...]
+    commands: tuple[Command | Step, ...]
     guards: tuple[Guard, ...] = ()
+    segments: tuple[Segment, ...] = (Segment(-1),)
 
     def __post_init__(self) -> None:
         limits = {"input": len(self.inputs), "output": len(self.outputs)}
@@ -135,14 +151,36 @@ class Plan:
         for output, count in zip(self.outputs, written, strict=True):
             if count != 1:
                 raise _contradiction(f"Output {output.name!r} has {count} buffers, not one")
+        for number, segment in enumerate(self.segments):
+            if not -1 <= segment.parent < number or (segment.parent < 0) != (number == 0):
+                raise _contradiction(f"Segment {number} cannot follow segment {segment.parent}")
+            for measure in segment.measures:
+                self._check_buffer(f"Segment {number}", measure.buffer)
         for number, command in enumerate(self.commands):
-            for argument in command.arguments:
-                if isinstance(argument, PointerArgument):
-                    self._check_pointer(number, argument)
+            if isinstance(command, Command):
+                for argument in command.arguments:
+                    if isinstance(argument, PointerArgument):
+                        self._check_pointer(number, argument)
+            else:
+                self._check_step(number, command)
+
+    def _check_buffer(self, what: str, buffer: int) -> None:
+        if not 0 <= buffer < len(self.buffers):
+            raise _contradiction(f"{what} uses buffer {buffer}: there is none")
+
+    def _check_step(self, number: int, step: Step) -> None:
+        if isinstance(step, (JumpUnless, Grow)):
+            self._check_buffer(f"Command {number}", step.buffer)
+        if isinstance(step, Grow) and self.buffers[step.buffer].kind != "grown":
+            raise _contradiction(f"Command {number} enlarges what cannot grow")
+        if isinstance(step, (Jump, JumpUnless, JumpIfLess)):
+            if not 0 <= step.target <= len(self.commands):
+                raise _contradiction(f"Command {number} jumps out of the plan")
+        elif isinstance(step, Enter) and not 0 < step.segment < len(self.segments):
+            raise _contradiction(f"Command {number} enters segment {step.segment}: there is none")
 
     def _check_pointer(self, number: int, argument: PointerArgument) -> None:
-        if not 0 <= argument.buffer < len(self.buffers):
-            raise _contradiction(f"Command {number} uses buffer {argument.buffer}: there is none")
+        self._check_buffer(f"Command {number}", argument.buffer)
         buffer = self.buffers[argument.buffer]
         if buffer.kind == "arena" and not buffer.first <= number <= buffer.last:
             raise _contradiction(
@@ -154,6 +192,16 @@ class Plan:
     def constant_count(self) -> int:
         """How many constants an executable of this plan is given."""
         return max((b.number + 1 for b in self.buffers if b.kind == "constant"), default=0)
+
+    @property
+    def calls(self) -> list[Command]:
+        """The commands that call kernels."""
+        return [c for c in self.commands if isinstance(c, Command)]
+
+    @property
+    def grown_count(self) -> int:
+        """How many buffers grow."""
+        return max((b.number + 1 for b in self.buffers if b.kind == "grown"), default=0)
 
     def size_of(self, spec: InputSpec | OutputSpec) -> Dim:
         """Bytes of a feed or a result."""
@@ -168,6 +216,9 @@ class Plan:
             lines.append(f"b{number} = {what}, {buffer.size_bytes!r} bytes{life}")
         lines += [f"guard {g.left!r} == {g.right!r}  # {g.reason}" for g in self.guards]
         for number, command in enumerate(self.commands):
+            if not isinstance(command, Command):
+                lines.append(f"{number}: {command}")
+                continue
             listed = ", ".join(map(_argument_text, command.arguments))
             lines.append(
                 f"{number}: {command.kernel}({listed}) over {command.blocks!r} blocks,"

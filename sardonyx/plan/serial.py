@@ -23,8 +23,19 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
+from sardonyx.plan.steps import (
+    Enter,
+    Grow,
+    Jump,
+    JumpIfLess,
+    JumpUnless,
+    Measure,
+    Segment,
+    Set,
+    Step,
+)
 
-_HEADER = b"sdxplan 1\n"
+_HEADER = b"sdxplan 2\n"
 _COMBINE = {"floordiv": sizes.floordiv, "max": sizes.maximum, "min": sizes.minimum}
 
 
@@ -49,7 +60,7 @@ class _Writer:
     def _atom(self, atom: Atom) -> int:
         if atom not in self._places:
             if atom.kind == "symbol":
-                entry: Any = {"symbol": atom.name}
+                entry: Any = {"symbol": [atom.name, *map(self.dim, atom.arguments)]}
             elif atom.kind in _COMBINE:
                 entry = {atom.kind: [self.dim(x) for x in atom.arguments]}
             else:
@@ -69,6 +80,31 @@ class _Writer:
             case BitsArgument(bits):
                 return [bits, "bits", 0]
 
+    def command(self, x: Command) -> list[Any]:
+        return [
+            x.kernel, self.dim(x.blocks), self.dim(x.cost_ns),
+            list(map(self.argument, x.arguments)), self.dim(x.scratch_bytes), x.origin, x.segment,
+        ]  # fmt: skip
+
+    def measure(self, x: Measure) -> list[Any]:
+        offset, low, high = (self.dim(d) for d in (x.offset_bytes, x.low, x.high))
+        return [x.symbol, x.buffer, offset, low, high, x.origin]
+
+    def step(self, step: Step) -> dict[str, Any]:
+        match step:
+            case Enter(segment):
+                return {"enter": [segment]}
+            case Jump(target):
+                return {"jump": [target]}
+            case JumpUnless(buffer, target, offset, segment):
+                return {"unless": [buffer, target, self.dim(offset), segment]}
+            case JumpIfLess(left, right, target, segment):
+                return {"less": [self.dim(left), self.dim(right), target, segment]}
+            case Set(symbol, value, owner, segment):
+                return {"set": [symbol, self.dim(value), owner, segment]}
+            case Grow(buffer, size, keep, segment):
+                return {"grow": [buffer, self.dim(size), self.dim(keep), segment]}
+
 
 class _Reader:
     def __init__(self, table: list[Any]) -> None:
@@ -84,7 +120,8 @@ class _Reader:
             )
         ((kind, value),) = entry.items()
         if kind == "symbol":
-            return sizes.symbol(value)
+            name, *limits = value
+            return sizes.measured(name, *map(self.dim, limits)) if limits else sizes.symbol(name)
         return _COMBINE[kind](*map(self.dim, value))
 
     def dim(self, written: Any) -> Dim:
@@ -100,26 +137,54 @@ class _Reader:
             return PointerArgument(written[0], self.dim(written[1]))
         return BitsArgument(written[0])
 
+    def command(self, written: Any) -> Command | Step:
+        if isinstance(written, dict):
+            ((kind, values),) = written.items()
+            return self._step(kind, values)
+        kernel, blocks, cost, arguments, scratch, origin, segment = written
+        return Command(
+            kernel, self.dim(blocks), self.dim(cost), tuple(map(self.argument, arguments)),
+            self.dim(scratch), tuple(origin), segment,
+        )  # fmt: skip
+
+    def _step(self, kind: str, values: list[Any]) -> Step:
+        if kind == "less":
+            left, right, target, segment = values
+            return JumpIfLess(self.dim(left), self.dim(right), target, segment)
+        if kind == "set":
+            symbol, value, owner, segment = values
+            return Set(symbol, self.dim(value), owner, segment)
+        if kind == "grow":
+            buffer, size, keep, segment = values
+            return Grow(buffer, self.dim(size), self.dim(keep), segment)
+        if kind == "unless":
+            buffer, target, offset, segment = values
+            return JumpUnless(buffer, target, self.dim(offset), segment)
+        simple: dict[str, type[Enter | Jump]] = {"enter": Enter, "jump": Jump}
+        return simple[kind](*values)
+
+    def measure(self, written: list[Any]) -> Measure:
+        symbol, buffer, offset, low, high, origin = written
+        at, least, most = (self.dim(d) for d in (offset, low, high))
+        return Measure(symbol, buffer, at, least, most, tuple(origin))
+
 
 def to_bytes(plan: Plan) -> bytes:
     """The plan as bytes that `from_bytes` reads, in this version of the engine or an equal one."""
     w = _Writer()
     body = {
         "inputs": [[x.name, x.dtype.name, w.dims(x.dims)] for x in plan.inputs],
-        "outputs": [[x.name, x.dtype.name, w.dims(x.dims)] for x in plan.outputs],
-        "buffers": [[x.kind, x.number, w.dim(x.size_bytes), x.first, x.last] for x in plan.buffers],
-        "commands": [
-            [
-                x.kernel,
-                w.dim(x.blocks),
-                w.dim(x.cost_ns),
-                [w.argument(a) for a in x.arguments],
-                w.dim(x.scratch_bytes),
-                x.origin,
-            ]
-            for x in plan.commands
+        "outputs": [[x.name, x.dtype.name, w.dims(x.dims), x.segment] for x in plan.outputs],
+        "buffers": [
+            [x.kind, x.number, w.dim(x.size_bytes), x.first, x.last, x.segment]
+            for x in plan.buffers
         ],
-        "guards": [[w.dim(x.left), w.dim(x.right), x.reason] for x in plan.guards],
+        "commands": [w.command(x) if isinstance(x, Command) else w.step(x) for x in plan.commands],
+        "guards": [[w.dim(x.left), w.dim(x.right), x.reason, x.segment] for x in plan.guards],
+        "segments": [
+            [x.parent, list(map(w.measure, x.measures)), x.counters, x.conditional]
+            for x in plan.segments
+        ],
     }
     return _HEADER + json.dumps([w.table, body], separators=(",", ":")).encode()
 
@@ -137,16 +202,14 @@ def from_bytes(data: bytes) -> Plan:
         r = _Reader(table)
         return Plan(
             tuple(InputSpec(n, dtypes.BY_NAME[d], r.dims(s)) for n, d, s in body["inputs"]),
-            tuple(OutputSpec(n, dtypes.BY_NAME[d], r.dims(s)) for n, d, s in body["outputs"]),
-            tuple(BufferSpec(k, n, r.dim(s), f, e) for k, n, s, f, e in body["buffers"]),
+            tuple(OutputSpec(n, dtypes.BY_NAME[d], r.dims(s), g) for n, d, s, g in body["outputs"]),
+            tuple(BufferSpec(k, n, r.dim(s), f, e, g) for k, n, s, f, e, g in body["buffers"]),
+            tuple(map(r.command, body["commands"])),
+            tuple(Guard(r.dim(a), r.dim(b), reason, g) for a, b, reason, g in body["guards"]),
             tuple(
-                Command(
-                    kernel, r.dim(blocks), r.dim(cost), tuple(map(r.argument, arguments)),
-                    r.dim(scratch), tuple(origin),
-                )
-                for kernel, blocks, cost, arguments, scratch, origin in body["commands"]
+                Segment(parent, tuple(map(r.measure, measures)), tuple(counters), conditional)
+                for parent, measures, counters, conditional in body["segments"]
             ),
-            tuple(Guard(r.dim(a), r.dim(b), reason) for a, b, reason in body["guards"]),
-        )  # fmt: skip
+        )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
         raise EngineError(message("plan", "The bytes of the plan are damaged")) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
@@ -30,7 +31,7 @@ def aligned_words(count: int) -> Words:
 
 
 class Memory:
-    """Memory that grows and whose content does not matter.
+    """Memory that grows; its content does not matter, unless growing is told to keep some.
 
     Attributes:
         capacity_bytes: How much there is.
@@ -45,8 +46,11 @@ class Memory:
         self.capacity_bytes = 0
         self.address = 0
 
-    def grow(self, needed_bytes: int) -> bool:
+    def grow(self, needed_bytes: int, keep_bytes: int = 0) -> bool:
         """Make sure that there is so much; gives whether the address changed.
+
+        The first `keep_bytes` are kept; there is twice as much afterwards then, so that growing
+        little by little copies little.
 
         Raises:
             OutOfMemory: The system refuses. There is none at all then.
@@ -54,8 +58,11 @@ class Memory:
         if needed_bytes <= self.capacity_bytes:
             return False
         again = self.capacity_bytes > 0
+        old, old_address = (self._array, self.address) if keep_bytes else (None, 0)
         self._array, self.capacity_bytes, self.address = None, 0, 0
         wanted = int(needed_bytes * _HEADROOM) if again else needed_bytes
+        if keep_bytes:
+            wanted = 2 * needed_bytes
         try:
             array = np.empty(wanted + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):
@@ -63,6 +70,8 @@ class Memory:
             raise OutOfMemory(message("run", what)) from None
         self._array, self.capacity_bytes = array, wanted
         self.address = -(-address_of(array) // ALIGNMENT) * ALIGNMENT
+        if old is not None:
+            ctypes.memmove(self.address, old_address, keep_bytes)
         return True
 
 

@@ -117,8 +117,9 @@ def compile_lowered(
     names = {t: v.name for v, t in reversed(results)}
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
     compiled = compile_tensors(
-        [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins
-    )
+        [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
+        lowered.measured,
+    )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 
 

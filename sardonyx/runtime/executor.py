@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,22 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.kernel.context import FAULTS
-from sardonyx.plan.plan import Plan
+from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
-from sardonyx.runtime.native_layout import NEEDED_FLAGS, UNFINISHED
+from sardonyx.runtime.native_layout import (
+    NEED_GROWTH,
+    NEED_MEMORY,
+    NEED_RESULTS,
+    NEEDED_FLAGS,
+    REFUSED,
+)
 
 
 class Executable:
@@ -64,6 +71,7 @@ class Executable:
         self._pool: pool.Pool | None = None
         self._generation = -1
         self._resolves = 0
+        self._segmented = len(plan.segments) > 1
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -92,7 +100,7 @@ class Executable:
     @property
     def arena_bytes(self) -> int:
         """Memory held for intermediate values, by all frames together."""
-        return sum(frame.arena.capacity_bytes for frame in self._frames)
+        return sum(frame.capacity_bytes for frame in self._frames)
 
     def cancel(self) -> None:
         """Ask all runs that are in native code now to end: they raise Fail."""
@@ -129,16 +137,12 @@ class Executable:
         frame = self._take()
         try:
             kept = self._bind(frame, tuple(feeds))
-            empty = np.empty
-            try:
-                outputs = tuple([empty(shape, dtype) for shape, dtype in frame.results])
-            except (MemoryError, ValueError):
-                raise _too_large(frame) from None
+            outputs: list[Any] = [None if r is None else _new(frame, r) for r in frame.results]
             self._execute(frame, outputs, cancel)
             del kept
         finally:
             self._free.append(frame)
-        return list(outputs)
+        return outputs
 
     def run_into(
         self,
@@ -153,18 +157,21 @@ class Executable:
         frame = self._take()
         try:
             kept = self._bind(frame, tuple(feeds))
-            given = tuple(outputs)
+            given = list(outputs)
             self._check_outputs(frame, given)
             self._execute(frame, given, cancel)
             del kept
         finally:
             self._free.append(frame)
 
-    def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...]]:
-        """Shapes that a run with these feeds would give, without running it."""
+    def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...] | None]:
+        """Shapes that a run with these feeds would give, without running it.
+
+        None for an output whose shape depends on more than the feeds' shapes.
+        """
         with self.lease() as frame:
             self._bind(frame, tuple(feeds))
-            return [shape for shape, _ in frame.results]
+            return [None if r is None else r[0] for r in frame.results]
 
     def _bind(self, frame: Frame, feeds: tuple[object, ...]) -> tuple[object, ...]:
         """Give the frame the feeds; what comes back must live as long as the run."""
@@ -198,34 +205,39 @@ class Executable:
 
     def _resolve(self, frame: Frame) -> None:
         self._resolves += 1
-        code = self._native_resolve(frame.address)
+        code = self._native_resolve(frame.address, 0)
         if code:
             frame.invalidate()
             raise refusals.refusal(code, frame, self._image)
         frame.prepare()
 
-    def _check_outputs(self, frame: Frame, outputs: tuple[Array, ...]) -> None:
+    def _check_outputs(self, frame: Frame, outputs: list[Any]) -> None:
         if len(outputs) != len(frame.results):
             what = "The number of outputs is wrong"
             raise InvalidArgument(
                 message("run", what, expected=str(len(frame.results)), got=str(len(outputs)))
             )
-        for spec, (shape, dtype), array in zip(
-            self.plan.outputs, frame.results, outputs, strict=True
-        ):
-            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-                found = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "none"
-                what = "The array to write to does not fit"
-                raise InvalidArgument(
-                    message(f"output {spec.name}", what, expected=f"{dtype}{shape}", got=found)
-                )
-            if not array.flags.writeable or array.flags.num & NEEDED_FLAGS != NEEDED_FLAGS:
-                what = "The array to write to is read-only, not contiguous or not aligned"
-                raise InvalidArgument(message(f"output {spec.name}", what))
+        for number, result in enumerate(frame.results):
+            if result is not None:
+                self._check_output(number, result, outputs[number])
 
-    def _execute(self, frame: Frame, outputs: tuple[Array, ...], cancel: CancelFlag | None) -> None:
-        mirror = None if NATIVE else Mirror(outputs)
-        items = id(outputs) + ITEMS_OFFSET if mirror is None else mirror.address
+    def _check_output(self, number: int, result: Result, array: object) -> None:
+        shape, dtype = result
+        where = f"output {self.plan.outputs[number].name}"
+        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+            found = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "none"
+            what = "The array to write to does not fit"
+            raise InvalidArgument(message(where, what, expected=f"{dtype}{shape}", got=found))
+        if not array.flags.writeable or array.flags.num & NEEDED_FLAGS != NEEDED_FLAGS:
+            what = "The array to write to is read-only, not contiguous or not aligned"
+            raise InvalidArgument(message(where, what))
+
+    def _execute(self, frame: Frame, outputs: list[Any], cancel: CancelFlag | None) -> None:
+        """Run a bound frame; outputs that are None are made when their shapes are known."""
+        known = tuple([outputs[k] for k in self._image.later[0]]) if self._segmented else outputs
+        items = tuple(known)
+        mirror = None if NATIVE else Mirror(items)
+        address = id(items) + ITEMS_OFFSET if mirror is None else mirror.address
         if cancel is not None:
             frame.watch(cancel.address)
         try:
@@ -233,29 +245,50 @@ class Executable:
             # A pool that another run has does not make this one wait.
             if workers is not None and workers.lock.acquire(blocking=False):
                 try:
-                    code = self._execute_on(workers, frame, items)
+                    code = self._execute_on(workers, frame, address, outputs)
                 finally:
                     workers.lock.release()
             else:
-                code = self._enter_until_done(frame, items, 0)
+                code = self._enter_until_done(frame, address, None, outputs)
         finally:
             if cancel is not None:
                 frame.watch(None)
         if code:
             raise self._fault(frame, code)
 
-    def _execute_on(self, workers: pool.Pool, frame: Frame, items: int) -> int:
+    def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
         if workers.closed:
-            return self._enter_until_done(frame, items, 0)
-        workers.reserve(frame.scratch_bytes)
-        return self._enter_until_done(frame, items, workers.address)
+            return self._enter_until_done(frame, items, None, outputs)
+        workers.reserve(frame.scratch.capacity_bytes)
+        return self._enter_until_done(frame, items, workers, outputs)
 
-    def _enter_until_done(self, frame: Frame, items: int, workers: int) -> int:
-        code = UNFINISHED
+    def _enter_until_done(
+        self, frame: Frame, items: int, workers: pool.Pool | None, outputs: list[Any]
+    ) -> int:
+        address = 0 if workers is None else workers.address
         # Between two rounds Python's signal handlers run: Ctrl-C ends a long run.
-        while code == UNFINISHED:
-            code = self._native_execute(frame.address, items, workers)
+        while (code := self._native_execute(frame.address, items, address)) < 0:
+            if code == NEED_MEMORY:
+                frame.supply(frame.get("detail_a"))
+                if workers is not None:
+                    workers.reserve(frame.scratch.capacity_bytes)
+            elif code == NEED_RESULTS:
+                self._give_results(frame, frame.get("detail_a"), outputs)
+            elif code == NEED_GROWTH:
+                frame.grow()
+            elif code == REFUSED:
+                raise refusals.refusal(frame.get("detail_c"), frame, self._image)
         return code
+
+    def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
+        """Memory for the outputs whose shapes a segment has brought."""
+        for number in self._image.later[segment]:
+            result = frame.result(number)
+            if outputs[number] is None:
+                outputs[number] = _new(frame, result)
+            else:
+                self._check_output(number, result, outputs[number])
+        frame.give(segment, {number: outputs[number] for number in self._image.later[segment]})
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:
@@ -267,6 +300,8 @@ class Executable:
         if code == CANCELLED:
             return Fail(message("run", "The run was cancelled"))
         command = self.plan.commands[frame.get("fault_command")]
+        if not isinstance(command, Command):
+            return RuntimeException(message("run", f"Step {command} failed with code {code}"))
         text = FAULTS.get(code, f"fault {code}")
         text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
         origin = ", ".join(command.origin)
@@ -275,6 +310,10 @@ class Executable:
         )
 
 
-def _too_large(frame: Frame) -> OutOfMemory:
-    listed = ", ".join(f"{dtype}{shape}" for shape, dtype in frame.results)
-    return OutOfMemory(message("run", f"There is no memory for outputs of {listed}"))
+def _new(frame: Frame, result: Result) -> Array:
+    try:
+        return np.empty(*result)
+    except (MemoryError, ValueError):
+        shapes = [r for r in (*frame.results, result) if r is not None]
+        listed = ", ".join(f"{dtype}{shape}" for shape, dtype in shapes)
+        raise OutOfMemory(message("run", f"There is no memory for outputs of {listed}")) from None

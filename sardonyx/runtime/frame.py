@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.image import Image
-from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, WORD
+from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
+
+#: Shape and element type of an output.
+Result = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class Frame:
@@ -18,15 +23,15 @@ class Frame:
     Attributes:
         address: Where native code finds it.
         words: The record FRAME, and behind it its tables.
-        arena: The plan's intermediate values.
-        results: Shape and dtype of every output, as last resolved.
+        arenas: The plan's intermediate values, by segment.
+        results: Shape and dtype of every output as last resolved; None if not yet known.
         threads: How many threads the last resolved shapes are worth.
-        scratch_bytes: What each thread needs.
+        scratch: Memory of the calling thread.
     """
 
     __slots__ = (
-        "_image", "_places", "address", "arena", "results", "scratch", "scratch_bytes",
-        "threads", "words",
+        "_grown", "_image", "_places", "address", "arenas", "results", "scratch", "threads",
+        "words",
     )  # fmt: skip
 
     def __init__(self, image: Image, functions: int = 0) -> None:
@@ -41,6 +46,8 @@ class Frame:
             "arguments": len(image.arguments),
             "jobs": JOB.words * len(plan.commands),
             "free": HOLE.words * holes,
+            "states": STATE.words * len(plan.segments),
+            "capacities": plan.grown_count,
         }
         # Each table starts on a cache line.
         rounded = {name: -(-max(1, count) // 8) * 8 for name, count in counts.items()}
@@ -56,9 +63,11 @@ class Frame:
         self.table("arguments")[:] = image.arguments
         for buffer, number in image.buffers_of("constant"):
             self.table("bases")[buffer] = address_of(image.constants[number])
-        self.arena, self.scratch = Memory("arena"), Memory("scratch")
-        self.results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        self.threads = self.scratch_bytes = 0
+        self.arenas = [Memory("arena") for _ in plan.segments]
+        self._grown = [Memory("growing") for _ in range(plan.grown_count)]
+        self.scratch = Memory("scratch")
+        self.results: list[Result | None] = []
+        self.threads = 0
         self._set("image", image.address)
         self._set("cancel", self.address + WORD * FRAME["cancel_word"])
         self._set("context_fault", self.address + WORD * FRAME["fault"])
@@ -75,6 +84,18 @@ class Frame:
         """One of the tables behind the record."""
         return self.words[self._places[name]]
 
+    def state(self, segment: int, name: str) -> int:
+        """A word of what the frame knows of a segment."""
+        return int(self.table("states")[segment * STATE.words + STATE[name]])
+
+    def _set_state(self, segment: int, name: str, value: int) -> None:
+        self.table("states")[segment * STATE.words + STATE[name]] = value
+
+    @property
+    def capacity_bytes(self) -> int:
+        """All memory for intermediate values."""
+        return sum(memory.capacity_bytes for memory in (*self.arenas, *self._grown))
+
     def invalidate(self) -> None:
         """Make the next run resolve again."""
         self._set("valid", 0)
@@ -89,28 +110,68 @@ class Frame:
         self._set("cancel_word", 1)
 
     def prepare(self) -> None:
-        """After `resolve`: memory and output shapes.
+        """After `resolve` of the first segment: memory and output shapes.
 
         Raises:
             InvalidArgument: An output would have a negative dimension.
             OutOfMemory: The system refuses the memory.
         """
-        slots = self.table("slots")
-        self.results = []
-        for spec, places in zip(self._image.plan.outputs, self._image.output_slots, strict=True):
-            shape = tuple(slots[places].tolist())
-            if any(size < 0 for size in shape):
-                self.invalidate()
-                what = f"Its shape would be {shape} for these feeds"
-                raise InvalidArgument(message(f"output {spec.name}", what))
-            self.results.append((shape, spec.dtype.numpy))
-        self.threads, self.scratch_bytes = self.get("threads"), self.get("scratch_bytes")
         try:
-            self.arena.grow(self.get("arena_bytes"))
-            self.scratch.grow(self.scratch_bytes)
-        except MemoryError:
+            known = set(self._image.later[0])
+            count = len(self._image.plan.outputs)
+            self.results = [self.result(k) if k in known else None for k in range(count)]
+            self.supply(0)
+        except BaseException:
             self.invalidate()
             raise
-        self._set("arena", self.arena.address)
+        # What a later segment is worth is known too late.
+        several = len(self.arenas) > 1
+        self.threads = self._image.threads if several else self.get("threads")
+
+    def result(self, number: int) -> Result:
+        """Shape and dtype of an output, once its segment is resolved.
+
+        Raises:
+            InvalidArgument: A dimension is negative.
+        """
+        spec = self._image.plan.outputs[number]
+        shape = tuple(self.table("slots")[self._image.output_slots[number]].tolist())
+        if any(size < 0 for size in shape):
+            what = f"Its shape would be {shape} for these feeds"
+            raise InvalidArgument(message(f"output {spec.name}", what))
+        return shape, spec.dtype.numpy
+
+    def supply(self, segment: int) -> None:
+        """Give a resolved segment the memory that it needs.
+
+        Raises:
+            OutOfMemory: The system refuses.
+        """
+        arena = self.arenas[segment]
+        arena.grow(self.state(segment, "arena_bytes"))
+        self._set_state(segment, "arena", arena.address)
+        self._set_state(segment, "capacity", arena.capacity_bytes)
+        self._set_state(segment, "dirty", 1)
+        self.scratch.grow(self.get("scratch_bytes"))
         self._set("context_scratch", self.scratch.address)
         self._set("context_scratch_bytes", self.scratch.capacity_bytes)
+
+    def give(self, segment: int, arrays: Mapping[int, NDArray[Any]]) -> None:
+        """Give the outputs of a segment, by number, the memory of arrays."""
+        for number, array in arrays.items():
+            self.table("bases")[self._image.output_buffers[number]] = address_of(array)
+        self._set_state(segment, "given", 1)
+
+    def grow(self) -> None:
+        """Give the growing buffer that the native code names what it asks for.
+
+        Raises:
+            OutOfMemory: The system refuses.
+        """
+        number = self.get("detail_a")
+        memory = self._grown[number]
+        memory.grow(self.get("detail_b"), min(self.get("detail_c"), memory.capacity_bytes))
+        self.table("capacities")[number] = memory.capacity_bytes
+        for buffer, which in self._image.buffers_of("grown"):
+            if which == number:
+                self.table("bases")[buffer] = memory.address

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,33 @@ from numpy.typing import NDArray
 from sardonyx.base import sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.plan import (
-    BitsArgument,
-    Guard,
-    Plan,
-    PointerArgument,
-)
+from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step
 from sardonyx.plan.tape import Tape
 from sardonyx.runtime.arena import Words, address_of, aligned_words
-from sardonyx.runtime.native_layout import IMAGE
+from sardonyx.runtime.native_layout import (
+    BIND,
+    COMMAND,
+    ENTER,
+    GROW,
+    GROWN,
+    GUARD,
+    IMAGE,
+    INPUT,
+    INSTRUCTION,
+    JUMP,
+    JUMP_IF_LESS,
+    JUMP_UNLESS,
+    LARGEST_BYTES,
+    MEASURE,
+    NUMBER,
+    OUTPUT,
+    POINTER,
+    SEGMENT,
+    SET,
+)
+
+Row = TypeVar("Row")
 
 
 class Code(Protocol):
@@ -46,31 +65,49 @@ class Image:
         self, plan: Plan, code: Code, constants: Sequence[NDArray[Any]], threads: int
     ) -> None:
         self.plan, self._code = plan, code
-        self.tape = Tape()
+        self.tape = Tape(plan.segments)
         self.threads = threads
         self.constants = _checked(plan, constants)
         self._tables: list[Words] = []
         self._words = aligned_words(IMAGE.words)
         self._words[IMAGE["array_type"]] = id(np.ndarray)
         self._words[IMAGE["threads"]] = threads
+        self._bound: set[str] = set()
         #: (input, axis) of each axis, and the slot of its expected size.
         self.axes: list[tuple[int, int, int]] = []
-        self.guards = [*plan.guards, *self._size_guards()]
+        #: What must hold, as numbered by the native code.
+        self.guards: list[Guard] = []
+        #: Measured symbols, as numbered by the native code.
+        self.measures = [m for segment in plan.segments for m in segment.measures]
+        #: For each segment, the outputs that get memory when it is entered.
+        self.later: list[list[int]] = [[] for _ in plan.segments]
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+        self._reads: list[set[int]] = [set() for _ in plan.segments]
         self._add_inputs()
+        self._add_measures()
+        self._add_outputs()
         self._add_buffers()
         self._add_commands()
-        self._table(
-            "guards", ((self.tape.slot(g.left), self.tape.slot(g.right)) for g in self.guards)
-        )
-        self.output_slots = [
-            np.array([self.tape.slot(d) for d in x.dims], np.intp) for x in plan.outputs
-        ]
-        self._table("tape", self.tape.instructions)
-        missing = sorted(set(self.tape.symbols) - self._bound)
-        if missing:
-            what = f"No input's axis gives {', '.join(missing)} a value"
-            raise EngineError(message("plan", what))
+        self._add_guards()
+        self._add_tape()
+        self._add_segments()
         self.address = address_of(self._words)
+
+    def _by_segment(self, name: str, rows: Iterable[tuple[int, Row]]) -> list[Row]:
+        """Write (segment, row) pairs as a table sorted by segment; gives it back in that order."""
+        parts: list[list[Row]] = [[] for _ in self.plan.segments]
+        for segment, row in rows:
+            parts[segment].append(row)
+        ends = [*itertools.accumulate(map(len, parts))]
+        self._ranges[name] = list(zip([0, *ends], ends, strict=False))
+        return list(itertools.chain.from_iterable(parts))
+
+    def _slot(self, dim: Dim, segment: int) -> int:
+        return self.tape.slot(dim, segment)
+
+    def _segment_of(self, *slots: int) -> int:
+        """The segment in which the last of some slots gets its value."""
+        return max(self.tape.segment_of[slot] for slot in slots)
 
     def _table(self, name: str, rows: Iterable[Sequence[int] | int]) -> None:
         table = np.array([*rows], np.int64).reshape(-1)
@@ -95,8 +132,20 @@ class Image:
             larger = sizes.maximum(buffer.size_bytes, actual)
             if larger != actual:
                 reason = f"{buffer.kind} {buffer.number} must hold {buffer.size_bytes!r} bytes"
-                guards.append(Guard(larger, actual, reason))
+                guards.append(Guard(larger, actual, reason, buffer.segment))
         return guards
+
+    def _add_guards(self) -> None:
+        rows = []
+        for guard in (*self.plan.guards, *self._size_guards()):
+            # A guard is looked at where it belongs, even if its sides are known before.
+            slots = (self._slot(guard.left, guard.segment), self._slot(guard.right, guard.segment))
+            rows.append((guard.segment, (guard, slots)))
+        ordered = self._by_segment("guards", rows)
+        self.guards = [guard for guard, _ in ordered]
+        self._table("guards", (slots for _, slots in ordered))
+        for segment, (_, slots) in rows:
+            self._note_reads(segment, *slots)
 
     def _add_inputs(self) -> None:
         # Feeds that nothing uses are bound too; their addresses go to a word behind the buffers.
@@ -104,7 +153,7 @@ class Image:
         places = {b.number: k for k, b in enumerate(self.plan.buffers) if b.kind == "input"}
         if len(places) != sum(b.kind == "input" for b in self.plan.buffers):
             raise EngineError(message("plan", "An input has two buffers"))
-        inputs, binds, self._bound = [], [], set[str]()
+        inputs, binds = [], []
         for number, spec in enumerate(self.plan.inputs):
             inputs.append(
                 (id(spec.dtype.numpy), len(spec.dims), len(self.axes), places.get(number, unused))
@@ -119,47 +168,166 @@ class Image:
         self._table("binds", binds)
         self._table("axes", (slot for _, _, slot in self.axes))
 
-    def _add_buffers(self) -> None:
+    def _add_measures(self) -> None:
+        rows = []
+        for number, segment in enumerate(self.plan.segments):
+            before = max(segment.parent, 0)
+            self._bound.update(segment.counters)
+            for m in segment.measures:
+                self._bound.add(m.symbol)
+                places = [self._slot(d, before) for d in (m.offset_bytes, m.low, m.high)]
+                rows.append((number, (self.tape.symbol(m.symbol), m.buffer, *places)))
+        self._table("measures", self._by_segment("measures", rows))
+
+    def _add_outputs(self) -> None:
         plan = self.plan
-        self._table("buffers", (self.tape.slot(b.size_bytes) for b in plan.buffers))
-        arena = [(k, b) for k, b in enumerate(plan.buffers) if b.kind == "arena"]
-        # A buffer ends before those of the next command begin.
-        events = [(b.first, 1, k) for k, b in arena] + [(b.last + 1, 0, -1 - k) for k, b in arena]
-        self._table("events", (event for _, _, event in sorted(events)))
-        outputs = {b.number: k for k, b in enumerate(plan.buffers) if b.kind == "output"}
-        self._table("outputs", (outputs[k] for k in range(len(plan.outputs))))
+        buffers = {b.number: k for k, b in enumerate(plan.buffers) if b.kind == "output"}
+        #: Slots of each output's sizes.
+        self.output_slots: list[Words] = []
+        first: list[tuple[int, int]] = []
+        for number, spec in enumerate(plan.outputs):
+            slots = [self._slot(d, spec.segment) for d in spec.dims]
+            self.output_slots.append(np.array(slots, np.intp))
+            segment = spec.segment
+            self.later[segment].append(number)
+            if segment == 0:
+                first.append((len(first), buffers[number]))
+        #: Buffer of each output.
+        self.output_buffers = buffers
+        self._table("outputs", first)
+
+    def _add_buffers(self) -> None:
+        sized, events = [], []
+        slots = []
+        for number, buffer in enumerate(self.plan.buffers):
+            # How large a growing buffer is, its capacity says.
+            size = LARGEST_BYTES if buffer.kind == "grown" else buffer.size_bytes
+            slot = self._slot(size, buffer.segment)
+            segment = self._segment_of(slot)
+            slots.append(slot)
+            sized.append((segment, number))
+            if buffer.kind == "arena":
+                # A buffer ends before those of the next command begin.
+                events.append((segment, (buffer.first, 1, number)))
+                events.append((segment, (buffer.last + 1, 0, -1 - number)))
+        self._buffer_segments = [0] * len(slots)
+        for segment, number in sized:
+            self._buffer_segments[number] = segment
+            self._note_reads(segment, slots[number])
+        self._table("buffers", slots)
+        self._table("sized", self._by_segment("sized", sized))
+        self._table("events", (event for _, _, event in self._by_segment("events", sorted(events))))
+
+    def _note_reads(self, segment: int, *slots: int) -> None:
+        self._reads[segment].update(self.tape.segment_of[slot] for slot in slots)
 
     def _add_commands(self) -> None:
-        tape, commands = self.tape, []
-        moving: list[tuple[int, int, int]] = []
-        resting: list[tuple[int, int, int]] = []
+        commands: list[tuple[int, ...]] = []
+        scheduled: list[tuple[int, int]] = []
+        moving: list[tuple[int, tuple[int, int, int]]] = []
+        resting: list[tuple[int, tuple[int, int, int]]] = []
         numbers, first = [], 0
         bits: dict[int, int] = {}
-        for command in self.plan.commands:
+        for number, command in enumerate(self.plan.commands):
+            if not isinstance(command, Command):
+                commands.append((0, *self._step(command)))
+                continue
+            here = command.segment
             address = self._code.address(command.kernel)
-            slots = (tape.slot(x) for x in (command.blocks, command.cost_ns, command.scratch_bytes))
+            sized = (command.blocks, command.cost_ns, command.scratch_bytes)
+            slots = tuple(self._slot(x, here) for x in sized)
             commands.append((address, first, *slots))
+            segment = self._segment_of(*slots)
+            scheduled.append((segment, number))
+            self._note_reads(segment, *slots)
             for position, argument in enumerate(command.arguments, first):
                 if isinstance(argument, PointerArgument):
+                    offset = self._slot(argument.offset_bytes, here)
+                    segment = max(self._segment_of(offset), self._buffer_segments[argument.buffer])
                     kind = self.plan.buffers[argument.buffer].kind
                     chosen = moving if kind in ("input", "output") else resting
-                    chosen.append((position, argument.buffer, tape.slot(argument.offset_bytes)))
+                    chosen.append((segment, (position, argument.buffer, offset)))
+                    self._note_reads(segment, offset)
+                    self._reads[segment].add(self._buffer_segments[argument.buffer])
                 elif isinstance(argument, BitsArgument):
                     bits[position] = argument.bits
                 elif isinstance(argument.value, int):
                     bits[position] = argument.value & (1 << 64) - 1
                 else:
-                    numbers.append((position, tape.slot(argument.value)))
+                    slot = self._slot(argument.value, here)
+                    numbers.append((self._segment_of(slot), (position, slot)))
+                    self._note_reads(self._segment_of(slot), slot)
             # Argument blocks do not share cache lines with what others write.
             first += max(1, -(-len(command.arguments) // 8)) * 8
         self._table("commands", commands)
-        self._table("pointers", [*moving, *resting])
-        self._words[IMAGE["dynamic_count"]] = len(moving)
-        self._table("numbers", numbers)
+        self._table("scheduled", self._by_segment("scheduled", scheduled))
+        self._add_pointers(moving, resting)
+        self._table("numbers", self._by_segment("numbers", numbers))
         #: Initial content of the argument slots.
         self.arguments = np.zeros(first, np.int64)
         for position, value in bits.items():
             self.arguments[position] = value - (1 << 64) if value >> 63 else value
+
+    def _add_pointers(
+        self,
+        moving: list[tuple[int, tuple[int, int, int]]],
+        resting: list[tuple[int, tuple[int, int, int]]],
+    ) -> None:
+        """One table: pointers to feeds and results, the others, and those to growing buffers."""
+        rows = self._by_segment("moving", moving)
+        start = len(rows)
+        rows += self._by_segment("resting", resting)
+        self._ranges["resting"] = [(a + start, b + start) for a, b in self._ranges["resting"]]
+        grown = []
+        for number, buffer in enumerate(self.plan.buffers):
+            if buffer.kind == "grown":
+                own = [row for _, row in resting if row[1] == number]
+                grown.append((buffer.number, (number, len(rows), len(rows) + len(own))))
+                rows += own
+        self._table("pointers", rows)
+        self._table("grown", (row for _, row in sorted(grown)))
+
+    def _step(self, step: Step) -> tuple[int, int, int, int]:
+        """A step's number and its three words."""
+        match step:
+            case Enter(segment):
+                return ENTER, segment, 0, 0
+            case Jump(target):
+                return JUMP, target, 0, 0
+            case JumpUnless(buffer, target, offset, segment):
+                return JUMP_UNLESS, buffer, target, self._slot(offset, segment)
+            case JumpIfLess(left, right, target, segment):
+                return JUMP_IF_LESS, self._slot(left, segment), self._slot(right, segment), target
+            case Set(symbol, value, owner, segment):
+                return SET, self.tape.symbol(symbol), self._slot(value, segment), owner
+            case Grow(buffer, size, keep, segment):
+                number = self.plan.buffers[buffer].number
+                return GROW, number, self._slot(size, segment), self._slot(keep, segment)
+
+    def _add_tape(self) -> None:
+        self._table("tape", self.tape.instructions)
+        self._ranges["tape"] = self.tape.ranges
+        for segment, (first, end) in enumerate(self.tape.ranges):
+            for _, _, left, right in self.tape.instructions[first:end]:
+                self._note_reads(segment, left, right)
+        missing = sorted(set(self.tape.symbols) - self._bound)
+        if missing:
+            what = f"No input's axis gives {', '.join(missing)} a value"
+            raise EngineError(message("plan", what))
+
+    def _add_segments(self) -> None:
+        needed = [
+            (number, before)
+            for number, reads in enumerate(self._reads)
+            for before in sorted(reads - {number})
+        ]
+        self._table("needed", self._by_segment("needed", needed))
+        order = [name for name in SEGMENT.names if name != "later" and not name.endswith("_end")]
+        rows = []
+        for number, later in enumerate(self.later):
+            ranges = [bound for name in order for bound in self._ranges[name][number]]
+            rows.append([*ranges, int(number > 0 and bool(later))])
+        self._table("segments", rows)
 
     def buffers_of(self, kind: str) -> list[tuple[int, int]]:
         """(buffer, number) of the buffers of a kind."""
@@ -167,7 +335,10 @@ class Image:
 
 
 _WIDTHS = {
-    "inputs": 4, "binds": 2, "tape": 4, "guards": 2, "commands": 5, "pointers": 3, "numbers": 2,
+    "inputs": INPUT.words, "binds": BIND.words, "tape": INSTRUCTION.words, "guards": GUARD.words,
+    "commands": COMMAND.words, "pointers": POINTER.words, "numbers": NUMBER.words,
+    "measures": MEASURE.words, "grown": GROWN.words, "outputs": OUTPUT.words,
+    "segments": SEGMENT.words,
 }  # fmt: skip
 
 

@@ -24,8 +24,9 @@ def programs() -> Sequence[Program]:
     return [
         native_bind.bind(),
         resolve.evaluate(), resolve.check(), native_pack.pack(), resolve.schedule(),
-        resolve.fill(), resolve.resolve(),
-        native_execute.point(), native_execute.place(), native_execute.execute(),
+        resolve.fill(), resolve.resolve(), resolve.enter(),
+        native_execute.point(), native_execute.place(), native_execute.step(),
+        native_execute.execute(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(),
     ]  # fmt: skip
@@ -51,7 +52,7 @@ class Library:
 
     Attributes:
         bind: (frame, items) -> state; holds the lock, since it reads Python's objects.
-        resolve: (frame) -> code.
+        resolve: (frame, segment) -> code.
         execute: (frame, items, pool or 0) -> fault code.
         worker: (pool, context), returns when the pool is stopped.
         stop: (pool).
@@ -63,7 +64,7 @@ class Library:
         pointer, word = ctypes.c_void_p, ctypes.c_int64
         held, released = ctypes.PYFUNCTYPE, ctypes.CFUNCTYPE
         self.bind: Callable[[int, int], int] = held(word, pointer, pointer)(code.address("bind"))
-        self.resolve: Callable[[int], int] = held(word, pointer)(code.address("resolve"))
+        self.resolve: Callable[[int, int], int] = held(word, pointer, word)(code.address("resolve"))
         self.execute: Callable[[int, int, int], int] = released(word, pointer, pointer, pointer)(
             code.address("execute")
         )

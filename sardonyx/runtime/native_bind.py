@@ -15,6 +15,7 @@ from sardonyx.runtime.native_layout import (
     INPUT,
     NEEDED_FLAGS,
     RANK_OFFSET,
+    STATE,
     TYPE_OFFSET,
     WORD,
 )
@@ -32,6 +33,9 @@ def bind() -> Program:
     FRAME.write(b, frame, "fault", 0)
     for name in ("cancel_word", "command", "block"):
         FRAME.write(b, frame, name, 0)
+    states = FRAME.pointer(b, frame, "states")
+    with b.for_(0, IMAGE.read(b, image, "segment_count")) as k:
+        STATE.write(b, STATE.at(b, states, k), "given", 0)
     unresolved = b.eq(FRAME.read(b, frame, "valid"), 0)
     changed = b.variable(b.convert(unresolved, I64))
     array_type = IMAGE.read(b, image, "array_type")

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand, Program
-from sardonyx.kernel.types import I64, PTR
+from sardonyx.kernel.types import I64, PTR, U8
 from sardonyx.runtime.native_layout import (
+    BAD_SIZE,
     COMMAND,
     DATA_OFFSET,
+    ENTER,
     FRAME,
+    GROWN,
     IMAGE,
     JOB,
+    JUMP,
+    JUMP_IF_LESS,
+    JUMP_UNLESS,
+    LARGEST_BYTES,
+    NEED_GROWTH,
     NS_PER_ROUND,
+    NS_PER_STEP,
     NS_WORTH_WAKING,
+    OUTPUT,
     POINTER,
+    REFUSED,
+    SEGMENT,
+    SET,
+    STATE,
     UNFINISHED,
     WORD,
 )
+from sardonyx.runtime.native_segment import each, start
 
 #: Fault code of a cancelled run, see kernel/context.py.
 CANCELLED = 4
@@ -42,68 +57,137 @@ def point() -> Program:
 
 
 def place() -> Program:
-    """`void place(frame)`: addresses of the arena's buffers, after a change of shapes or arena."""
-    b = Builder("place", [("frame", PTR)])
-    frame = b.parameter("frame")
-    image, arena = FRAME.pointer(b, frame, "image"), FRAME.read(b, frame, "arena")
+    """`i64 place(frame, segment)`: addresses in a segment's arena, after a change of it."""
+    b, frame, image, segment, state = start("place")
+    arena = STATE.read(b, state, "arena")
     events, bases = IMAGE.pointer(b, image, "events"), FRAME.pointer(b, frame, "bases")
     offsets = FRAME.pointer(b, frame, "offsets")
-    with b.for_(0, IMAGE.read(b, image, "event_count")) as k:
+    with each(b, segment, "events") as k:
         buffer = b.load(I64, events, k)
         with b.if_(b.compare("ge", buffer, 0)):
             b.store(arena + b.load(I64, offsets, buffer), bases, buffer)
-    first = IMAGE.read(b, image, "dynamic_count")
-    b.call("point", [frame, first, IMAGE.read(b, image, "pointer_count")])
-    FRAME.write(b, frame, "dirty", 0)
-    b.return_()
+    resting = [SEGMENT.read(b, segment, name) for name in ("resting", "resting_end")]
+    b.call("point", [frame, *resting])
+    STATE.write(b, state, "dirty", 0)
+    b.return_(b.constant(I64, 0))
+    return b.program
+
+
+def step() -> Program:
+    """`i64 step(frame, command)`: do a step; gives which command is next.
+
+    Or, below zero, what `execute` is to give before it comes back here.
+    """
+    b = Builder("step", [("frame", PTR), ("number", I64)], result=I64)
+    frame, number = b.parameter("frame"), b.parameter("number")
+    image, slots = FRAME.pointer(b, frame, "image"), FRAME.pointer(b, frame, "slots")
+    command = COMMAND.at(b, IMAGE.pointer(b, image, "commands"), number)
+    kind = COMMAND.read(b, command, "arguments")
+    first, second, third = (COMMAND.read(b, command, x) for x in ("blocks", "cost", "scratch"))
+    following = b.binary("add", number, 1)
+    with b.if_(b.eq(kind, ENTER)):
+        code = b.call("enter", [frame, first], I64)
+        if code is not None:
+            with b.if_(b.compare("lt", code, 0)):
+                b.return_(code)
+        b.return_(following)
+    with b.if_(b.eq(kind, JUMP)):
+        b.return_(first)
+    with b.if_(b.eq(kind, JUMP_UNLESS)):
+        base = b.load(PTR, FRAME.pointer(b, frame, "bases"), first)
+        flag = b.load(U8, b.offset(base, b.load(I64, slots, third), 1))
+        b.return_(b.select(b.eq(flag, 0), second, following))
+    with b.if_(b.eq(kind, JUMP_IF_LESS)):
+        left, right = b.load(I64, slots, first), b.load(I64, slots, second)
+        b.return_(b.select(left < right, third, following))
+    value = b.load(I64, slots, second)
+    with b.if_(b.eq(kind, SET)):
+        with b.if_(b.ne(b.load(I64, slots, first), value)):
+            b.store(value, slots, first)
+            owner = STATE.at(b, FRAME.pointer(b, frame, "states"), third)
+            STATE.write(b, owner, "stamp", 0)
+        b.return_(following)
+    capacity = b.load(I64, FRAME.pointer(b, frame, "capacities"), first)
+    grown = GROWN.at(b, IMAGE.pointer(b, image, "grown"), first)
+    with b.if_(b.binary("or", value < 0, value > LARGEST_BYTES)):
+        FRAME.write(b, frame, "detail_a", GROWN.read(b, grown, "buffer"))
+        FRAME.write(b, frame, "detail_b", value)
+        FRAME.write(b, frame, "detail_c", BAD_SIZE)
+        b.return_(b.constant(I64, REFUSED))
+    with b.if_(capacity < value):
+        FRAME.write(b, frame, "detail_a", first)
+        FRAME.write(b, frame, "detail_b", value)
+        FRAME.write(b, frame, "detail_c", b.load(I64, slots, third))
+        b.return_(b.constant(I64, NEED_GROWTH))
+    pointers = [GROWN.read(b, grown, name) for name in ("pointers", "pointers_end")]
+    b.call("point", [frame, *pointers])
+    b.return_(following)
     return b.program
 
 
 def execute() -> Program:
     """`i64 execute(frame, items, pool)`: run the commands of a resolved frame.
 
-    `items` are addresses of array objects, one per output; `pool` may be null. Gives 0, or a
-    fault's code (the frame's fault record has the rest), or UNFINISHED after some time: then the
-    next call with the same arguments goes on.
+    `items` are addresses of array objects, one per output whose shape is known from the start;
+    `pool` may be null. Gives 0; or a fault's code (the frame's fault record has the rest); or,
+    below zero, what it wants before the next call goes on (see native_layout).
     """
     b = Builder("execute", [("frame", PTR), ("items", PTR), ("pool", PTR)], result=I64)
     frame, items, pool = (b.parameter(x) for x in ("frame", "items", "pool"))
     image = FRAME.pointer(b, frame, "image")
     bases, outputs = FRAME.pointer(b, frame, "bases"), IMAGE.pointer(b, image, "outputs")
     with b.for_(0, IMAGE.read(b, image, "output_count")) as k:
-        array = b.load(PTR, items, k)
-        b.store(b.load(I64, array, DATA_OFFSET // WORD), bases, b.load(I64, outputs, k))
-    with b.if_(b.ne(FRAME.read(b, frame, "dirty"), 0)):
-        b.call("place", [frame])
+        output = OUTPUT.at(b, outputs, k)
+        array = b.load(PTR, items, OUTPUT.read(b, output, "item"))
+        data = b.load(I64, array, DATA_OFFSET // WORD)
+        b.store(data, bases, OUTPUT.read(b, output, "buffer"))
     zero = b.constant(I64, 0)
-    b.call("point", [frame, zero, IMAGE.read(b, image, "dynamic_count")])
+    with b.if_(b.ne(STATE.read(b, FRAME.pointer(b, frame, "states"), "dirty"), 0)):
+        b.call("place", [frame, zero], I64)
+    segment = IMAGE.pointer(b, image, "segments")
+    moving = [SEGMENT.read(b, segment, name) for name in ("moving", "moving_end")]
+    b.call("point", [frame, *moving])
     commands, jobs = IMAGE.pointer(b, image, "commands"), FRAME.pointer(b, frame, "jobs")
     arguments, cancel = FRAME.pointer(b, frame, "arguments"), FRAME.pointer(b, frame, "cancel")
-    worth = FRAME.read(b, frame, "parallel_ns") > NS_WORTH_WAKING
     with_pool = b.ne(pool, b.constant(PTR, 0))
     spent = b.variable(0, I64)
-    with b.for_(FRAME.read(b, frame, "command"), IMAGE.read(b, image, "command_count")) as number:
+    at, count = b.variable(FRAME.read(b, frame, "command")), IMAGE.read(b, image, "command_count")
+    with b.while_(lambda: b.compare("lt", at.get(), count)):
+        number = at.get()
         command, job = COMMAND.at(b, commands, number), JOB.at(b, jobs, number)
         FRAME.write(b, frame, "context_command", number)
         kernel = COMMAND.pointer(b, command, "kernel")
-        given = b.offset(arguments, COMMAND.read(b, command, "arguments"), WORD)
-        begin, blocks = FRAME.read(b, frame, "block"), JOB.read(b, job, "blocks")
-        end = b.min(begin + JOB.read(b, job, "round"), blocks)
-        parallel = b.binary("and", with_pool, JOB.read(b, job, "threads") > 1)
-        with b.if_(parallel):
-            given_all = [pool, frame, kernel, given, job, begin, end, b.index_cast(worth)]
-            b.call("fork_join", given_all)
+        with b.if_(b.eq(kernel, b.constant(PTR, 0))):
+            following = b.call("step", [frame, number], I64)
+            assert following is not None  # noqa: S101 - narrows the type for the checker
+            with b.if_(b.compare("lt", following, 0)):
+                FRAME.write(b, frame, "command", number)
+                b.return_(following)
+            at.set(following)
+            spent.set(spent.get() + NS_PER_STEP)
+            _return_faults(b, frame, cancel, number)
         with b.else_():
-            _serial(b, frame, kernel, given, (begin, end), JOB.read(b, job, "grain"), cancel)
-        _return_faults(b, frame, cancel, number)
-        with b.if_(end < blocks):
-            FRAME.write(b, frame, "command", number)
-            FRAME.write(b, frame, "block", end)
-            b.return_(b.constant(I64, UNFINISHED))
-        FRAME.write(b, frame, "block", 0)
-        spent.set(spent.get() + JOB.read(b, job, "cost"))
+            given = b.offset(arguments, COMMAND.read(b, command, "arguments"), WORD)
+            begin, blocks = FRAME.read(b, frame, "block"), JOB.read(b, job, "blocks")
+            end = b.min(begin + JOB.read(b, job, "round"), blocks)
+            parallel = b.binary("and", with_pool, JOB.read(b, job, "threads") > 1)
+            with b.if_(parallel):
+                worth = FRAME.read(b, frame, "parallel_ns") > NS_WORTH_WAKING
+                given_all = [pool, frame, kernel, given, job, begin, end, b.index_cast(worth)]
+                b.call("fork_join", given_all)
+            with b.else_():
+                span = (begin, end)
+                _serial(b, frame, kernel, given, span, JOB.read(b, job, "grain"), cancel)
+            _return_faults(b, frame, cancel, number)
+            with b.if_(end < blocks):
+                FRAME.write(b, frame, "command", number)
+                FRAME.write(b, frame, "block", end)
+                b.return_(b.constant(I64, UNFINISHED))
+            FRAME.write(b, frame, "block", 0)
+            spent.set(spent.get() + JOB.read(b, job, "cost"))
+            at.set(number + 1)
         with b.if_(spent.get() > NS_PER_ROUND):
-            FRAME.write(b, frame, "command", number + 1)
+            FRAME.write(b, frame, "command", at.get())
             b.return_(b.constant(I64, UNFINISHED))
     b.return_(zero)
     return b.program

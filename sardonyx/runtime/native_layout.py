@@ -54,24 +54,46 @@ class Record:
 #: Tables have an address and a count.
 IMAGE = Record(
     "array_type inputs input_count axes axis_count binds bind_count tape tape_count"
-    " guards guard_count buffers buffer_count events event_count commands command_count"
-    " pointers pointer_count dynamic_count numbers number_count outputs output_count threads"
+    " guards guard_count buffers buffer_count sized sized_count events event_count"
+    " commands command_count scheduled scheduled_count pointers pointer_count"
+    " numbers number_count measures measure_count needed needed_count grown grown_count"
+    " outputs output_count segments segment_count threads"
 )
+#: What of the tables belongs to one segment: from, up to. `moving` and `resting` are pointers:
+#: those to feeds and results are written in every run. `later` is 1 if results get their memory
+#: in it.
+SEGMENT = Record(
+    "tape tape_end guards guards_end sized sized_end events events_end scheduled scheduled_end"
+    " moving moving_end resting resting_end numbers numbers_end measures measures_end"
+    " needed needed_end later"
+)
+#: Of each segment in a frame. `stamp` is 0, or grows with every time that it is resolved; `given`
+#: is 1 once its results have memory in this run; `dirty` is 1 until its pointers are written.
+STATE = Record("stamp arena arena_bytes capacity given dirty")
+#: A measured symbol: its slot, the buffer where its value lies, slots: at which byte, its limits.
+MEASURE = Record("slot buffer offset low high")
+#: A growing buffer: itself, and its pointers, of which the table `pointers` has a copy at its end.
+GROWN = Record("buffer pointers pointers_end")
+#: Which array among those given to `execute`, and its buffer.
+OUTPUT = Record("item buffer")
 INPUT = Record("descr rank first_axis buffer")
 #: A feed's axis that gives a symbol its value.
 BIND = Record("axis slot")
 INSTRUCTION = Record("operation result left right")
 #: Two slots that must agree.
 GUARD = Record("left right")
+#: A kernel with slots of sizes; or 0, the number of a step in place of the arguments, and up to
+#: three words that mean what the step says.
 COMMAND = Record("kernel arguments blocks cost scratch")
+ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW = range(6)
 #: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
 POINTER = Record("argument buffer offset")
 NUMBER = Record("argument slot")
 
 FRAME = Record(
-    "image slots dims bases offsets arguments jobs free valid dirty"
-    " arena arena_bytes scratch_bytes threads parallel_ns detail_a detail_b"
-    " cancel cancel_word command block pad2 pad3 pad4"
+    "image slots dims bases offsets arguments jobs free states capacities valid clock"
+    " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
+    " cancel cancel_word command block pad2 pad3"
     " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command pad9 pad10"
@@ -94,7 +116,10 @@ POOL = Record(
 )
 
 # What `resolve` can give.
-DONE, OVERFLOW, DIVISION, AXIS, UNEQUAL, BAD_SIZE, BAD_ARENA, BAD_BLOCKS, BAD_OFFSET = range(9)
+(
+    DONE, OVERFLOW, DIVISION, AXIS, UNEQUAL, BAD_SIZE, BAD_ARENA, BAD_BLOCKS, BAD_OFFSET,
+    BAD_MEASURE,
+) = range(10)  # fmt: skip
 
 #: No buffer, and no arena, may be larger.
 LARGEST_BYTES = 1 << 46
@@ -105,8 +130,12 @@ NS_PER_THREAD = 2000
 NS_PER_POLL = 1_000_000
 #: A long run returns to Python about this often, where handlers of signals can end it.
 NS_PER_ROUND = 50_000_000
-#: What `execute` gives when it wants to be called again.
-UNFINISHED = -1
+#: What `execute` gives when it wants to be called again: just so; after the segment `detail_a` has
+#: got memory; after its results have; after the growing buffer `detail_a` has got `detail_b` bytes
+#: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment.
+UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED = -1, -2, -3, -4, -5
+#: What a step counts as, so that a loop of nothing but steps is interrupted, too.
+NS_PER_STEP = 30
 #: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.
 NS_WORTH_WAKING = 60_000
 

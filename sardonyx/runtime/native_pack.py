@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Operand, Program
-from sardonyx.kernel.types import I64, PTR
+from sardonyx.kernel.types import I64
 from sardonyx.runtime.native_layout import (
     ALIGNMENT,
     BAD_ARENA,
@@ -19,24 +19,26 @@ from sardonyx.runtime.native_layout import (
     HOLE,
     IMAGE,
     LARGEST_BYTES,
+    STATE,
 )
+from sardonyx.runtime.native_segment import each, start
 
 
 def pack() -> Program:
-    """`i64 pack(frame)`: offsets of the arena's buffers, and its size."""
-    b = Builder("pack", [("frame", PTR)], result=I64)
-    frame = b.parameter("frame")
-    image, slots = FRAME.pointer(b, frame, "image"), FRAME.pointer(b, frame, "slots")
-    buffers = IMAGE.pointer(b, image, "buffers")
-    with b.for_(0, IMAGE.read(b, image, "buffer_count")) as k:
-        size = b.load(I64, slots, b.load(I64, buffers, k))
+    """`i64 pack(frame, segment)`: offsets of a segment's arena buffers, and its arena's size."""
+    b, frame, image, segment, state = start("pack")
+    slots, buffers = FRAME.pointer(b, frame, "slots"), IMAGE.pointer(b, image, "buffers")
+    sized = IMAGE.pointer(b, image, "sized")
+    with each(b, segment, "sized") as k:
+        buffer = b.load(I64, sized, k)
+        size = b.load(I64, slots, b.load(I64, buffers, buffer))
         wrong = b.binary("or", size < 0, size > LARGEST_BYTES)
         with b.if_(wrong):
-            FRAME.write(b, frame, "detail_a", k)
+            FRAME.write(b, frame, "detail_a", buffer)
             b.return_(b.constant(I64, BAD_SIZE))
     packer = _Packer(b, FRAME.pointer(b, frame, "free"), FRAME.pointer(b, frame, "offsets"))
     events = IMAGE.pointer(b, image, "events")
-    with b.for_(0, IMAGE.read(b, image, "event_count")) as k:
+    with each(b, segment, "events") as k:
         event = b.load(I64, events, k)
         begins = b.compare("ge", event, 0)
         buffer = b.select(begins, event, b.binary("sub", -1, event))
@@ -49,7 +51,7 @@ def pack() -> Program:
                 b.return_(b.constant(I64, BAD_ARENA))
         with b.else_(), b.if_(rounded > 0):
             packer.end(buffer, rounded)
-    FRAME.write(b, frame, "arena_bytes", packer.top.get())
+    STATE.write(b, state, "arena_bytes", packer.top.get())
     b.return_(b.constant(I64, DONE))
     return b.program
 

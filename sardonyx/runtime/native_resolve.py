@@ -9,6 +9,7 @@ from sardonyx.plan.tape import ADD, FLOORDIV, LIMIT, MAXIMUM, MULTIPLY
 from sardonyx.runtime.native_layout import (
     AXIS,
     BAD_BLOCKS,
+    BAD_MEASURE,
     BAD_OFFSET,
     BIND,
     COMMAND,
@@ -20,22 +21,23 @@ from sardonyx.runtime.native_layout import (
     INSTRUCTION,
     JOB,
     LARGEST_BYTES,
+    MEASURE,
+    NEED_MEMORY,
+    NEED_RESULTS,
     NS_PER_POLL,
     NS_PER_ROUND,
     NS_PER_THREAD,
     NUMBER,
     OVERFLOW,
     POINTER,
+    REFUSED,
+    SEGMENT,
+    STATE,
     UNEQUAL,
 )
+from sardonyx.runtime.native_segment import each, start
 
 STEPS = ("evaluate", "check", "pack", "schedule", "fill")
-
-
-def _start(name: str) -> tuple[Builder, Operand, Operand, Operand]:
-    b = Builder(name, [("frame", PTR)], result=I64)
-    frame = b.parameter("frame")
-    return b, frame, FRAME.pointer(b, frame, "image"), FRAME.pointer(b, frame, "slots")
 
 
 def _fail_if(b: Builder, frame: Operand, test: Operand, code: int, number: Operand) -> None:
@@ -50,14 +52,14 @@ def _outside(b: Builder, value: Operand, high: Operand | int) -> Operand:
 
 def evaluate() -> Program:
     """Symbols from the feeds, then the tape, as `plan.tape.evaluate` does it."""
-    b, frame, image, slots = _start("evaluate")
-    dims = FRAME.pointer(b, frame, "dims")
+    b, frame, image, segment, _ = start("evaluate")
+    slots, dims = FRAME.pointer(b, frame, "slots"), FRAME.pointer(b, frame, "dims")
     binds = IMAGE.pointer(b, image, "binds")
-    with b.for_(0, IMAGE.read(b, image, "bind_count")) as k:
+    with b.if_(b.eq(b.parameter("segment"), 0)), b.for_(0, IMAGE.read(b, image, "bind_count")) as k:
         bind = BIND.at(b, binds, k)
         b.store(b.load(I64, dims, BIND.read(b, bind, "axis")), slots, BIND.read(b, bind, "slot"))
     tape = IMAGE.pointer(b, image, "tape")
-    with b.for_(0, IMAGE.read(b, image, "tape_count")) as k:
+    with each(b, segment, "tape") as k:
         step = INSTRUCTION.at(b, tape, k)
         operation = INSTRUCTION.read(b, step, "operation")
         left = b.load(I64, slots, INSTRUCTION.read(b, step, "left"))
@@ -95,13 +97,14 @@ def _outside_float(b: Builder, value: Operand) -> Operand:
 
 def check() -> Program:
     """Compare the feeds' dimensions and the guards' two sides with what the tape says."""
-    b, frame, image, slots = _start("check")
+    b, frame, image, segment, _ = start("check")
+    slots = FRAME.pointer(b, frame, "slots")
     dims, axes = FRAME.pointer(b, frame, "dims"), IMAGE.pointer(b, image, "axes")
-    with b.for_(0, IMAGE.read(b, image, "axis_count")) as k:
+    with b.if_(b.eq(b.parameter("segment"), 0)), b.for_(0, IMAGE.read(b, image, "axis_count")) as k:
         wanted = b.load(I64, slots, b.load(I64, axes, k))
         _fail_if(b, frame, b.ne(wanted, b.load(I64, dims, k)), AXIS, k)
     guards = IMAGE.pointer(b, image, "guards")
-    with b.for_(0, IMAGE.read(b, image, "guard_count")) as k:
+    with each(b, segment, "guards") as k:
         guard = GUARD.at(b, guards, k)
         left = b.load(I64, slots, GUARD.read(b, guard, "left"))
         right = b.load(I64, slots, GUARD.read(b, guard, "right"))
@@ -112,12 +115,19 @@ def check() -> Program:
 
 def schedule() -> Program:
     """Blocks, threads and grain of every command; scratch memory and threads of the run."""
-    b, frame, image, slots = _start("schedule")
+    b, frame, image, segment, _ = start("schedule")
+    slots, scheduled = FRAME.pointer(b, frame, "slots"), IMAGE.pointer(b, image, "scheduled")
     commands, jobs = IMAGE.pointer(b, image, "commands"), FRAME.pointer(b, frame, "jobs")
     most = IMAGE.read(b, image, "threads")
-    scratch_max, threads_max = b.variable(0, I64), b.variable(0, I64)
-    parallel_ns = b.variable(0, I64)
-    with b.for_(0, IMAGE.read(b, image, "command_count")) as k:
+    totals = ("scratch_bytes", "threads", "parallel_ns")
+    with b.if_(b.eq(b.parameter("segment"), 0)):
+        for name in totals:
+            FRAME.write(b, frame, name, 0)
+    scratch_max, threads_max, parallel_ns = (
+        b.variable(FRAME.read(b, frame, name)) for name in totals
+    )
+    with each(b, segment, "scheduled") as row:
+        k = b.load(I64, scheduled, row)
         command, job = COMMAND.at(b, commands, k), JOB.at(b, jobs, k)
         blocks = b.load(I64, slots, COMMAND.read(b, command, "blocks"))
         scratch = b.load(I64, slots, COMMAND.read(b, command, "scratch"))
@@ -139,40 +149,109 @@ def schedule() -> Program:
         with b.if_(threads > 1):
             # Both are below LIMIT, so the sum does not wrap before it is cut.
             parallel_ns.set(b.min(parallel_ns.get() + cost, LIMIT - 1))
-    FRAME.write(b, frame, "scratch_bytes", scratch_max.get())
-    FRAME.write(b, frame, "threads", threads_max.get())
-    FRAME.write(b, frame, "parallel_ns", parallel_ns.get())
+    for name, value in zip(totals, (scratch_max, threads_max, parallel_ns), strict=True):
+        FRAME.write(b, frame, name, value.get())
     b.return_(b.constant(I64, DONE))
     return b.program
 
 
 def fill() -> Program:
-    """Check the offsets of pointers; write the arguments that are sizes."""
-    b, frame, image, slots = _start("fill")
+    """Check the offsets of pointers; write the arguments that are sizes; note that it is done."""
+    b, frame, image, segment, state = start("fill")
+    slots = FRAME.pointer(b, frame, "slots")
     pointers, buffers = (IMAGE.pointer(b, image, x) for x in ("pointers", "buffers"))
-    with b.for_(0, IMAGE.read(b, image, "pointer_count")) as k:
-        pointer = POINTER.at(b, pointers, k)
-        offset = b.load(I64, slots, POINTER.read(b, pointer, "offset"))
-        size = b.load(I64, slots, b.load(I64, buffers, POINTER.read(b, pointer, "buffer")))
-        _fail_if(b, frame, _outside(b, offset, size), BAD_OFFSET, k)
+    for kind in ("moving", "resting"):
+        with each(b, segment, kind) as k:
+            pointer = POINTER.at(b, pointers, k)
+            offset = b.load(I64, slots, POINTER.read(b, pointer, "offset"))
+            size = b.load(I64, slots, b.load(I64, buffers, POINTER.read(b, pointer, "buffer")))
+            _fail_if(b, frame, _outside(b, offset, size), BAD_OFFSET, k)
     arguments, numbers = FRAME.pointer(b, frame, "arguments"), IMAGE.pointer(b, image, "numbers")
-    with b.for_(0, IMAGE.read(b, image, "number_count")) as k:
+    with each(b, segment, "numbers") as k:
         number = NUMBER.at(b, numbers, k)
         value = b.load(I64, slots, NUMBER.read(b, number, "slot"))
         b.store(value, arguments, NUMBER.read(b, number, "argument"))
-    FRAME.write(b, frame, "dirty", 1)
-    FRAME.write(b, frame, "valid", 1)
+    clock = FRAME.read(b, frame, "clock") + 1
+    FRAME.write(b, frame, "clock", clock)
+    STATE.write(b, state, "stamp", clock)
+    STATE.write(b, state, "dirty", 1)
+    with b.if_(b.eq(b.parameter("segment"), 0)):
+        FRAME.write(b, frame, "valid", 1)
     b.return_(b.constant(I64, DONE))
     return b.program
 
 
 def resolve() -> Program:
-    """`i64 resolve(frame)`: all steps; gives DONE or what is wrong, with its number in detail_a."""
-    b, frame, _, _ = _start("resolve")
+    """`i64 resolve(frame, segment)`: all steps for one segment, whose symbols have their values.
+
+    Gives DONE, or what is wrong, with its number in detail_a.
+    """
+    b, frame, _, _, _ = start("resolve")
     for step in STEPS:
-        code = b.call(step, [frame], I64)
+        code = b.call(step, [frame, b.parameter("segment")], I64)
         if code is not None:
             with b.if_(b.ne(code, DONE)):
                 b.return_(code)
     b.return_(b.constant(I64, DONE))
     return b.program
+
+
+def enter() -> Program:
+    """`i64 enter(frame, segment)`: measure, and resolve if that or anything before it changed.
+
+    Gives DONE, or what `execute` is to give before it comes back here.
+    """
+    b, frame, image, segment, state = start("enter")
+    number = b.parameter("segment")
+    slots, bases = FRAME.pointer(b, frame, "slots"), FRAME.pointer(b, frame, "bases")
+    states = FRAME.pointer(b, frame, "states")
+    stamp = STATE.read(b, state, "stamp")
+    changed = b.variable(b.index_cast(b.eq(stamp, 0)))
+    measures, needed = (IMAGE.pointer(b, image, name) for name in ("measures", "needed"))
+    with each(b, segment, "measures") as k:
+        measure = MEASURE.at(b, measures, k)
+        base = b.load(PTR, bases, MEASURE.read(b, measure, "buffer"))
+        offset = b.load(I64, slots, MEASURE.read(b, measure, "offset"))
+        value = b.load(I64, b.offset(base, offset, 1))
+        low = b.load(I64, slots, MEASURE.read(b, measure, "low"))
+        high = b.load(I64, slots, MEASURE.read(b, measure, "high"))
+        with b.if_(b.binary("or", value < low, value > high)):
+            FRAME.write(b, frame, "detail_a", k)
+            FRAME.write(b, frame, "detail_b", value)
+            FRAME.write(b, frame, "detail_c", BAD_MEASURE)
+            b.return_(b.constant(I64, REFUSED))
+        slot = MEASURE.read(b, measure, "slot")
+        with b.if_(b.ne(b.load(I64, slots, slot), value)):
+            b.store(value, slots, slot)
+            changed.set(1)
+    with each(b, segment, "needed") as k:
+        before = STATE.read(b, STATE.at(b, states, b.load(I64, needed, k)), "stamp")
+        with b.if_(before > stamp):
+            changed.set(1)
+    with b.if_(b.ne(changed.get(), 0)):
+        STATE.write(b, state, "stamp", 0)
+        code = b.call("resolve", [frame, number], I64)
+        if code is not None:
+            with b.if_(b.ne(code, DONE)):
+                FRAME.write(b, frame, "detail_c", code)
+                b.return_(b.constant(I64, REFUSED))
+    scratch, room = (
+        FRAME.read(b, frame, "scratch_bytes"),
+        FRAME.read(b, frame, "context_scratch_bytes"),
+    )
+    lacking = STATE.read(b, state, "arena_bytes") > STATE.read(b, state, "capacity")
+    _ask_if(b, frame, b.binary("or", lacking, scratch > room), NEED_MEMORY)
+    with b.if_(b.ne(SEGMENT.read(b, segment, "later"), 0)):
+        _ask_if(b, frame, b.eq(STATE.read(b, state, "given"), 0), NEED_RESULTS)
+    with b.if_(b.ne(STATE.read(b, state, "dirty"), 0)):
+        b.call("place", [frame, number], I64)
+    moving = [SEGMENT.read(b, segment, name) for name in ("moving", "moving_end")]
+    b.call("point", [frame, *moving])
+    b.return_(b.constant(I64, DONE))
+    return b.program
+
+
+def _ask_if(b: Builder, frame: Operand, test: Operand, code: int) -> None:
+    with b.if_(test):
+        FRAME.write(b, frame, "detail_a", b.parameter("segment"))
+        b.return_(b.constant(I64, code))

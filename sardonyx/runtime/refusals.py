@@ -11,12 +11,14 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import (
     AXIS,
     BAD_ARENA,
     BAD_BLOCKS,
+    BAD_MEASURE,
     BAD_OFFSET,
     BAD_SIZE,
     DIVISION,
@@ -44,7 +46,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         )
     if code == UNEQUAL:
         guard = image.guards[number]
-        left, right = (int(slots[image.tape.slot(x)]) for x in (guard.left, guard.right))
+        sides = (guard.left, guard.right)
+        left, right = (int(slots[image.tape.slot(x, guard.segment)]) for x in sides)
         what = "The feeds' shapes contradict each other"
         if guard.reason:
             what += f": {guard.reason}"
@@ -56,8 +59,10 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         text = f"The size {image.tape.expressions[number]!r} {what} for these feeds"
         return InvalidArgument(message("run", text))
     if code == BAD_SIZE:
-        dim = plan.buffers[number].size_bytes
-        size = int(slots[image.tape.slot(dim)])
+        buffer = plan.buffers[number]
+        dim = buffer.size_bytes
+        grown = buffer.kind == "grown"
+        size = frame.get("detail_b") if grown else int(slots[image.tape.slot(dim, buffer.segment)])
         text = f"These feeds ask for a buffer of {_value(dim, size)} bytes"
         return (InvalidArgument if size < 0 else OutOfMemory)(message("run", text))
     if code == BAD_ARENA:
@@ -65,8 +70,15 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         return OutOfMemory(message("run", text))
     if code == BAD_BLOCKS:
         command = plan.commands[number]
-        where = ", ".join(command.origin) or command.kernel
+        where = ", ".join(command.origin) if isinstance(command, Command) else str(command)
         return InvalidArgument(message(f"node {where}", "These feeds give it a negative size"))
+    if code == BAD_MEASURE:
+        measure = image.measures[number]
+        what = f"It computes the size {frame.get('detail_b')}"
+        expected = f"from {measure.low!r} to {measure.high!r}"
+        return InvalidArgument(
+            message(f"node {', '.join(measure.origin)}", what, expected=expected)
+        )
     if code == BAD_OFFSET:
         return EngineError(message("plan", "A command's argument lies outside its buffer"))
     return EngineError(message("run", f"The native code gave {code}"))

@@ -13,7 +13,7 @@ from sardonyx.kernel.text import to_text
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import PASSES, optimise
-from sardonyx.plan.plan import Plan
+from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime.build import compile_lowered, programs_of
 
 #: In the order in which a model goes through them.
@@ -66,6 +66,9 @@ def plan_text(plan: Plan) -> str:
             f"used by {spec.first} to {spec.last}"
         )
     for number, command in enumerate(plan.commands):
+        if not isinstance(command, Command):
+            lines.append(f"  {number}: {command}")
+            continue
         arguments = ", ".join(_argument(a) for a in command.arguments)
         lines.append(
             f"  {number}: {command.kernel}({arguments}) in {command.blocks!r} blocks"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,7 +37,10 @@ _TERMS_LIMIT = 256
 #: Integers are `int` or `Size`; floats and bools only plain numbers.
 Element = int | float | Size
 
-_memo: WeakKeyDictionary[Tensor, tuple[Dim, ...] | None] = WeakKeyDictionary()
+#: None for an element that is not known.
+Partial = tuple[Dim | None, ...]
+
+_memo: WeakKeyDictionary[Tensor, Partial | None] = WeakKeyDictionary()
 
 
 class Unknown(Exception):
@@ -45,12 +49,20 @@ class Unknown(Exception):
 
 def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
     """Row-major contents of a small tensor, or None if they are not known before a run."""
+    found = partial_elements_of(x)
+    if found is None or any(e is None for e in found):
+        return None
+    return found  # type: ignore[return-value]
+
+
+def partial_elements_of(x: Tensor) -> Partial | None:
+    """Row-major contents of a small tensor as far as known; None if nothing at all is."""
     if isinstance(x, Buffer):
-        return x.elements if x.elements is not None or x.value is None else (x.value,)  # type: ignore[return-value]
+        return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]
     if x in _memo:
         return _memo[x]
     count = sizes.product(x.shape)
-    found: tuple[Dim, ...] | None = None
+    found: Partial | None = None
     if isinstance(count, int) and count <= ELEMENTS_LIMIT:
         try:
             found = _contents(x)
@@ -60,13 +72,15 @@ def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
     return found
 
 
-def remember(x: Tensor, elements: tuple[Dim, ...]) -> None:
-    """Note the contents of a tensor that was just made from them."""
-    if not isinstance(x, Buffer):
+def remember(x: Tensor, elements: Partial) -> None:
+    """Note the contents of a tensor, all or some, that are known from elsewhere."""
+    if isinstance(x, Buffer):
+        x.known = elements
+    else:
         _memo[x] = elements
 
 
-def _contents(x: Tensor) -> tuple[Dim, ...]:
+def _contents(x: Tensor) -> Partial | None:
     if isinstance(x, Map):
         read: Callable[[dict[Atom, Dim]], Element] = lambda at: _evaluate(x.body, at)  # noqa: E731
     elif isinstance(x, Reduce):
@@ -75,7 +89,13 @@ def _contents(x: Tensor) -> tuple[Dim, ...]:
         read = _contraction(x)
     else:
         raise Unknown
-    return tuple(read(at) for at in _positions(x.shape, indices(x.shape)))  # type: ignore[misc]
+    found: list[Any] = []
+    for at in _positions(x.shape, indices(x.shape)):
+        try:
+            found.append(read(at))
+        except Unknown:
+            found.append(None)
+    return tuple(found) if not found or any(e is not None for e in found) else None
 
 
 def _positions(shape: tuple[Dim, ...], variables: tuple[Dim, ...]) -> list[dict[Atom, Dim]]:
@@ -173,7 +193,7 @@ def _dim(value: Dim, at: Mapping[Atom, Dim]) -> Dim:
 
 
 def _load(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
-    known = elements_of(x.tensor)
+    known = partial_elements_of(x.tensor)
     if known is None:
         raise Unknown
     position = 0
@@ -182,7 +202,10 @@ def _load(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
         if not isinstance(here, int) or not isinstance(extent, int) or not 0 <= here < extent:
             raise Unknown
         position = position * extent + here
-    return known[position]
+    found = known[position]
+    if found is None:
+        raise Unknown
+    return found
 
 
 def _cast(value: Element, source: DType, target: DType) -> Element:

@@ -76,7 +76,8 @@ class Buffer(Tensor):
 
     key: object
     value: float | int | bool | None = None
-    known: tuple[Dim, ...] | None = None
+    #: Row-major contents, None for an element that is not known.
+    known: tuple[Dim | None, ...] | None = None
     #: The constant array behind it (`ir` Constant), when the contents never change.
     constant: object = None
 
@@ -92,8 +93,9 @@ class Buffer(Tensor):
 
     @property
     def elements(self) -> tuple[Dim, ...] | None:
-        """Row-major integer contents, where they are known before a run."""
-        return self.known
+        """Row-major integer contents, where all are known before a run."""
+        known = self.known
+        return None if known is None or None in known else known  # type: ignore[return-value]
 
 
 @dataclass(eq=False, slots=True)
@@ -177,7 +179,7 @@ def buffer(
     dtype: DType,
     *,
     value: float | int | bool | None = None,
-    known: tuple[Dim, ...] | None = None,
+    known: tuple[Dim | None, ...] | None = None,
     constant: object = None,
 ) -> Buffer:
     """An array from outside. Not interned: make one per value and keep it."""

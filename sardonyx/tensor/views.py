@@ -95,6 +95,9 @@ def _from_front(position: Dim, extent: Dim) -> Dim:
         return position
     if sizes.is_nonnegative(-1 - position):
         return sizes.add(extent, position)
+    if sizes.is_measured(position):
+        negative = sizes.minimum(sizes.maximum(sizes.multiply(position, -1), 0), 1)
+        return sizes.add(position, sizes.multiply(extent, negative))
     # Its sign is not known: exporters mean sizes, which are not negative.
     assume_equal(position, sizes.maximum(position, 0), "slice", "A bound changes its sign")
     return position

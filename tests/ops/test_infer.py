@@ -193,14 +193,15 @@ def test_equal_names_are_equal_sizes_and_others_are_assumed():
     assert lower(graph).assumptions == ((N, sizes.symbol("M")),)
 
 
-def test_data_dependent_shape_is_reported():
+def test_sizes_from_data_are_symbols():
     inputs = {"x": (FLOAT, ["N"]), "shape": (TensorProto.INT64, [2])}
     nodes = [("Reshape", "x shape", "y", {}), ("Relu", "y", "z", {})]
     graph = load(model_of(nodes, inputs, ["z"]))
-    unknown = infer(graph)
-    assert [node.op_type for node in unknown] == ["Reshape", "Relu"]
-    assert "known only in a run" in unknown[graph.value("y").producer]
-    assert graph.outputs[0].shape is None
+    assert not infer(graph)
+    assert all(sizes.is_measured(d) for d in graph.outputs[0].shape)
+    measured = lower(graph).measured
+    assert [m.position for m in measured.values()] == [0, 1]
+    assert set(measured) == set(graph.outputs[0].shape)
 
 
 def test_error_names_node_and_shapes():

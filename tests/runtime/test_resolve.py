@@ -26,7 +26,7 @@ def frame_of(plan):
 def resolve(frame, *shape):
     """The code that `resolve` gives for one feed of this shape (which need not exist)."""
     frame.table("dims")[:] = shape
-    return library().resolve(frame.address)
+    return library().resolve(frame.address, 0)
 
 
 def random_arena(rng, commands, buffers):
@@ -47,7 +47,7 @@ def test_no_two_live_buffers_overlap(seed):
     for shape in [(3, 4), (100, 7), (0, 9), (1, 1000)]:
         assert resolve(frame, *shape) == DONE
         symbols = dict(zip("NM", shape, strict=True))
-        arena_bytes = frame.get("arena_bytes")
+        arena_bytes = frame.state(0, "arena_bytes")
         offsets = frame.table("offsets")
         places = []
         for buffer, offset in zip(plan.buffers, offsets.tolist(), strict=True):
@@ -66,7 +66,7 @@ def test_memory_is_used_again():
     specs = tuple(BufferSpec("arena", 0, N * 64, k, k + 1) for k in range(40))
     frame = frame_of(Plan((floats(N, M),), (), specs, (IDLE,) * 41))
     assert resolve(frame, 10, 1) == DONE
-    assert frame.get("arena_bytes") == 2 * 640
+    assert frame.state(0, "arena_bytes") == 2 * 640
 
 
 def test_the_best_hole_is_taken_and_holes_join():
@@ -76,7 +76,7 @@ def test_the_best_hole_is_taken_and_holes_join():
     frame = frame_of(Plan((floats(N, M),), (), specs, (IDLE,) * 3))
     assert resolve(frame, 1, 1) == DONE
     assert frame.table("offsets").tolist() == [0, 256, 320, 384, 320, 0]
-    assert frame.get("arena_bytes") == 448
+    assert frame.state(0, "arena_bytes") == 448
 
 
 @pytest.mark.parametrize("seed", range(20))

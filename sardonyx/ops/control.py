@@ -1,0 +1,325 @@
+"""Operators with graphs inside: If, Loop, Scan. They become regions of the plan.
+
+A size of a result that the graphs inside do not settle (the branches differ, a carried value grows)
+becomes a symbol that only the end of the region brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import BOOL, INT64
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim, known_equal
+from sardonyx.ir.graph import Graph
+from sardonyx.ops.registry import Scope, contents, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    cast,
+    known_tensor,
+    normalise_axis,
+    transpose,
+)
+from sardonyx.tensor.measuring import LARGEST
+from sardonyx.tensor.region import Body, Branches, Carried, Repetition, Sliced
+from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.tensor import Buffer, Call, Shape, buffer, indices, make_call, make_map
+
+#: An outside tensor, and the buffer that stands for it.
+Outside = dict[Tensor, Buffer]
+
+
+def stand_in(tensor: Tensor, outside: Outside) -> Buffer:
+    """The buffer that stands for a tensor inside a region."""
+    if isinstance(tensor, Buffer):
+        return outside.setdefault(tensor, tensor)
+    found = outside.get(tensor)
+    if found is None:
+        found = outside[tensor] = buffer(("outside", tensor), tensor.shape, tensor.dtype)
+    return found
+
+
+def scalar_of(x: Tensor, what: str) -> Tensor:
+    """A tensor of one element as a scalar."""
+    if x.shape != () and sizes.product(x.shape) != 1:
+        raise InvalidGraph(message(what, f"A scalar is needed, not {list(x.shape)}"))
+    return x if x.shape == () else x.reshape()
+
+
+def _known_bool(x: Tensor) -> bool | None:
+    found = elements_of(x)
+    return bool(found[0]) if found is not None and isinstance(found[0], (int, bool)) else None
+
+
+def _results(
+    kernel: str,
+    region: Branches | Repetition,
+    outside: Outside,
+    outputs: list[tuple[Shape, Tensor]],
+) -> tuple[Tensor, ...]:
+    """The results of a region; what its end gives its size is copied where it must be dense."""
+    specs = tuple((shape, like.dtype) for shape, like in outputs)
+    calls = make_call(kernel, tuple(outside), specs, region=region)
+    return tuple(
+        _view(call) if final else call for call, final in zip(calls, region.finals, strict=True)
+    )
+
+
+def _view(call: Call) -> Tensor:
+    return make_map(call.shape, scalar.load(call, indices(call.shape)))
+
+
+def _final(scope: Scope, result: int, axis: int) -> Dim:
+    return sizes.measured(f"{scope.name}:result{result}.{axis}", 0)
+
+
+def _is_inside(dim: Dim, symbols: set[Dim]) -> bool:
+    """Whether a size is made of symbols that mean nothing outside."""
+    return any(sizes.of_atom(atom) in symbols for atom in sizes.atoms_of(dim, "symbol"))
+
+
+# -- If ---------------------------------------------------------------------------------------
+
+
+@op("If", 1, 11, 13, 16, 19, 21, 23, 24)
+def if_1(
+    condition: Tensor, *, then_branch: Graph, else_branch: Graph, scope: Scope
+) -> tuple[Tensor, ...]:
+    """The outputs of one of two graphs."""
+    condition = scalar_of(cast(condition, BOOL), "If")
+    known = _known_bool(condition)
+    if known is not None:
+        return tuple(scope.inline(then_branch if known else else_branch))
+    outside: Outside = {}
+    decider = stand_in(condition, outside)
+    bodies = [scope.body(graph, [], outside) for graph in (then_branch, else_branch)]
+    then, otherwise = bodies
+    if len(then.outputs) != len(otherwise.outputs):
+        raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
+    inside = then.symbols | otherwise.symbols
+    outputs: list[tuple[Shape, Tensor]] = []
+    finals: list[dict[int, Dim]] = []
+    for number, (a, b) in enumerate(zip(then.outputs, otherwise.outputs, strict=True)):
+        if a.dtype is not b.dtype:
+            what = f"The branches differ in the type of output {number}"
+            raise InvalidGraph(message("If", what, expected=str(a.dtype), got=str(b.dtype)))
+        if a.rank != b.rank:
+            what = f"The branches differ in the number of axes of output {number}"
+            raise NotImplementedError(
+                message("If", what, expected=str(list(a.shape)), got=str(list(b.shape)))
+            )
+        final = {
+            axis: _final(scope, number, axis)
+            for axis, (d, e) in enumerate(zip(a.shape, b.shape, strict=True))
+            if known_equal(d, e) is not True or _is_inside(d, inside)
+        }
+        outputs.append((tuple(final.get(k, d) for k, d in enumerate(a.shape)), a))
+        finals.append(final)
+    scope.own(symbol for final in finals for symbol in final.values())
+    region = Branches(list(outside.values()), finals, decider, then, otherwise)
+    return _results("if", region, outside, outputs)
+
+
+# -- Loop and Scan ----------------------------------------------------------------------------
+
+
+class _Repeated:
+    """A graph that is repeated: finds out which sizes change from iteration to iteration."""
+
+    def __init__(
+        self, scope: Scope, graph: Graph, initial: Sequence[Tensor], slices: Sequence[Tensor]
+    ) -> None:
+        self.scope, self.graph = scope, graph
+        self.initial, self.slices = list(initial), list(slices)
+        self.counter = sizes.measured(f"{scope.name}:iteration", 0)
+        self.changing: list[dict[int, Dim]] = [{} for _ in initial]
+        self.outside: Outside = {}
+        self.inside: list[Buffer] = []
+        self.body = Body([])
+
+    def settle(self, before: Sequence[Tensor], skipped: int) -> None:
+        """Lower the body until the sizes of what is carried fit.
+
+        Args:
+            before: The body's inputs before the carried ones.
+            skipped: How many outputs come before the carried ones.
+        """
+        again = True
+        while again:
+            again = False
+            self.outside = {}
+            self.inside = [self._input(k, x) for k, x in enumerate(self.initial)]
+            self.body = self.scope.body(
+                self.graph, [*before, *self.inside, *self.slices], self.outside
+            )
+            for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
+                again |= self._compare(number, output)
+
+    def _input(self, number: int, initial: Tensor) -> Buffer:
+        changing = self.changing[number]
+        shape = tuple(changing.get(axis, d) for axis, d in enumerate(initial.shape))
+        return buffer((self.scope.name, "carried", number), shape, initial.dtype)
+
+    def _compare(self, number: int, output: Tensor) -> bool:
+        inside, again = self.inside[number], False
+        if output.dtype is not inside.dtype:
+            what = f"Carried value {number} changes its type"
+            raise InvalidGraph(
+                message("Loop", what, expected=str(inside.dtype), got=str(output.dtype))
+            )
+        if output.rank != inside.rank:
+            what = f"Carried value {number} changes its number of axes"
+            raise NotImplementedError(
+                message("Loop", what, expected=str(inside.rank), got=str(output.rank))
+            )
+        for axis, (d, e) in enumerate(zip(inside.shape, output.shape, strict=True)):
+            if axis not in self.changing[number] and known_equal(d, e) is not True:
+                name = f"{self.scope.name}:carried{number}.{axis}"
+                self.changing[number][axis] = sizes.measured(name, 0)
+                again = True
+        return again
+
+    def region(
+        self,
+        trips: Dim,
+        condition: Tensor | None,
+        goes_on: bool,
+        sliced: list[Sliced],
+        reverse: Sequence[bool],
+        unused_first: int = 0,
+    ) -> tuple[Tensor, ...]:
+        """The call, once the body is settled.
+
+        Args:
+            trips: How often at most.
+            condition: Whether to begin at all.
+            goes_on: Whether the body's first output says whether to go on.
+            sliced: What is read slice by slice.
+            reverse: For each result that is made of slices, whether the last one comes first.
+            unused_first: How many outputs of the body to drop.
+        """
+        body = self.body
+        body.outputs = body.outputs[unused_first:]
+        own = {s for changing in self.changing for s in changing.values()}
+        inside = body.symbols | own | {self.counter}
+        skip = int(goes_on)
+        outputs: list[tuple[Shape, Tensor]] = []
+        finals: list[dict[int, Dim]] = []
+        for number, buffer_ in enumerate(self.inside):
+            final = {axis: _final(self.scope, number, axis) for axis in self.changing[number]}
+            outputs.append((tuple(final.get(k, d) for k, d in enumerate(buffer_.shape)), buffer_))
+            finals.append(final)
+        carried_count = len(self.inside)
+        slices = body.outputs[skip + carried_count :]
+        endless = goes_on or trips == LARGEST
+        count = sizes.measured(f"{self.scope.name}:count", 0) if endless and slices else None
+        places: list[Dim] = []
+        for number, slice_ in enumerate(slices):
+            final = {
+                axis + 1: _final(self.scope, carried_count + number, axis + 1)
+                for axis, d in enumerate(slice_.shape)
+                if _is_inside(d, inside)
+            }
+            if count is not None:
+                final[0] = count
+            shape = (trips, *slice_.shape)
+            outputs.append((tuple(final.get(k, d) for k, d in enumerate(shape)), slice_))
+            finals.append(final)
+            last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
+            places.append(last if reverse and reverse[number] else self.counter)
+        self.scope.own(symbol for final in finals for symbol in final.values())
+        carried = [
+            Carried(stand_in(x, self.outside), b, changing)
+            for x, b, changing in zip(self.initial, self.inside, self.changing, strict=True)
+        ]
+        begin = None if condition is None else stand_in(condition, self.outside)
+        region = Repetition(
+            list(self.outside.values()), finals, trips, self.counter, begin, goes_on, carried,
+            sliced, places, count, body,
+        )  # fmt: skip
+        return _results("loop", region, self.outside, outputs)
+
+
+@op("Loop", 1, 11, 13, 16, 19, 21, 23, 24)
+def loop_1(
+    trips: Tensor | None = None,
+    condition: Tensor | None = None,
+    *initial: Tensor,
+    body: Graph,
+    scope: Scope,
+) -> tuple[Tensor, ...]:
+    """A graph again and again: so often, or as long as it says."""
+    most: Dim = LARGEST
+    if trips is not None:
+        (most,) = contents(scalar_of(trips, "Loop").reshape(1), "The number of iterations")
+        most = sizes.maximum(sizes.minimum(most, LARGEST), 0)
+    begin = None if condition is None else scalar_of(cast(condition, BOOL), "Loop")
+    if begin is not None:
+        known = _known_bool(begin)
+        if known is False:
+            most = 0
+        begin = begin if known is None else None
+    repeated = _Repeated(scope, body, initial, [])
+    number = known_tensor((repeated.counter,), (), INT64)
+    repeated.settle([number, known_tensor((True,), (), BOOL)], 1)
+    going = _known_bool(repeated.body.outputs[0])
+    if going is False:
+        most = sizes.minimum(most, 1)
+    goes_on = going is None
+    if goes_on:
+        repeated.body.outputs[0] = scalar_of(repeated.body.outputs[0], "Loop")
+    elif most == LARGEST:
+        raise InvalidGraph(message("Loop", "Nothing ends it: no number, and no condition"))
+    return repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
+
+
+@op("Scan", 9, 11, 16, 19, 21, 23, 24)
+def scan_9(
+    *inputs: Tensor,
+    body: Graph,
+    num_scan_inputs: int,
+    scope: Scope,
+    scan_input_axes: Sequence[int] = (),
+    scan_output_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+) -> tuple[Tensor, ...]:
+    """A graph once for each slice of its inputs; its own outputs are stacked again."""
+    split = len(inputs) - num_scan_inputs
+    if not 0 <= split < len(inputs):
+        raise InvalidGraph(message("Scan", f"{num_scan_inputs} of {len(inputs)} are to be sliced"))
+    initial = inputs[:split]
+    wholes = [
+        _moved_axis(x, scan_input_axes[k] if scan_input_axes else 0, 0)
+        for k, x in enumerate(inputs[split:])
+    ]
+    trips = wholes[0].shape[0]
+    for whole in wholes[1:]:
+        assume_equal(trips, whole.shape[0], "Scan", "The inputs differ in length")
+    slices = [buffer((scope.name, "slice", k), x.shape[1:], x.dtype) for k, x in enumerate(wholes)]
+    repeated = _Repeated(scope, body, initial, slices)
+    repeated.settle([], 0)
+    backwards = sizes.add(trips, sizes.multiply(sizes.add(repeated.counter, 1), -1))
+    sliced = []
+    for k, (whole, slice_) in enumerate(zip(wholes, slices, strict=True)):
+        reverse = bool(scan_input_directions and scan_input_directions[k])
+        place = backwards if reverse else repeated.counter
+        sliced.append(Sliced(stand_in(whole, repeated.outside), slice_, place))
+    results = repeated.region(trips, None, False, sliced, [bool(d) for d in scan_output_directions])
+    if not scan_output_axes:
+        return results
+    stacked = [
+        _moved_axis(x, 0, axis) for x, axis in zip(results[split:], scan_output_axes, strict=True)
+    ]
+    return (*results[:split], *stacked)
+
+
+def _moved_axis(x: Tensor, source: int, target: int) -> Tensor:
+    source = normalise_axis(source, x.rank, "Scan")
+    target = normalise_axis(target, x.rank, "Scan")
+    order = [k for k in range(x.rank) if k != source]
+    order.insert(target, source)
+    return x if source == target else transpose(x, order)

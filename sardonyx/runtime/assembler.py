@@ -1,0 +1,411 @@
+"""Blocks of work to a plan: commands and steps in a row, buffers with lifetimes, segments."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from sardonyx.base import sizes
+from sardonyx.base.dtypes import INT64
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.form import Invocation
+from sardonyx.plan.plan import (
+    Argument,
+    BufferKind,
+    BufferSpec,
+    Command,
+    Guard,
+    InputSpec,
+    OutputSpec,
+    Plan,
+    PointerArgument,
+    SizeArgument,
+)
+from sardonyx.plan.steps import (
+    Enter,
+    Grow,
+    Jump,
+    JumpIfLess,
+    JumpUnless,
+    Measure,
+    Segment,
+    Set,
+    Step,
+)
+from sardonyx.runtime.blocks import Block, RegionWork
+from sardonyx.tensor.region import Branches, Repetition
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+#: Names of the nodes behind each tensor.
+Origins = Mapping[Tensor, tuple[str, ...]]
+
+#: Stands in a jump until it is known where to.
+_LATER = 0
+
+
+class PlanWriter:
+    """Writes one plan.
+
+    Args:
+        inputs: Names and buffers of the feeds.
+        outputs: Names and buffers of the results.
+        skipped: Invocations that another plan has done.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[tuple[str, Buffer]],
+        outputs: Sequence[tuple[str, Buffer]],
+        skipped: Container[Invocation] = (),
+    ) -> None:
+        self.inputs, self.outputs, self._skipped = inputs, outputs, skipped
+        self._given = {b: k for k, (_, b) in enumerate(inputs)}
+        self._results: dict[Buffer, int] = {}
+        for k, (_, b) in enumerate(outputs):
+            self._results.setdefault(b, k)
+        #: Buffers behind the plan's constants, in order.
+        self.constants: list[Buffer] = []
+        self._commands: list[Command | Step] = []
+        self._segments: list[Segment] = [Segment(-1)]
+        self._here = 0
+        self._guards: list[Guard] = []
+        self._numbers: dict[Buffer, int] = {}
+        self._kinds: list[tuple[BufferKind, int, Buffer]] = []
+        self._born: list[int] = []
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._written: set[Buffer] = set()
+        self._growing: dict[Buffer, int] = {}
+        self._aliases: dict[Buffer, tuple[Buffer, Dim]] = {}
+        self._result_segments: dict[Buffer, int] = {}
+        self._fresh: set[Buffer] = set()
+
+    def write_all(self, invocations: list[Invocation]) -> None:
+        """Write invocations that need no sizes that a run brings."""
+        for invocation in invocations:
+            self._call(invocation, {})
+
+    def write(self, block: Block) -> None:
+        """Write everything that a block does, and what of the results is known when."""
+        segments = self._block(block)
+        for buffer in self._results:
+            self._result_segments[buffer] = segments[block.levels.of_sizes(buffer.shape)]
+
+    def plan(self) -> Plan:
+        """What was written."""
+        for _, buffer in self.outputs:
+            self._number(buffer)
+        owners = {name: k for k, s in enumerate(self._segments) for name in s.counters}
+        commands = tuple(
+            replace(c, owner=owners[c.symbol]) if isinstance(c, Set) else c for c in self._commands
+        )
+        return Plan(
+            inputs=tuple(InputSpec(n, b.dtype, b.shape) for n, b in self.inputs),
+            outputs=tuple(
+                OutputSpec(n, b.dtype, b.shape, self._result_segments.get(b, 0))
+                for n, b in self.outputs
+            ),
+            buffers=tuple(
+                BufferSpec(kind, which, _bytes(b), *self._spans.get(k, (0, 0)), self._born[k])
+                for k, (kind, which, b) in enumerate(self._kinds)
+            ),
+            commands=commands,
+            guards=tuple(self._guards),
+            segments=tuple(self._segments),
+        )
+
+    # -- buffers ------------------------------------------------------------------------------
+
+    def _place(self, buffer: Buffer) -> tuple[int, Dim]:
+        """The number of the buffer in which this one lies, and at which byte."""
+        offset: Dim = 0
+        while buffer in self._aliases:
+            buffer, more = self._aliases[buffer]
+            offset = sizes.add(offset, more)
+        return self._number(buffer), offset
+
+    def _number(self, buffer: Buffer) -> int:
+        found = self._numbers.get(buffer)
+        if found is not None:
+            return found
+        number = self._numbers[buffer] = len(self._kinds)
+        if buffer in self._results:
+            self._kinds.append(("output", self._results[buffer], buffer))
+        elif buffer in self._given:
+            self._kinds.append(("input", self._given[buffer], buffer))
+        elif buffer in self._growing:
+            self._kinds.append(("grown", self._growing[buffer], buffer))
+        elif buffer in self._written:
+            self._kinds.append(("arena", 0, buffer))
+        else:
+            self._kinds.append(("constant", len(self.constants), buffer))
+            self.constants.append(buffer)
+        self._born.append(self._here)
+        return number
+
+    def _use(self, buffer: Buffer) -> tuple[int, Dim]:
+        """As `_place`, and note that the next command uses it."""
+        number, offset = self._place(buffer)
+        self._touch(number, len(self._commands))
+        return number, offset
+
+    def _touch(self, number: int, position: int) -> None:
+        first, last = self._spans.get(number, (position, position))
+        self._spans[number] = (min(first, position), max(last, position))
+
+    def _grow(self, buffer: Buffer) -> None:
+        self._growing.setdefault(buffer, len(self._growing))
+        self._number(buffer)
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def _block(self, block: Block) -> list[int]:
+        """Everything that a block does; gives the segment of each of its levels."""
+        segments = [self._here]
+        for work in block.works:
+            if isinstance(work, Invocation) and work in self._skipped:
+                continue
+            while len(segments) <= block.levels.of(work):
+                segments.append(self._enter_level(block, len(segments)))
+            if isinstance(work, Invocation):
+                self._call(work, block.origins)
+            else:
+                self._region(work, block)
+        while len(segments) < len(block.levels.symbols):
+            segments.append(self._enter_level(block, len(segments)))
+        for left, right in block.guards:
+            segment = segments[block.levels.of_sizes((left, right))]
+            self._guards.append(Guard(left, right, "", segment))
+        return segments
+
+    def _enter_level(self, block: Block, level: int) -> int:
+        measures, counters = [], []
+        for symbol in block.levels.symbols[level]:
+            name, found = _name(symbol), block.measured.get(symbol)
+            if found is None:
+                counters.append(name)
+                continue
+            number, offset = self._use(block.sources[symbol])
+            at = sizes.add(offset, INT64.size_bytes * found.position)
+            measures.append(Measure(name, number, at, found.low, found.high, found.origin))
+        return self._enter(Segment(self._here, tuple(measures), tuple(counters)))
+
+    def _enter(self, segment: Segment) -> int:
+        self._segments.append(segment)
+        self._here = len(self._segments) - 1
+        self._commands.append(Enter(self._here))
+        return self._here
+
+    def _call(self, invocation: Invocation, origins: Origins) -> None:
+        arguments: list[Argument] = []
+        self._written.update(invocation.writes)
+        for a in invocation.arguments:
+            if isinstance(a, Buffer):
+                number, offset = self._use(a)
+                arguments.append(PointerArgument(number, offset))
+            else:
+                arguments.append(SizeArgument(a))
+        kernel = invocation.kernel
+        self._commands.append(
+            Command(
+                kernel.program.name,
+                kernel.blocks,
+                kernel.cost_ns,
+                tuple(arguments),
+                kernel.scratch_bytes,
+                _origin(invocation, origins),
+                self._here,
+            )  # fmt: skip
+        )
+
+    # -- regions ------------------------------------------------------------------------------
+
+    def _region(self, work: RegionWork, block: Block) -> None:
+        before, region = self._here, work.region
+        for stand_in, actual in work.outside.items():
+            if stand_in is not actual:
+                self._aliases[stand_in] = (actual, 0)
+        self._written.update((*work.results, *work.homes))
+        for result, finals in zip(work.results, region.finals, strict=True):
+            if finals:
+                self._grow(result)
+            else:
+                self._use(result)
+        if isinstance(region, Branches):
+            self._branches(region, work)
+        elif isinstance(region, Repetition):
+            self._loop(region, work, block)
+        self._here = before
+        for result in work.results:
+            self._touch(self._place(result)[0], len(self._commands))
+
+    def _lead_to(self, buffer: Buffer, target: Buffer, offset: Dim, copy: Invocation) -> bool:
+        """Let a body's output be computed in place; if that cannot be, `copy` is left to do."""
+        (placed,) = copy.writes
+        if placed is not target:
+            self._aliases[placed] = (target, offset)
+        if buffer in self._aliases or buffer not in self._fresh:
+            return False
+        self._aliases[buffer] = (target, offset)
+        return True
+
+    def _branches(self, region: Branches, work: RegionWork) -> None:
+        before, joins = self._here, []
+        condition, offset = self._use(region.condition)
+        decision = len(self._commands)
+        self._commands.append(Jump(_LATER))
+        for number, inner in enumerate(work.blocks):
+            self._here = before
+            if number:
+                here = len(self._commands)
+                self._commands[decision] = JumpUnless(condition, here, offset, before)
+            self._enter(Segment(before, conditional=True))
+            self._fresh = set(inner.outputs)
+            left = []
+            for k, (buffer, copy) in enumerate(zip(inner.outputs, work.last[number], strict=True)):
+                if region.finals[k] or not self._lead_to(buffer, work.results[k], 0, copy):
+                    left.append((k, buffer, copy))
+            self._block(inner)
+            for k, buffer, copy in left:
+                if region.finals[k]:
+                    self._enlarge(work.results[k], _bytes(buffer))
+                self._call(copy, inner.origins)
+                for axis, symbol in region.finals[k].items():
+                    self._set(symbol, buffer.shape[axis])
+            joins.append(len(self._commands))
+            self._commands.append(Jump(_LATER))
+        for join in joins:
+            self._commands[join] = Jump(len(self._commands))
+
+    def _loop(self, region: Repetition, work: RegionWork, block: Block) -> None:
+        before, inner = self._here, work.blocks[0]
+        self._begin_carried(region, work, block)
+        self._set(region.counter, 0)
+        exits = []
+        if region.count is not None:
+            self._set(region.count, 0)
+        for finals in region.finals[len(region.carried) :]:
+            for axis, symbol in finals.items():
+                if axis:
+                    self._set(symbol, 0)
+        if region.condition is not None:
+            exits.append((len(self._commands), *self._use(region.condition), before))
+            self._commands.append(Jump(_LATER))
+        begin = len(self._commands) + 2
+        self._commands.append(JumpIfLess(0, region.trips, begin, before))
+        leave = len(self._commands)
+        self._commands.append(Jump(_LATER))
+        changing = [s for c in region.carried for s in c.sizes.values()]
+        following: dict[Dim, Dim] = {s: sizes.measured(f"{s!r}'", 0) for s in changing}
+        symbols = (region.counter, *changing, *following.values())
+        here = self._enter(Segment(before, counters=tuple(map(_name, symbols))))
+        for sliced in region.sliced:
+            offset = sizes.multiply(sliced.position, _bytes(sliced.inside))
+            self._aliases[sliced.inside] = (sliced.whole, offset)
+        copies = self._place_slices(region, work)
+        self._block(inner)
+        for growing, copy in copies:
+            if growing is not None:
+                (placed,) = copy.writes
+                through = sizes.add(region.counter, 1)
+                self._enlarge(
+                    growing, *(sizes.multiply(_bytes(placed), n) for n in (through, region.counter))
+                )
+            self._call(copy, inner.origins)
+        self._carry_on(region, work, following)
+        through = sizes.add(region.counter, 1)
+        if region.count is not None:
+            self._set(region.count, through)
+        self._set(region.counter, through)
+        if region.goes_on:
+            exits.append((len(self._commands), *self._use(inner.outputs[0]), self._here))
+            self._commands.append(Jump(_LATER))
+        self._commands.append(JumpIfLess(region.counter, region.trips, begin, here))
+        end = len(self._commands)
+        self._commands[leave] = Jump(end)
+        for position, number, offset, segment in exits:
+            self._commands[position] = JumpUnless(number, end, offset, segment)
+        for number, (first, last) in self._spans.items():
+            if first < begin <= last:
+                self._spans[number] = (first, max(last, end))  # another iteration may read it
+
+    def _begin_carried(self, region: Repetition, work: RegionWork, block: Block) -> None:
+        for k, (carried, home, copy) in enumerate(
+            zip(region.carried, work.homes, work.first, strict=True)
+        ):
+            if carried.sizes:
+                self._grow(home)
+                self._enlarge(home, _bytes(carried.initial))
+                self._aliases[work.results[k]] = (home, 0)
+            for axis, symbol in carried.sizes.items():
+                self._set(symbol, carried.initial.shape[axis])
+                self._set(region.finals[k][axis], carried.initial.shape[axis])
+            self._call(copy, block.origins)
+            self._aliases[carried.inside] = (home, 0)
+
+    def _place_slices(
+        self, region: Repetition, work: RegionWork
+    ) -> list[tuple[Buffer | None, Invocation]]:
+        """Let the other results be computed where they belong; gives the copies that are left."""
+        inner, skip = work.blocks[0], len(region.carried)
+        slices = inner.outputs[int(region.goes_on) + skip :]
+        results, copies = work.results[skip:], work.last[0][skip:]
+        first = inner.outputs[: int(region.goes_on) + skip]
+        self._fresh = set(slices) - set(first)
+        left: list[tuple[Buffer | None, Invocation]] = []
+        for buffer, result, copy, place in zip(slices, results, copies, region.places, strict=True):
+            offset = sizes.multiply(place, _bytes(buffer))
+            growing = result in self._growing
+            if growing:
+                self._fresh.discard(buffer)
+            if not self._lead_to(buffer, result, offset, copy):
+                left.append((result if growing else None, copy))
+        return left
+
+    def _carry_on(self, region: Repetition, work: RegionWork, following: dict[Dim, Dim]) -> None:
+        """Copy what is carried to where the next iteration reads it, and set its sizes."""
+        inner = work.blocks[0]
+        outputs = inner.outputs[int(region.goes_on) :]
+        for carried, buffer, home, copy in zip(
+            region.carried, outputs, work.homes, work.last[0], strict=False
+        ):
+            if carried.sizes:
+                self._enlarge(home, _bytes(buffer))
+            self._call(copy, inner.origins)
+        for k, (carried, buffer) in enumerate(zip(region.carried, outputs, strict=False)):
+            for axis, symbol in carried.sizes.items():
+                self._set(following[symbol], buffer.shape[axis])
+                self._set(region.finals[k][axis], buffer.shape[axis])
+        for symbol, value in following.items():
+            self._set(symbol, value)
+        skip = len(region.carried)
+        for buffer, finals in zip(outputs[skip:], region.finals[skip:], strict=True):
+            for axis, symbol in finals.items():
+                if axis:
+                    self._set(symbol, buffer.shape[axis - 1])
+
+    def _enlarge(self, buffer: Buffer, size_bytes: Dim, keep_bytes: Dim = 0) -> None:
+        number = self._number(buffer)
+        self._commands.append(Grow(number, size_bytes, keep_bytes, self._here))
+
+    def _set(self, symbol: Dim, value: Dim) -> None:
+        """Give a counter its value; the segment that it belongs to is filled in at the end."""
+        self._commands.append(Set(_name(symbol), value, -1, self._here))
+
+
+def _name(symbol: Dim) -> str:
+    atom = sizes.as_atom(symbol)
+    assert atom is not None  # noqa: S101 - a symbol is an atom
+    return atom.name
+
+
+def _origin(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    group = invocation.group
+    for root in group.roots if group is not None else ():
+        for name in origins.get(root.tensor, ()):
+            found[name] = None
+    return tuple(found)
+
+
+def _bytes(buffer: Buffer) -> Dim:
+    return sizes.multiply(sizes.product(buffer.shape), buffer.dtype.size_bytes)

@@ -1,0 +1,234 @@
+"""Tensors to work: the kernels of a graph and of the bodies inside it, in an order that can run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.form import Former, Invocation
+from sardonyx.plan.attention import fuse_attention
+from sardonyx.plan.grouping import make_groups, pointwise
+from sardonyx.plan.groups import Group, Special
+from sardonyx.plan.inline import Root, find_roots
+from sardonyx.plan.layout import choose_layouts, row_major, strides_in
+from sardonyx.plan.levels import Levels
+from sardonyx.tensor.measuring import Measured
+from sardonyx.tensor.region import REGIONS, Body, Branches, Region, Repetition
+from sardonyx.tensor.scalar import load
+from sardonyx.tensor.tensor import Buffer, Call, Tensor, indices, make_map
+from sardonyx.tensor.traverse import topological
+
+
+@dataclass(eq=False, slots=True)
+class RegionWork:
+    """A branch or loop among the work of a block.
+
+    Attributes:
+        region: What it is.
+        outside: The buffer behind each of the region's outside buffers.
+        results: The buffer of each result.
+        homes: Where each carried value lies between iterations.
+        blocks: The work of its bodies, in the order of their fields.
+        first: Copies of the first values of what is carried.
+        last: For each block, copies of its outputs to where they are wanted.
+        sizes: Every size that must be known before it begins.
+    """
+
+    region: Region
+    outside: dict[Buffer, Buffer]
+    results: list[Buffer]
+    homes: list[Buffer]
+    blocks: list[Block]
+    first: list[Invocation]
+    last: list[list[Invocation]]
+    sizes: tuple[Dim, ...]
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """Buffers that it reads."""
+        return tuple(self.outside.values())
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """Buffers that it writes."""
+        return tuple(self.results)
+
+
+Work = Invocation | RegionWork
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Work that is done in order, with sizes that become known on the way.
+
+    Attributes:
+        works: What is done, by level, and in an order that can run.
+        levels: When what can be done.
+        sources: The buffer that each measured symbol is found in.
+        measured: More about the measured symbols.
+        guards: Pairs of sizes that must be equal.
+        outputs: The buffer of each output of a body, or of each result.
+        groups: What was grouped.
+        origins: Names of the nodes behind each tensor.
+    """
+
+    works: list[Work]
+    levels: Levels
+    sources: dict[Dim, Buffer]
+    measured: Mapping[Dim, Measured]
+    guards: list[tuple[Dim, Dim]]
+    outputs: list[Buffer]
+    groups: list[Group]
+    origins: Mapping[Tensor, tuple[str, ...]]
+    results: dict[Tensor, Buffer] = field(default_factory=dict)
+
+    def regions(self) -> Iterator[RegionWork]:
+        """All branches and loops, those inside others too."""
+        for work in self.works:
+            if isinstance(work, RegionWork):
+                yield work
+                for block in work.blocks:
+                    yield from block.regions()
+
+    def invocations(self) -> Iterator[Invocation]:
+        """All kernels, those of bodies too."""
+        for work in self.works:
+            if isinstance(work, Invocation):
+                yield work
+                continue
+            for copies in (work.first, *work.last):
+                yield from copies
+            for block in work.blocks:
+                yield from block.invocations()
+
+
+class Blocks:
+    """Plans blocks for one target.
+
+    Attributes:
+        former: Makes the kernels.
+        seconds: Time by phase.
+    """
+
+    def __init__(self, former: Former) -> None:
+        self.former = former
+        self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0}
+
+    def block(
+        self,
+        outputs: list[Tensor],
+        guards: Iterable[tuple[Dim, Dim]],
+        origins: Mapping[Tensor, tuple[str, ...]],
+        measured: Mapping[Dim, Measured],
+    ) -> Block:
+        """The work that computes `outputs`."""
+        start = time.perf_counter()
+        wanted = list(dict.fromkeys(outputs))
+        sources = list(dict.fromkeys(m.tensor for m in measured.values()))
+        outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
+        kept = list(dict.fromkeys([*sources, *outside]))
+        roots = find_roots(wanted, kept)
+        groups = fuse_attention(make_groups(roots))
+        orders = choose_layouts(groups)
+        self.seconds["group"] += time.perf_counter() - start
+        strides: dict[Tensor, tuple[Dim, ...]] = {
+            b: strides_in(b.shape, order) for b, order in orders.items()
+        }
+        for root in roots:
+            for source in root.sources:
+                strides.setdefault(source, row_major(source.shape))
+        buffers: dict[Tensor, Buffer] = {r.tensor: r.buffer for r in roots}
+        found: dict[Dim, Buffer] = {s: _buffer(m.tensor, buffers) for s, m in measured.items()}
+        works: list[Work] = []
+        for group in groups:
+            if isinstance(group, Special) and group.call.kernel in REGIONS:
+                work = self._region(group, buffers)
+                works.append(work)
+                for final, buffer in zip(work.region.finals, work.results, strict=True):
+                    found.update((symbol, buffer) for symbol in final.values())
+            else:
+                start = time.perf_counter()
+                works.extend(self.former.form(group, strides))
+                self.seconds["form"] += time.perf_counter() - start
+        levels = Levels(works, found)
+        works.sort(key=levels.of)
+        return Block(
+            works, levels, found, measured, list(guards), [buffers[t] for t in outputs], groups,
+            origins, {t: buffers[t] for t in wanted},
+        )  # fmt: skip
+
+    def _body(self, body: Body) -> Block:
+        return self.block(body.outputs, body.assumptions, body.origins, body.measured)
+
+    def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
+        call = group.call
+        region = call.attribute("region")
+        assert isinstance(region, Region)  # noqa: S101 - narrows the type for the checker
+        actual = [_buffer(operand, buffers) for operand in call.operands]
+        outside = dict(zip(region.outside, actual, strict=True))
+        made = {root.tensor.output: root.buffer for root in group.outputs}  # type: ignore[attr-defined]
+        results = [
+            made.get(k) or Buffer(shape, dtype, ("unread", call, k))
+            for k, (shape, dtype) in enumerate(call.all_outputs)
+        ]
+        if isinstance(region, Branches):
+            blocks = [self._body(region.then), self._body(region.otherwise)]
+            last = [
+                [self._copy(b, r) for b, r in zip(block.outputs, results, strict=True)]
+                for block in blocks
+            ]
+            needed = _sizes(region, call, blocks)
+            return RegionWork(region, outside, results, [], blocks, [], last, needed)
+        assert isinstance(region, Repetition)  # noqa: S101 - narrows the type for the checker
+        block = self._body(region.body)
+        homes = [
+            Buffer(c.inside.shape, c.inside.dtype, ("carried", c.inside)) if c.sizes else r
+            for c, r in zip(region.carried, results, strict=False)
+        ]
+        first = [self._copy(c.initial, h) for c, h in zip(region.carried, homes, strict=True)]
+        outputs = block.outputs[int(region.goes_on) :]
+        last = [[self._copy(b, h) for b, h in zip(outputs, homes, strict=False)]]
+        for slice_, result in zip(outputs[len(homes) :], results[len(homes) :], strict=True):
+            last[0].append(
+                self._copy(slice_, Buffer(slice_.shape, slice_.dtype, ("slice", result)))
+            )
+        needed = _sizes(region, call, [block])
+        return RegionWork(region, outside, results, homes, [block], first, last, needed)
+
+    def _copy(self, source: Buffer, target: Buffer) -> Invocation:
+        """The kernel that copies all elements of one buffer to another, both row-major."""
+        contents = make_map(source.shape, load(source, indices(source.shape)))
+        place = Buffer(source.shape, source.dtype, ("copy to", target))
+        root = Root(contents, place, (contents.body,))
+        dense = row_major(source.shape)
+        (made,) = self.former.form(pointwise(root), {source: dense, place: dense})
+        arguments = tuple(target if a is place else a for a in made.arguments)
+        return Invocation(made.kernel, arguments, made.reads, (target,), made.group)
+
+
+def _outside(tensor: Tensor) -> tuple[Tensor, ...]:
+    """What a region reads, which must lie in memory; nothing for other tensors."""
+    return tensor.operands if isinstance(tensor, Call) and tensor.kernel in REGIONS else ()
+
+
+def _buffer(tensor: Tensor, buffers: Mapping[Tensor, Buffer]) -> Buffer:
+    found = buffers.get(tensor)
+    if found is not None:
+        return found
+    assert isinstance(tensor, Buffer)  # noqa: S101 - everything else that is kept has a root
+    return tensor
+
+
+def _sizes(region: Region, call: Call, blocks: list[Block]) -> tuple[Dim, ...]:
+    """Sizes that must be known before a region begins: not those that its end brings."""
+    finals = {symbol for final in region.finals for symbol in final.values()}
+    found = [d for shape, _ in call.all_outputs for d in shape if d not in finals]
+    found += [region.trips] if isinstance(region, Repetition) else []
+    found += [d for b in region.outside for d in b.shape]
+    for block in blocks:
+        for invocation in block.invocations():
+            found.extend(invocation.sizes)
+        found.extend(d for pair in block.guards for d in pair)
+    return tuple(dict.fromkeys(d for d in found if not isinstance(d, int)))
