@@ -34,7 +34,7 @@ def clone(graph: Graph, values: dict[Value, Value], parent: Graph | None = None)
     copy = Graph(graph.name, opset=graph.opset, parent=parent)
     for field in _MODEL_FIELDS:
         setattr(copy, field, getattr(graph, field))
-    copy.metadata = dict(graph.metadata)
+    copy.metadata, copy.files = dict(graph.metadata), list(graph.files)
 
     def copied(value: Value) -> Value:
         name = value.name

@@ -12,6 +12,7 @@ from sardonyx.ir.value import Value
 
 if TYPE_CHECKING:
     from sardonyx.base.dtypes import DType
+    from sardonyx.base.files import Identity
     from sardonyx.base.sizes import Dim
     from sardonyx.ir.constant import Constant
 
@@ -28,6 +29,7 @@ class Graph:
         nodes: The nodes, in an order in which they can be computed after loading.
         opset: Version of each imported operator set, by domain; "" is ONNX's own.
         metadata: The file's own keys and texts.
+        files: Files other than the model's own that constants come from, and their states.
         parent: The graph around a subgraph.
         names: Names in use, shared with the subgraphs.
     """
@@ -45,6 +47,7 @@ class Graph:
         self.nodes = Nodes(self)
         self.opset: dict[str, int] = parent.opset if parent else dict(opset or {})
         self.metadata: dict[str, str] = {}
+        self.files: list[tuple[str, Identity]] = []
         self.ir_version = 0
         self.producer_name = ""
         self.producer_version = ""

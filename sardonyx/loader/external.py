@@ -6,6 +6,7 @@ import os
 import re
 
 from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, message
+from sardonyx.base.files import Identity
 from sardonyx.loader.source import FileSource
 from sardonyx.loader.wire import Record
 
@@ -16,6 +17,11 @@ class ExternalFiles:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._files: dict[str, FileSource] = {}
+
+    @property
+    def identities(self) -> list[tuple[str, Identity]]:
+        """Every file that was opened, and in which state."""
+        return [(os.path.abspath(path), file.identity) for path, file in self._files.items()]
 
     def locate(self, tensor: Record, where: str) -> tuple[FileSource, int, int | None]:
         """File, offset and, if it is given, size of a tensor's data.

@@ -74,6 +74,7 @@ def load(
         sort(graph)
     except RecursionError:
         raise InvalidGraph(message(opened.name, "The model is nested too deeply")) from None
+    graph.files = external.identities
     return graph
 
 

@@ -18,6 +18,7 @@ import threading
 from typing import BinaryIO
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+from sardonyx.base.files import identity_of
 
 
 class Source:
@@ -62,6 +63,8 @@ class FileSource(Source):
         self._file = _open(path)
         self._state = self._current_state()
         self.size = self._state[0]
+        #: The state that it was opened in.
+        self.identity = identity_of(os.fstat(self._file.fileno()))
 
     def _current_state(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())

@@ -9,7 +9,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import op
-from sardonyx.ops.windows import Window, make_window
+from sardonyx.ops.windows import Window, check_counts, make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, accumulator, assume_equal, cast, compute, reshape
 from sardonyx.tensor.scalar import Scalar
@@ -168,6 +168,7 @@ def conv_transpose(
             raise InvalidGraph(
                 message("ConvTranspose", f"Its {name} do not fit", expected=f"{count} items")
             )
+    check_counts("ConvTranspose", strides=strides or (), dilations=dilations or ())
     axes = [
         _TransposedAxis(length, taps, step, apart)
         for length, taps, step, apart in zip(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes
+from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, op
@@ -23,6 +23,7 @@ def gather_elements(x: Tensor, positions: Tensor, *, axis: int = 0) -> Tensor:
     """Elements whose index along one axis is replaced by `positions`."""
     axis = normalise_axis(axis, x.rank, "GatherElements")
     _same_rank("GatherElements", x, positions)
+    _covered("GatherElements", x, positions, axis)
     extent = x.shape[axis]
 
     def body(*at: Dim) -> Scalar:
@@ -40,12 +41,21 @@ def _same_rank(where: str, x: Tensor, positions: Tensor) -> None:
         )  # fmt: skip
 
 
+def _covered(where: str, x: Tensor, positions: Tensor, axis: int) -> None:
+    for k, (extent, count) in enumerate(zip(x.shape, positions.shape, strict=True)):
+        if k != axis:
+            what = f"There are more indices along axis {k} than elements"
+            assume_equal(sizes.maximum(extent, count), extent, where, what)
+
+
 @op("GatherND", 11, 12, 13)
 def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices at the index tuples along the last axis of `positions`."""
     depth = _tuple_length("GatherND", x, positions, batch_dims)
     outer = positions.shape[:-1]
     inner = x.shape[batch_dims + depth :]
+    for a, b in zip(x.shape[:batch_dims], outer, strict=False):
+        assume_equal(a, b, "GatherND", "The sizes of the batches differ")
 
     def body(*at: Dim) -> Scalar:
         where, rest = at[: len(outer)], at[len(outer) :]
@@ -62,10 +72,10 @@ def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
 def _tuple_length(where: str, x: Tensor, positions: Tensor, batch_dims: int) -> int:
     depth = positions.shape[-1] if positions.rank else 0
     if not isinstance(depth, int):
-        raise NotImplementedError(
+        raise errors.NotImplemented(
             message(where, f"The length {depth!r} of an index tuple is not known when it is loaded")
         )
-    if not 1 <= depth <= x.rank - batch_dims or batch_dims >= positions.rank:
+    if not (0 <= batch_dims < positions.rank and 1 <= depth <= x.rank - batch_dims):
         raise InvalidGraph(
             message(where, f"Index tuples of length {depth} do not fit {x.rank} axes, of which "
                     f"{batch_dims} are batches")
@@ -101,13 +111,15 @@ def scatter_elements(
     """`x` with elements replaced by, or combined with, `updates` along one axis."""
     _check_scatter("ScatterElements", x, updates, reduction)
     _same_rank("ScatterElements", x, positions)
+    axis = normalise_axis(axis, x.rank, "ScatterElements")
+    _covered("ScatterElements", x, positions, axis)
     for a, b in zip(positions.shape, updates.shape, strict=True):
         assume_equal(a, b, "ScatterElements", "The shapes of indices and updates differ")
     (result,) = make_call(
         "scatter_elements",
         (x, cast(positions, dtypes.INT64), updates),
         ((x.shape, x.dtype),),
-        axis=normalise_axis(axis, x.rank, "ScatterElements"),
+        axis=axis,
         reduction=reduction,
     )
     return result

@@ -16,6 +16,8 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 
+_BEYOND_ALL = 1 << 60
+
 
 def constant_tensor(constant: Constant, key: object = None) -> Buffer:
     """A constant as a tensor; small ones show their contents to lowerings.
@@ -157,6 +159,11 @@ def eye_like_9(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     return t.compute(x.shape, body)
 
 
+def _diagonal(k: Scalar) -> Scalar:
+    # Diagonals beyond all matrices are alike; sums with the largest integers would wrap.
+    return scalar.binary("min", scalar.binary("max", k, -_BEYOND_ALL), _BEYOND_ALL)
+
+
 @op("Trilu", 14)
 def trilu_14(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     """The triangle on and above a diagonal, or on and below it; 0 elsewhere."""
@@ -164,7 +171,7 @@ def trilu_14(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
         raise InvalidGraph(message("Trilu", f"Matrices are needed, not {list(x.shape)}"))
     if x.dtype is dtypes.STRING:
         raise errors.NotImplemented(message("Trilu", "Strings are not supported"))
-    shift = scalar.size(0) if k is None else t.reshape(k, ())[()]
+    shift = scalar.size(0) if k is None else _diagonal(t.reshape(k, ())[()])
 
     def body(*at: Dim) -> Scalar:
         diagonal = scalar.size(at[-2]) + shift

@@ -18,6 +18,7 @@ from sardonyx.ops.registry import DataDependent, apply, where
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.elementwise import cast, known_tensor
+from sardonyx.tensor.inside import assume_inside
 from sardonyx.tensor.measuring import Asked, Measured, measuring
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of, remember
@@ -36,7 +37,7 @@ class LoweredGraph:
         values: The tensor of every value.
         origins: Names of the nodes of the model that each tensor came from.
         measured: Where the symbols come from that a run measures, by the symbol.
-        assumptions: Pairs of sizes that are taken as equal; a plan must check them.
+        assumptions: Pairs of sizes that are taken as equal, and why; a plan must check them.
     """
 
     outputs: dict[Value, Tensor] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class LoweredGraph:
     values: dict[Value, Tensor] = field(default_factory=dict)
     origins: dict[Tensor, tuple[str, ...]] = field(default_factory=dict)
     measured: dict[Dim, Measured] = field(default_factory=dict)
-    assumptions: tuple[Assumption, ...] = ()
+    assumptions: dict[Assumption, str] = field(default_factory=dict)
 
 
 def lower(graph: Graph) -> LoweredGraph:
@@ -63,7 +64,7 @@ def lower(graph: Graph) -> LoweredGraph:
         lowering.run(graph)
         for value in graph.outputs:
             lowered.outputs[value] = lowering.tensor(value)
-    lowered.assumptions = tuple(found)
+    lowered.assumptions = found
     return lowered
 
 
@@ -114,7 +115,7 @@ class _Lowering:
             inner.run(graph)
             outputs = [inner.tensor(value) for value in graph.outputs]
         lowered = inner.lowered
-        return Body(outputs, lowered.measured, tuple(found), lowered.origins, inner.symbols)
+        return Body(outputs, lowered.measured, found, lowered.origins, inner.symbols)
 
     def own(self, symbols: Iterable[Dim]) -> None:
         """Note symbols that a node of this graph brings."""
@@ -166,6 +167,7 @@ class _Lowering:
             for made in topological([tensor], lowered.origins):
                 if not isinstance(made, Buffer):
                     lowered.origins[made] = node.origin or (node.name,)
+                    assume_inside(made, where(node))
 
 
 class _Scope:

@@ -287,6 +287,8 @@ def local_response(
     x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Tensor:
     """Divided by a power of the sum of squares over neighbouring channels."""
+    if size < 1:
+        raise InvalidGraph(message("LRN", "Its size must be positive", got=str(size)))
     wide = accumulator(x.dtype)
     channels = x.shape[1]
     n, c, *space = indices_of(x.shape)

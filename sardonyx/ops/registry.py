@@ -255,6 +255,9 @@ def apply(
         raise InvalidGraph(_explain(node, given, error)) from error
     except errors.NotImplemented as error:
         raise errors.NotImplemented(_explain(node, given, error)) from error
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        # Attributes and contents come from the file: what Python cannot compute with is its fault.
+        raise InvalidGraph(_explain(node, given, error)) from error
     outputs = result if isinstance(result, tuple) else (result,)
     if len(outputs) < len(node.outputs):
         raise InvalidGraph(

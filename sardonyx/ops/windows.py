@@ -12,6 +12,9 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, Tensor
 
+#: Of what windows and steps count: positions in the image are computed with 64 bits.
+_LIMIT = 1 << 31
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -122,6 +125,18 @@ def _rounded_up(length: Dim, extent: Dim, stride: int, before: Dim, after: Dim) 
     return sizes.minimum(count, sizes.ceildiv(length + before, stride))
 
 
+def check_counts(where: str, **counts: Sequence[Dim]) -> None:
+    """Refuse taps and steps that are not positive, or beyond all images.
+
+    Raises:
+        InvalidGraph: One is.
+    """
+    for name, given in counts.items():
+        if any(isinstance(n, int) and not 0 < n < _LIMIT for n in given):
+            what, wanted = f"Its {name} must be positive", f"numbers from 1 to {_LIMIT - 1}"
+            raise InvalidGraph(message(where, what, expected=wanted, got=str(list(given))))
+
+
 def make_window(
     where: str,
     inputs: Shape,
@@ -152,8 +167,7 @@ def make_window(
         raise InvalidGraph(
             message(where, "Its pads do not fit", expected=f"{2 * rank} items", got=str(len(edges)))
         )
-    if min(steps, default=1) < 1 or min(apart, default=1) < 1:
-        raise InvalidGraph(message(where, "Its strides and dilations must be positive"))
+    check_counts(where, kernel_shape=kernel, strides=steps, dilations=apart)
     before: list[Dim] = []
     after: list[Dim] = []
     outputs: list[Dim] = []

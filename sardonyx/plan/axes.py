@@ -169,6 +169,8 @@ class Axes:
         outer, inner = sizes.as_atom(a), sizes.as_atom(b)
         if outer is None or inner is None or outer in loose or inner in loose:
             return False
+        if inner.arguments[0] == 0:
+            return False
         for offset in offsets:
             high = sizes.coefficient_of(offset, outer)
             low = sizes.coefficient_of(offset, inner)

@@ -172,9 +172,9 @@ class PlanWriter:
                 self._region(work, block)
         while len(segments) < len(block.levels.symbols):
             segments.append(self._enter_level(block, len(segments)))
-        for left, right in block.guards:
+        for (left, right), reason in block.guards.items():
             segment = segments[block.levels.of_sizes((left, right))]
-            self._guards.append(Guard(left, right, "", segment))
+            self._guards.append(Guard(left, right, reason, segment))
         return segments
 
     def _enter_level(self, block: Block, level: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sardonyx.base.sizes import Dim
@@ -68,7 +68,7 @@ class Block:
         levels: When what can be done.
         sources: The buffer that each measured symbol is found in.
         measured: More about the measured symbols.
-        guards: Pairs of sizes that must be equal.
+        guards: Pairs of sizes that must be equal, and why.
         outputs: The buffer of each output of a body, or of each result.
         groups: What was grouped.
         origins: Names of the nodes behind each tensor.
@@ -78,7 +78,7 @@ class Block:
     levels: Levels
     sources: dict[Dim, Buffer]
     measured: Mapping[Dim, Measured]
-    guards: list[tuple[Dim, Dim]]
+    guards: Mapping[tuple[Dim, Dim], str]
     outputs: list[Buffer]
     groups: list[Group]
     origins: Mapping[Tensor, tuple[str, ...]]
@@ -119,7 +119,7 @@ class Blocks:
     def block(
         self,
         outputs: list[Tensor],
-        guards: Iterable[tuple[Dim, Dim]],
+        guards: Mapping[tuple[Dim, Dim], str],
         origins: Mapping[Tensor, tuple[str, ...]],
         measured: Mapping[Dim, Measured],
     ) -> Block:
@@ -155,7 +155,7 @@ class Blocks:
         levels = Levels(works, found)
         works.sort(key=levels.of)
         return Block(
-            works, levels, found, measured, list(guards), [buffers[t] for t in outputs], groups,
+            works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
             origins, {t: buffers[t] for t in wanted},
         )  # fmt: skip
 

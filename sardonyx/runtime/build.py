@@ -92,7 +92,7 @@ def build_model(
     )
     record = Record(
         tuple(declared), outputs, spare, places, metadata, _places(compiled, constants),
-        compiled.main,
+        compiled.main, graph.files,
     )  # fmt: skip
     return Built(record, blob, code, constants)
 

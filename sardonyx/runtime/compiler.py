@@ -7,7 +7,7 @@ that runs once; what it gives are constants of the plan that runs every time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
@@ -51,7 +51,7 @@ class Compiled:
 def compile_tensors(
     outputs: list[tuple[str, Tensor]],
     inputs: list[tuple[str, Buffer]],
-    guards: Iterable[tuple[Dim, Dim]],
+    guards: Mapping[tuple[Dim, Dim], str],
     target: Target,
     origins: dict[Tensor, tuple[str, ...]] | None = None,
     measured: Mapping[Dim, Measured] | None = None,
@@ -61,7 +61,7 @@ def compile_tensors(
     Args:
         outputs: Names and tensors, in the caller's order; one tensor may appear twice.
         inputs: Names and buffers of the feeds.
-        guards: Pairs of sizes that were assumed equal.
+        guards: Pairs of sizes that were assumed equal, and why.
         target: What to generate code for.
         origins: Names of the ONNX nodes behind each tensor.
         measured: Where the symbols that a run measures come from.

@@ -92,6 +92,8 @@ class Pool:
         """
         if scratch_bytes <= self._scratch_bytes:
             return
+        # Growing frees what there was: until all have grown, none can be relied on.
+        self._scratch_bytes = 0
         for number in range(1, self.threads):
             memory = self._scratch[number]
             memory.grow(scratch_bytes)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.files import Identity, is_unchanged
 from sardonyx.plan import serial
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
-_HEADER = b"sdxsession 1\n"
+_HEADER = b"sdxsession 2\n"
 
 
 #: dtype, shape, offset in the file, bytes.
@@ -32,7 +32,7 @@ class Record:
         metadata: What the file says about itself.
         constants: Where the plan's constants lie in their file.
         plan: What a run does.
-        files: Other files that the model was made of: path, size, mtime in ns.
+        files: Other files that the model was made of, each with the state that it was in.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -42,18 +42,11 @@ class Record:
     metadata: ModelMetadata
     constants: list[ConstantPlace]
     plan: Plan
-    files: list[tuple[str, int, int]] = field(default_factory=list)
+    files: list[tuple[str, Identity]] = field(default_factory=list)
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
-        for path, size, modified in self.files:
-            try:
-                status = os.stat(path)
-            except OSError:
-                return False
-            if (status.st_size, status.st_mtime_ns) != (size, modified):
-                return False
-        return True
+        return all(is_unchanged(path, identity) for path, identity in self.files)
 
     def to_bytes(self) -> bytes:
         """For the cache."""
@@ -96,7 +89,7 @@ class Record:
             ModelMetadata(*head["metadata"]),
             places,
             serial.from_bytes(written[start + length :]),
-            [(p, s, t) for p, s, t in head["files"]],
+            [(path, tuple(identity)) for path, identity in head["files"]],
         )
 
 

@@ -51,6 +51,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         what = "The feeds' shapes contradict each other"
         if guard.reason:
             what += f": {guard.reason}"
+        if guard.right == 0:  # not two sizes, but a condition
+            return ContradictingSizes(message("run", what))
         return ContradictingSizes(
             message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
         )

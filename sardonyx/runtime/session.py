@@ -7,6 +7,7 @@ processes share it, and the model's own file is not needed any more.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -20,6 +21,7 @@ import numpy as np
 
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
+from sardonyx.base.files import identity_of, is_unchanged
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
@@ -74,7 +76,7 @@ class Engine:
 
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         self.record, self.executable, self.timings = record, executable, timings
-        self._make_general: Callable[[], Engine] | None = None
+        self._make_general: Callable[[], Engine | None] | None = None
         self._general: Engine | None = None
         self._lock = threading.Lock()
         self._plain = record.output_places == list(range(len(record.outputs)))
@@ -124,12 +126,15 @@ class Engine:
                 _logger.warning("%s A more general plan is compiled for such feeds.", error)
                 make, self._make_general = self._make_general, None
                 self._general = make()
+            general = self._general
+        if general is None:
+            raise error
         try:
-            return self._general.run(feeds, cancel)
+            return general.run(feeds, cancel)
         except InvalidArgument:
             raise error from None
 
-    def use_for_other_feeds(self, make: Callable[[], Engine]) -> None:
+    def use_for_other_feeds(self, make: Callable[[], Engine | None]) -> None:
         """Give the engine a way to make the variant for feeds that contradict dimension names."""
         self._make_general = make
 
@@ -161,6 +166,8 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
                 )
             )
         source = source.SerializeToString()
+    elif isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)  # the caller may change his
     key = _model_key(source, options, target) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     threads = thread_count(options.threads)
@@ -170,10 +177,29 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     if engine is None:
         engine = _compile(source, options, target, cache, key, threads, timings)
     if not options.general and _may_contradict(engine.record.plan):
-        engine.use_for_other_feeds(lambda: create_engine(source, replace(options, general=True)))
+        engine.use_for_other_feeds(_general_variant(source, options, engine.record))
     timings["total"] = time.perf_counter() - start
     _logger.debug("session made in %.3f s: %s", timings["total"], timings)
     return engine
+
+
+def _general_variant(
+    source: Any, options: EngineOptions, record: Record
+) -> Callable[[], Engine | None]:
+    """Makes the variant for other feeds; None when the model is not what it was any more."""
+    files = list(record.files)
+    if isinstance(source, (str, os.PathLike)):
+        path = os.path.abspath(os.fspath(source))
+        with contextlib.suppress(OSError):
+            files.append((os.fsdecode(path), identity_of(os.stat(path))))
+
+    def make() -> Engine | None:
+        if not all(is_unchanged(path, identity) for path, identity in files):
+            _logger.warning("the model's files were changed: there is no plan for such feeds")
+            return None
+        return create_engine(source, replace(options, general=True))
+
+    return make
 
 
 def _may_contradict(plan: Plan) -> bool:
@@ -199,15 +225,13 @@ def _compile(
 
 def _model_key(source: Any, options: EngineOptions, target: Target) -> str | None:
     """Identity of a model: of a file its place and time, of bytes what they are."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        identity: object = digest(bytes(source))
+    if isinstance(source, bytes):
+        identity: object = digest(source)
     else:
         try:
-            status = os.stat(source)
+            identity = (os.path.realpath(source), *identity_of(os.stat(source)))
         except OSError:
             return None
-        place = os.path.realpath(source)
-        identity = (place, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     return digest("session", repr(identity), options.key(), target.key, engine_digest())
 
 
@@ -241,7 +265,9 @@ def _finish(
         data_path = cache.put(key, "data", built.write_constants)
         cache.put(key, "code", built.blob.to_bytes())
         if data_path is not None and cache.put(key, "session", built.record.to_bytes()):
-            constants = map_constants(data_path, built.record)
+            # What another process drops from the cache meanwhile stays in memory.
+            with contextlib.suppress(OSError):
+                constants = map_constants(data_path, built.record)
         timings["write cache"] = time.perf_counter() - start
     executable = Executable(built.record.plan, built.code, constants, threads=threads)
     return Engine(built.record, executable, timings)

@@ -15,8 +15,7 @@ from sardonyx.base.sizes import Dim, known_equal
 
 Assumption = tuple[Dim, Dim]
 
-_collected: ContextVar[dict[Assumption, None] | None] = ContextVar("assumptions", default=None)
-
+_collected: ContextVar[dict[Assumption, str] | None] = ContextVar("assumptions", default=None)
 
 _undecided: ContextVar[bool] = ContextVar("undecided_broadcasts", default=False)
 
@@ -40,14 +39,19 @@ def broadcasts_are_undecided() -> bool:
 
 
 @contextmanager
-def collect() -> Iterator[dict[Assumption, None]]:
-    """Collect, in order, the pairs of sizes that are assumed to be equal inside the block."""
-    found: dict[Assumption, None] = {}
+def collect() -> Iterator[dict[Assumption, str]]:
+    """Collect, in order, the pairs of sizes that are assumed equal inside the block, and why."""
+    found: dict[Assumption, str] = {}
     token = _collected.set(found)
     try:
         yield found
     finally:
         _collected.reset(token)
+
+
+def collected() -> tuple[Assumption, ...]:
+    """The pairs that were collected so far, outside `collect` none."""
+    return tuple(_collected.get() or ())
 
 
 def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
@@ -64,4 +68,4 @@ def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
     if known is None:
         found = _collected.get()
         if found is not None:
-            found[a, b] = None
+            found.setdefault((a, b), f"{where}: {what}")

@@ -24,14 +24,14 @@ class Body:
     Attributes:
         outputs: What it computes.
         measured: Symbols that are measured in it.
-        assumptions: Pairs of sizes that are taken as equal in it.
+        assumptions: Pairs of sizes that are taken as equal in it, and why.
         origins: Names of the nodes behind each tensor.
         symbols: Symbols that mean nothing outside it.
     """
 
     outputs: list[Tensor]
     measured: dict[Dim, Measured] = field(default_factory=dict)
-    assumptions: tuple[Assumption, ...] = ()
+    assumptions: dict[Assumption, str] = field(default_factory=dict)
     origins: dict[Tensor, tuple[str, ...]] = field(default_factory=dict)
     symbols: set[Dim] = field(default_factory=set)
 

@@ -214,7 +214,7 @@ def _pair(a: object, b: object) -> tuple[Scalar, Scalar]:
     return x, y
 
 
-def _whole(value: Scalar) -> Dim | None:
+def whole_number(value: Scalar) -> Dim | None:
     """The symbolic integer that an int64 expression is, if it is one."""
     if value.dtype is not dtypes.INT64:
         return None
@@ -227,7 +227,7 @@ def unary(op: str, x: Scalar) -> Scalar:
     """One of UNARY."""
     if op == "not" and x.op == "constant" and x.dtype is dtypes.BOOL:
         return constant(not x.payload, dtypes.BOOL)
-    whole = _whole(x)
+    whole = whole_number(x)
     if op == "neg" and whole is not None:
         return size(sizes.multiply(whole, -1))
     return _make(op, x.dtype, (x,))
@@ -246,7 +246,7 @@ SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
 def binary(op: str, a: object, b: object) -> Scalar:
     """One of BINARY. Integer `div` and `rem` truncate toward zero."""
     x, y = _pair(a, b)
-    left, right = _whole(x), _whole(y)
+    left, right = whole_number(x), whole_number(y)
     if left is not None and right is not None:
         if op in SYMBOLIC:
             return size(SYMBOLIC[op](left, right))
@@ -274,7 +274,7 @@ def _sign(x: Scalar) -> float:
 def compare(op: str, a: object, b: object) -> Scalar:
     """One of COMPARE, giving a bool."""
     x, y = _pair(a, b)
-    left, right = _whole(x), _whole(y)
+    left, right = whole_number(x), whole_number(y)
     if left is not None and right is not None:
         known = decide(op, left, right)
         if known is not None:
@@ -332,7 +332,7 @@ def bitcast(x: Scalar, dtype: DType) -> Scalar:
 def check_index(value: Scalar, extent: Dim) -> Scalar:
     """An int64 index, counted from the end if negative; a fault outside [-extent, extent)."""
     index = cast(value, dtypes.INT64)
-    whole = _whole(index)
+    whole = whole_number(index)
     if whole is not None:
         if sizes.is_nonnegative(whole) and sizes.is_nonnegative(extent - whole - 1):
             return index
@@ -343,7 +343,7 @@ def check_index(value: Scalar, extent: Dim) -> Scalar:
 
 def as_index(value: Scalar, extent: Dim) -> Dim:
     """An int64 expression in [0, extent) as a symbolic integer that `load` can use."""
-    whole = _whole(value)
+    whole = whole_number(value)
     return whole if whole is not None else sizes.opaque(value, 0, extent - 1)
 
 
@@ -366,7 +366,7 @@ def rewrite(
             if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
                 inner = visit(atom.payload)
                 if inner is not atom.payload or any(map(_touches, atom.arguments)):
-                    whole = _whole(inner)
+                    whole = whole_number(inner)
                     low, high = (dim(a) for a in atom.arguments)
                     return whole if whole is not None else sizes.opaque(inner, low, high)
             return None

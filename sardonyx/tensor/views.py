@@ -243,6 +243,8 @@ def pad(
         if low == 0 and high == 0:
             source.append(i)
             continue
+        if mode != "constant":
+            assume_equal(sizes.minimum(extent, 1), 1, "pad", f"Axis {axis} is empty")
         position = sizes.add(i, sizes.multiply(low, -1))
         source.append(_folded(position, extent, mode))
         if mode == "constant":
@@ -274,7 +276,7 @@ def _folded(position: Dim, extent: Dim, mode: str) -> Dim:
     if mode == "reflect":
         if extent == 1:
             return 0
-        period = sizes.multiply(sizes.add(extent, -1), 2)
+        period = sizes.maximum(sizes.multiply(sizes.add(extent, -1), 2), 1)
         inside = sizes.modulo(position, period)
         return sizes.minimum(inside, period - inside)
     raise InvalidGraph(message("pad", f"There is no mode {mode!r}"))

@@ -64,7 +64,7 @@ def test_bad_feeds(feeds: dict[str, Any], kind: type[Exception], text: str) -> N
     assert session.run(None, good)[0].shape == (2, 5)
 
 
-def _one_node(op: str, inputs: dict[str, Any], shape: list[Any], **attributes: Any) -> bytes:
+def _one_node(op: str, inputs: dict[str, Any], shape: list[Any] | None, **attributes: Any) -> bytes:
     given = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()]
     wanted = [helper.make_tensor_value_info("y", next(iter(inputs.values()))[0], shape)]
     node = helper.make_node(op, list(inputs), ["y"], name="the_node", **attributes)
@@ -155,6 +155,106 @@ def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
         "print(s.run(None, {'x': np.ones((2, 40), np.float32)})[0].shape)\n"
     )
     assert _in_fresh_process(code, blocked / "cache").strip() == "(2, 5)"
+
+
+READS_OUTSIDE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("GatherElements", {"x": (3, 4), "i": np.zeros((9, 9), np.int64)}, {}),
+    ("ScatterElements", {"x": (3, 4), "i": np.zeros((9, 9), np.int64), "u": (9, 9)}, {}),
+    ("Gather", {"x": (0, 1 << 20), "i": np.zeros(1, np.int64)}, {}),
+    ("Conv", {"x": (1, 2, 4, 4), "w": (3, 2, 1, 1), "b": (1 << 1,)}, {}),
+    ("Pad", {"x": (0, 4), "p": np.array([1, 1, 1, 1])}, {"mode": "reflect"}),
+    ("Pad", {"x": (0, 4), "p": np.array([1, 1, 1, 1])}, {"mode": "edge"}),
+    ("GridSample", {"x": (8, 1, 4, 4), "g": (1, 6, 6, 2)}, {}),
+    ("GridSample", {"x": (1, 1, 4, 4), "g": (1, 6, 6, 1)}, {}),
+    ("ReverseSequence", {"x": (4, 40), "n": np.array([1, 2])}, {}),
+    ("BatchNormalization", {"x": (1, 5, 2), "s": (5,), "b": (5,), "m": (3,), "v": (5,)}, {}),
+]
+
+
+@pytest.mark.parametrize(("op", "feeds", "attributes"), READS_OUTSIDE)
+def test_feeds_that_would_read_outside(
+    op: str, feeds: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    arrays = {
+        n: f if isinstance(f, np.ndarray) else np.ones(f, np.float32) for n, f in feeds.items()
+    }
+    inputs = {
+        n: (helper.np_dtype_to_tensor_dtype(a.dtype), [f"{n}{k}" for k in range(a.ndim)])
+        for n, a in arrays.items()
+    }
+    raw = _one_node(op, inputs, None, **attributes)
+    model = onnx.load_from_string(raw)
+    if "p" in arrays:  # the pads must be known
+        model.graph.initializer.append(onnx.numpy_helper.from_array(arrays.pop("p"), "p"))
+        del model.graph.input[1]
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    with pytest.raises((errors.InvalidArgument, errors.RuntimeException)):
+        session.run(None, arrays)
+
+
+BAD_ATTRIBUTES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("MaxPool", {"x": (1, 1, 6)}, {"kernel_shape": [2], "strides": [1 << 62]}, "positive"),
+    ("MaxPool", {"x": (1, 1, 6)}, {"kernel_shape": [0]}, "positive"),
+    ("AveragePool", {"x": (1, 1, 6)}, {"kernel_shape": [1 << 40]}, "positive"),
+    ("ConvTranspose", {"x": (1, 1, 6), "w": (1, 1, 2)}, {"strides": [0]}, "positive"),
+    ("LRN", {"x": (1, 1, 6)}, {"size": 0}, "positive"),
+    ("TopK", {"x": (3, 4), "i": np.array([1, 2])}, {}, "the_node"),
+    ("OneHot", {"i": np.array([1, 2]), "d": np.array([4, 4]), "v": (2,)}, {}, "the_node"),
+    ("Resize", {"x": (1, 1, 6), "r": (0,), "s": np.array([1, 1, np.nan], np.float32)}, {}, "NaN"),
+]
+
+
+@pytest.mark.parametrize(("op", "feeds", "attributes", "text"), BAD_ATTRIBUTES)
+def test_attributes_and_contents_that_cannot_be(
+    op: str, feeds: dict[str, Any], attributes: dict[str, Any], text: str
+) -> None:
+    arrays = {
+        n: f if isinstance(f, np.ndarray) else np.ones(f, np.float32) for n, f in feeds.items()
+    }
+    inputs = {
+        n: (helper.np_dtype_to_tensor_dtype(a.dtype), list(a.shape)) for n, a in arrays.items()
+    }
+    model = onnx.load_from_string(_one_node(op, inputs, None, **attributes))
+    for name in set(arrays) & {"i", "d", "s", "r"}:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(arrays[name], name))
+        model.graph.input.remove(next(i for i in model.graph.input if i.name == name))
+    if op == "TopK":
+        model.graph.node[0].output.append("places")
+    with pytest.raises(errors.InvalidGraph, match=text):
+        sardonyx.InferenceSession(model.SerializeToString())
+
+
+def _sum_with_external_weight(folder: Path, value: float) -> Path:
+    weight = np.full((400, 4), value, np.float32)
+    inputs = {"x": (TensorProto.FLOAT, ["N", 4]), "w": (TensorProto.FLOAT, [400, 4])}
+    model = onnx.load_from_string(_one_node("Add", inputs, None))
+    del model.graph.input[1]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    path = folder / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weight", size_threshold=0)
+    return path
+
+
+def test_external_data_that_changes(tmp_path: Path) -> None:
+    path, x = _sum_with_external_weight(tmp_path, 1), np.zeros((400, 4), np.float32)
+    old = sardonyx.InferenceSession(path)
+    assert old.run(None, {"x": x})[0].max() == 1
+    times = os.stat(tmp_path / "weight")
+    np.full((400, 4), 2, np.float32).tofile(tmp_path / "weight")
+    os.utime(tmp_path / "weight", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert sardonyx.InferenceSession(path).run(None, {"x": x})[0].max() == 2
+    assert old.run(None, {"x": x})[0].max() == 1
+    # Another shape needs a plan that would have to be made of other weights.
+    with pytest.raises(errors.InvalidArgument):
+        old.run(None, {"x": x[:1]})
+
+
+@pytest.mark.parametrize("k", [2**63 - 1, -(2**63)])
+def test_diagonals_beyond_all_matrices(k: int) -> None:
+    inputs = {"x": (TensorProto.FLOAT, ["A", "B"]), "k": (TensorProto.INT64, [])}
+    session = sardonyx.InferenceSession(_one_node("Trilu", inputs, ["A", "B"]))
+    x = np.ones((3, 4), np.float32)
+    assert session.run(None, {"x": x, "k": np.array(k)})[0].sum() == (0 if k > 0 else 12)
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])

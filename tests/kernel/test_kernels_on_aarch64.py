@@ -96,7 +96,7 @@ def _run(invocation: Invocation, arrays: dict[Any, Any], folder: Path) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_equals_evaluator(name: str, tmp_path: Path) -> None:
     output = CASES[name]
-    compiled = compile_tensors([("y", output)], [("x", X), ("w", W)], [], NEON)
+    compiled = compile_tensors([("y", output)], [("x", X), ("w", W)], {}, NEON)
     random = np.random.default_rng(3)
     feeds = {
         b: random.standard_normal([sizes.evaluate(d, SYMBOLS) for d in b.shape]).astype(np.float32)

@@ -1,0 +1,260 @@
+"""Every element that a tensor reads must lie inside what it is read from.
+
+Lowerings state which sizes they take as equal, but a missing statement must not become a read of
+foreign memory. So every index of every tensor is looked at once more: where it is not provably
+inside its axis, its largest and smallest values, at the corners of the loops around it, become
+conditions of the plan.
+
+Under a `select` that compares positions, what it compares is known (padding and concatenation
+choose so). Where that does not prove enough, nothing is demanded of an index that is more than a
+variable, as its corners need not be reached. Nor of one that meets a variable twice, since its
+extremes are not at the corners: those are reshapes, whose sizes their lowering states.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim, Size
+from sardonyx.tensor.assumptions import assume_equal, collected
+from sardonyx.tensor.scalar import Scalar, whole_number
+from sardonyx.tensor.tensor import Contract, Reduce, Tensor
+from sardonyx.tensor.traverse import bodies_of
+
+#: More index variables in one index have too many corners; no lowering makes such.
+_MOST_VARIABLES = 4
+
+
+def assume_inside(tensor: Tensor, where: str) -> None:
+    """Take everything that `tensor` reads as lying inside what it is read from.
+
+    Raises:
+        InvalidGraph: Something provably lies outside; the text begins with `where`.
+    """
+    loops = (*tensor.shape, *(tensor.extents if isinstance(tensor, Reduce | Contract) else ()))
+    equal: Mapping[Atom, Dim] | None = None
+    for body in bodies_of(tensor):
+        for load, known in _loads(body):
+            for index, extent in zip(load.at, load.tensor.shape, strict=True):
+                if _is_own_axis(index, extent):
+                    continue
+                if equal is None:
+                    equal = _equalities()
+                _check(index, extent, loops, known, equal, where)
+
+
+def _is_own_axis(index: Dim, extent: Dim) -> bool:
+    """Whether the index runs over exactly the axis: almost all do."""
+    if isinstance(index, int):
+        return isinstance(extent, int) and 0 <= index < extent
+    atom = sizes.as_atom(index)
+    return atom is not None and atom.kind == "index" and atom.arguments[0] is extent
+
+
+class _Known(NamedTuple):
+    """What the `select`s around an expression tell.
+
+    Attributes:
+        facts: Sizes that are at least 0.
+        compared: Variables that were compared, whether or not that gave a fact.
+    """
+
+    facts: tuple[Dim, ...] = ()
+    compared: frozenset[Atom] = frozenset()
+
+    def under(self, condition: Scalar, holds: bool) -> _Known:
+        """The same where a condition holds or does not."""
+        facts = (*self.facts, *_facts(condition, holds))
+        return _Known(facts, self.compared | _positions(condition))
+
+
+def _loads(body: Scalar) -> Iterator[tuple[Scalar, _Known]]:
+    """Every load, with what is known where it takes place."""
+    stack = [(body, _Known())]
+    seen: set[tuple[Scalar, _Known]] = set()
+    while stack:
+        node, known = stack.pop()
+        if (node, known) in seen:
+            continue
+        seen.add((node, known))
+        if node.op == "select":
+            condition, chosen, other = node.arguments
+            stack.append((condition, known))
+            stack.append((chosen, known.under(condition, True)))
+            stack.append((other, known.under(condition, False)))
+            continue
+        dims: tuple[Dim, ...] = ()
+        if node.op == "load":
+            yield node, known
+            dims = node.at
+        elif node.op == "size":
+            dims = (node.dim,)
+        loaded = (atom.payload for dim in dims for atom in sizes.atoms_of(dim, "opaque"))
+        stack.extend((value, known) for value in loaded if isinstance(value, Scalar))
+        stack.extend((argument, known) for argument in node.arguments)
+
+
+def _positions(condition: Scalar) -> frozenset[Atom]:
+    """Variables whose values a condition compares, apart from those that it reads at."""
+    found: set[Atom] = set()
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if node.op == "size":
+            found |= sizes.atoms_of(node.dim)
+        elif node.op != "load":
+            stack.extend(node.arguments)
+    return frozenset(found)
+
+
+def _facts(condition: Scalar, holds: bool) -> tuple[Dim, ...]:
+    """What follows from a condition, or from its opposite, for positions."""
+    if condition.op == ("and" if holds else "or"):
+        return tuple(fact for x in condition.arguments for fact in _facts(x, holds))
+    if condition.op == "not":
+        return _facts(condition.arguments[0], not holds)
+    if condition.op not in _AT_LEAST_ZERO:
+        return ()
+    left, right = map(whole_number, condition.arguments)
+    if left is None or right is None:
+        return ()
+    return _AT_LEAST_ZERO[condition.op](sizes.add(left, sizes.multiply(right, -1)), holds)
+
+
+#: Comparison of two numbers -> what is not negative, given their difference and whether it holds.
+_AT_LEAST_ZERO: dict[str, Callable[[Dim, bool], tuple[Dim, ...]]] = {
+    "lt": lambda d, holds: (-d - 1 if holds else d,),
+    "le": lambda d, holds: (-d if holds else d - 1,),
+    "gt": lambda d, holds: (d - 1 if holds else -d,),
+    "ge": lambda d, holds: (d if holds else -d - 1,),
+    "eq": lambda d, holds: (d, -d) if holds else (),
+    "ne": lambda d, holds: () if holds else (d, -d),
+}
+
+
+def _equalities() -> dict[Atom, Dim]:
+    """Symbols that are assumed to equal something else, and what that is."""
+    found: dict[Atom, Dim] = {}
+    for a, b in collected():
+        left, right = sizes.substitute(a, found), sizes.substitute(b, found)
+        if left is right:
+            continue
+        for one, other in ((left, right), (right, left)):
+            atom = sizes.as_atom(one)
+            if atom is None or atom.kind != "symbol" or atom in sizes.atoms_of(other):
+                continue
+            found = {key: sizes.substitute(value, {atom: other}) for key, value in found.items()}
+            found[atom] = other
+            break
+    return found
+
+
+def _check(
+    index: Dim,
+    extent: Dim,
+    loops: tuple[Dim, ...],
+    known: _Known,
+    equal: Mapping[Atom, Dim],
+    where: str,
+) -> None:
+    variables = _variables(index)
+    if variables is None or len(variables) > _MOST_VARIABLES:
+        return
+    what = f"An index {index!r} leaves an axis of size {extent!r}"
+    ranges = [_ends(index, atom) for atom in variables]
+    demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
+    for which in (0, 1):
+        room = sizes.add(extent, sizes.multiply(index, -1)) - 1 if which else index
+        if any(_never_negative(sizes.substitute(room - fact, equal)) for fact in known.facts):
+            continue
+        for corner in itertools.product(*(ends[which] for ends in ranges)):
+            left = sizes.substitute(room, dict(zip(variables, corner, strict=True)))
+            left = _divisible(sizes.substitute(left, equal))
+            if demanding and not _never_negative(left) and not _is_open(left):
+                excess = sizes.maximum(-left, 0)
+                assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
+
+
+def _never_negative(dim: Dim) -> bool:
+    return sizes.is_nonnegative(dim) or sizes.is_nonnegative(_at_least(dim))
+
+
+def _is_variable(index: Dim, variables: list[Atom]) -> bool:
+    """Whether an index is a variable, perhaps times a size."""
+    linear = sizes.coefficient_of(index, variables[0]) if len(variables) == 1 else None
+    return linear is not None and linear[1] == 0
+
+
+def _variables(index: Dim) -> list[Atom] | None:
+    """The index variables and loaded values in an index; None if one is met twice."""
+    found: list[Atom] = []
+    stack = [index]
+    while stack:
+        for monomial, _ in sizes.terms_of(stack.pop()):
+            for atom in monomial:
+                if atom.kind in ("index", "opaque"):
+                    found.append(atom)
+                else:
+                    stack.extend(atom.arguments)
+    return found if len(set(found)) == len(found) else None
+
+
+def _ends(index: Dim, atom: Atom) -> tuple[list[Dim], list[Dim]]:
+    """Values of a variable that make an index smallest, and largest."""
+    low: Dim = 0
+    high = sizes.add(atom.arguments[0], -1)
+    if atom.kind == "opaque":
+        # Where the axis is empty there is no value at all, and these two are not in order.
+        return list(atom.arguments), list(atom.arguments)
+    growth = sizes.add(index, sizes.multiply(sizes.substitute(index, {atom: low}), -1))
+    if sizes.is_nonnegative(growth):
+        return [low], [high]
+    if sizes.is_nonnegative(sizes.multiply(growth, -1)):
+        return [high], [low]
+    return [low, high], [low, high]
+
+
+def _divisible(dim: Dim) -> Dim:
+    """The same where all divisors are positive, and a number where one is 0.
+
+    A divisor of 0 comes from an empty axis, and then from an empty loop: the sum of its excess
+    does not count, but must be one.
+    """
+
+    def replace(atom: Atom) -> Dim | None:
+        if atom.kind != "floordiv":
+            return None
+        numerator, divisor = map(_divisible, atom.arguments)
+        if numerator == -1:
+            return -1
+        return sizes.floordiv(numerator, sizes.maximum(divisor, 1))
+
+    return sizes.rebuild(dim, replace)
+
+
+def _at_least(dim: Dim) -> Dim:
+    """A bound from below in which -b * (a // b) has become -a, and b * (a // b) a + 1 - b."""
+    result: Dim = 0
+    for monomial, coefficient in sizes.terms_of(dim):
+        term = sizes.of_monomial(monomial, coefficient)
+        if len(monomial) == 1 and monomial[0].kind == "floordiv":
+            numerator, divisor = monomial[0].arguments
+            if isinstance(divisor, int) and coefficient % divisor == 0:
+                bound = numerator if coefficient < 0 else sizes.add(numerator, 1 - divisor)
+                term = sizes.multiply(bound, coefficient // divisor)
+        result = sizes.add(result, term)
+    return result
+
+
+def _is_open(dim: Dim) -> bool:
+    """Whether a size contains what only a kernel knows."""
+    return bool(sizes.atoms_of(dim, "index") or sizes.atoms_of(dim, "opaque"))
+
+
+def _runs(loops: tuple[Dim, ...]) -> Dim:
+    """1 if every loop runs, 0 if one of them is empty."""
+    symbolic = (_divisible(d) for d in loops if isinstance(d, Size) or d < 1)
+    return sizes.product(sizes.minimum(d, 1) for d in symbolic)
