@@ -23,7 +23,6 @@ def gather_elements(x: Tensor, positions: Tensor, *, axis: int = 0) -> Tensor:
     """Elements whose index along one axis is replaced by `positions`."""
     axis = normalise_axis(axis, x.rank, "GatherElements")
     _same_rank("GatherElements", x, positions)
-    _covered("GatherElements", x, positions, axis)
     extent = x.shape[axis]
 
     def body(*at: Dim) -> Scalar:
@@ -39,13 +38,6 @@ def _same_rank(where: str, x: Tensor, positions: Tensor) -> None:
             message(where, "The indices have the wrong rank", expected=str(x.rank),
                     got=str(positions.rank))
         )  # fmt: skip
-
-
-def _covered(where: str, x: Tensor, positions: Tensor, axis: int) -> None:
-    for k, (extent, count) in enumerate(zip(x.shape, positions.shape, strict=True)):
-        if k != axis:
-            what = f"There are more indices along axis {k} than elements"
-            assume_equal(sizes.maximum(extent, count), extent, where, what)
 
 
 @op("GatherND", 11, 12, 13)
@@ -112,7 +104,12 @@ def scatter_elements(
     _check_scatter("ScatterElements", x, updates, reduction)
     _same_rank("ScatterElements", x, positions)
     axis = normalise_axis(axis, x.rank, "ScatterElements")
-    _covered("ScatterElements", x, positions, axis)
+    some = sizes.product(sizes.minimum(d, 1) for d in positions.shape)
+    for k, (extent, count) in enumerate(zip(x.shape, positions.shape, strict=True)):
+        if k != axis:
+            excess = sizes.maximum(count - extent, 0)
+            what = f"There are more indices along axis {k} than elements"
+            assume_equal(sizes.multiply(some, excess), 0, "ScatterElements", what)
     for a, b in zip(positions.shape, updates.shape, strict=True):
         assume_equal(a, b, "ScatterElements", "The shapes of indices and updates differ")
     (result,) = make_call(

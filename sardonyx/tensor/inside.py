@@ -178,8 +178,17 @@ def _check(
                 assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
 
 
-def _never_negative(dim: Dim) -> bool:
-    return sizes.is_nonnegative(dim) or sizes.is_nonnegative(_at_least(dim))
+def _never_negative(dim: Dim, depth: int = 6) -> bool:
+    if sizes.is_nonnegative(dim) or sizes.is_nonnegative(_at_least(dim)):
+        return True
+    # x - max(a, b) >= 0 where x - a >= 0 and x - b >= 0; x - min(a, b) >= 0 where one is.
+    for rule, forms in ((all, (("max", -1), ("min", 1))), (any, (("min", -1), ("max", 1)))):
+        for monomial, coefficient in sizes.terms_of(dim) if depth else ():
+            if len(monomial) == 1 and (monomial[0].kind, coefficient) in forms:
+                rest = sizes.add(dim, sizes.of_monomial(monomial, -coefficient))
+                cases = (sizes.multiply(x, coefficient) for x in monomial[0].arguments)
+                return rule(_never_negative(sizes.add(rest, x), depth - 1) for x in cases)
+    return False
 
 
 def _is_variable(index: Dim, variables: list[Atom]) -> bool:
@@ -209,12 +218,36 @@ def _ends(index: Dim, atom: Atom) -> tuple[list[Dim], list[Dim]]:
     if atom.kind == "opaque":
         # Where the axis is empty there is no value at all, and these two are not in order.
         return list(atom.arguments), list(atom.arguments)
-    growth = sizes.add(index, sizes.multiply(sizes.substitute(index, {atom: low}), -1))
-    if sizes.is_nonnegative(growth):
-        return [low], [high]
-    if sizes.is_nonnegative(sizes.multiply(growth, -1)):
-        return [high], [low]
-    return [low, high], [low, high]
+    slope = _slope(index, atom)
+    if slope is None:
+        return [low, high], [low, high]
+    return ([low], [high]) if slope >= 0 else ([high], [low])
+
+
+def _slope(dim: Dim, atom: Atom) -> int | None:
+    """1 where `dim` never falls as `atom` grows, -1 where it never rises; None if not known."""
+    slopes: set[int] = set()
+    for monomial, coefficient in sizes.terms_of(dim):
+        for place, factor in enumerate(monomial):
+            if factor is not atom and atom not in sizes.atoms_of(sizes.of_atom(factor)):
+                continue
+            others = sizes.of_monomial(monomial[:place] + monomial[place + 1 :], 1)
+            inner = _atom_slope(factor, atom)
+            if inner is None or not sizes.is_nonnegative(others):
+                return None
+            slopes.add(inner if coefficient > 0 else -inner)
+    slopes.discard(0)
+    return None if len(slopes) > 1 else next(iter(slopes), 0)
+
+
+def _atom_slope(factor: Atom, atom: Atom) -> int | None:
+    if factor is atom:
+        return 1
+    left, right = factor.arguments
+    if factor.kind == "floordiv":
+        return None if atom in sizes.atoms_of(right) else _slope(left, atom)
+    slopes = {_slope(left, atom), _slope(right, atom)} - {0}
+    return None if len(slopes) > 1 else next(iter(slopes), 0)
 
 
 def _divisible(dim: Dim) -> Dim:
