@@ -11,6 +11,7 @@ from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product import Packing, ProductKernel, roles
 from sardonyx.kernel.rows import RowsKernel
+from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
@@ -131,12 +132,12 @@ class Former:
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
             inner = isinstance(canonical.group, Rows) and canonical.group.inner
-            form = RowsKernel.form(
+            schedule = RowsSchedule.fitting(
                 canonical.group,  # type: ignore[arg-type]
                 canonical.strides,
                 self.lanes,
-                self._name("rows" if inner else "map"),
             )
+            form = RowsKernel(schedule, self._name("rows" if inner else "map"))
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
 

@@ -1,0 +1,273 @@
+"""How a `Rows` group becomes loops: which axes, in which pass each member runs, where lanes lie.
+
+Lanes lie along an inner axis, or along an outer one where that is the contiguous one (pooling over
+channels-last images): then every lane is a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.inline import cost_of
+from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.tensor import Tensor
+
+#: Elements of the vector axis that one block covers when nothing else makes blocks.
+CHUNK = 4096
+#: Longest reduction of lanes that is written out instead of looped over.
+_UNROLL = 50
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A stage after its axes were split and merged."""
+
+    stage: Stage
+    body: Scalar
+    indices: tuple[Dim, ...]
+    position: Dim
+    level: int = 0
+    in_memory: bool = True
+    in_scratch: bool = False
+    unrolled: list[Scalar] | None = None
+
+
+class RowsSchedule:
+    """How the kernel of one group goes over its axes.
+
+    Attributes:
+        outer, inner: The axes, split and merged.
+        members: The stages over them.
+        by_buffer: Member by the buffer that it gives.
+        vector: The axis along which the lanes lie; None without axes.
+        vector_inside: Whether that is an inner axis.
+        lanes: Vector length.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer that is read or written.
+        lanes: Vector length for 32-bit elements.
+        scratch: Whether rows may be handed from pass to pass in the thread's scratch. Where every
+            lane is a row of its own they need memory instead.
+    """
+
+    def __init__(
+        self,
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        *,
+        scratch: bool = True,
+    ) -> None:
+        self.group, self.scratch = group, scratch
+        self.strides = dict(strides)
+        self._split_axes()
+        self._set_levels()
+        self._merge_axes()
+        self.vector = self._choose_vector()
+        self.vector_inside = self.vector is not None and self.vector in self.inner
+        self.lanes = self._lanes(lanes)
+        self._unroll()
+
+    @staticmethod
+    def fitting(group: Rows, strides: dict[Tensor, tuple[Dim, ...]], lanes: int) -> RowsSchedule:
+        """The schedule that fits the group."""
+        found = RowsSchedule(group, strides, lanes)
+        if not found.vector_inside and any(m.in_scratch for m in found.members):
+            found = RowsSchedule(group, strides, lanes, scratch=False)
+        return found
+
+    # -- preparation --------------------------------------------------------------------------
+
+    def _split_axes(self) -> None:
+        stages = self.group.stages
+        position: Dim = 0
+        for i, extent in ((i, extent_of(i)) for i in self.group.inner):
+            position = sizes.add(sizes.multiply(position, extent), i)
+        self.axes = Axes(
+            (self.group.outer, self.group.inner),
+            [s.body for s in stages],
+            [(s.root.buffer, s.indices) for s in stages],
+        )
+        self.axes.split()
+        position = sizes.substitute(position, self.axes.values)
+        self.members = [
+            Member(s, self.axes.bodies[k], self.axes.stores[k][1], position)
+            for k, s in enumerate(stages)
+        ]
+
+    def _set_levels(self) -> None:
+        """In which pass each member runs, and who needs memory between passes."""
+        by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
+        for member in self.members:
+            for x in loads_of(member.body):
+                source = by_buffer.get(x.tensor)
+                if source is not None:
+                    after = source.level + (source.stage.kind != "map")
+                    member.level = max(member.level, after)
+        last: dict[Member, int] = {}
+        for member in self.members:
+            for x in loads_of(member.body):
+                source = by_buffer.get(x.tensor)
+                if source is not None:
+                    last[source] = max(last.get(source, 0), member.level)
+        for member in self.members:
+            stage = member.stage
+            carried = stage.full and stage.kind == "map" and last.get(member, 0) > member.level
+            member.in_memory = stage.stored or (carried and not self.scratch)
+            member.in_scratch = carried and not member.in_memory
+            if member.in_scratch:
+                self._place_in_scratch(member)
+
+    def _place_in_scratch(self, member: Member) -> None:
+        """Give the buffer row-major strides over the inner axes and none over the outer."""
+        inner = [sizes.as_atom(i) for i in self.group.inner]
+        step: Dim = 1
+        by_atom: dict[Atom | None, Dim] = {}
+        for variable, atom in reversed(list(zip(self.group.inner, inner, strict=True))):
+            by_atom[atom] = step
+            step = sizes.multiply(step, extent_of(variable))
+        self.strides[member.stage.root.buffer] = tuple(
+            by_atom.get(sizes.as_atom(i), 0) for i in member.stage.indices
+        )
+
+    def _merge_axes(self) -> None:
+        bodies = [m.body for m in self.members]
+        stores = [(m.stage.root.buffer, m.indices) for m in self.members]
+        needs_position = any(m.stage.kind.startswith("arg") for m in self.members)
+        axes = Axes(self.axes.spaces, bodies, stores)
+        self.by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
+        if needs_position:
+            axes.spaces, held = [axes.spaces[0]], axes.spaces[1]
+            axes.merge(self.strides)
+            axes.spaces.append(held)
+        else:
+            axes.merge(self.strides)
+        self.outer, self.inner = axes.spaces
+        for k, member in enumerate(self.members):
+            member.body, member.indices = axes.bodies[k], axes.stores[k][1]
+
+    def _choose_vector(self) -> Dim | None:
+        """The axis with the most contiguous accesses; inner axes win ties."""
+        best: tuple[float, int] | None = None
+        chosen: Dim | None = None
+        candidates = [*reversed(self.inner), *reversed(self.outer)]
+        for rank, variable in enumerate(candidates):
+            score = self._score(variable)
+            if best is None or (score, -rank) > best:
+                best, chosen = (score, -rank), variable
+        return chosen
+
+    def _score(self, variable: Dim) -> float:
+        atom = sizes.variable(variable)
+        score = 0.0
+        for member in self.members:
+            accesses: list[Access] = [(x.tensor, x.at) for x in loads_of(member.body)]
+            if member.in_memory:
+                accesses.append((member.stage.root.buffer, member.indices))
+            for tensor, at in accesses:
+                if tensor in self.by_buffer and not self.by_buffer[tensor].in_memory:
+                    continue
+                offset = offset_of(self.strides[tensor], at)
+                linear = sizes.coefficient_of(offset, atom)
+                if linear is None:
+                    score -= 2
+                elif linear[0] == 1:
+                    score += 2
+                elif linear[0] != 0:
+                    score -= 2
+        extent = extent_of(variable)
+        if isinstance(extent, int) and extent < 8:
+            score -= 6
+        return score
+
+    def _lanes(self, lanes: int) -> int:
+        if self.vector is None or self._score(self.vector) <= -4 * len(self.members):
+            return 1
+        widths = {m.stage.root.tensor.dtype.bits for m in self.members}
+        for member in self.members:
+            widths |= {x.tensor.dtype.bits for x in loads_of(member.body)}
+        lanes = lanes // 2 if min(widths) >= 64 else lanes
+        extent = extent_of(self.vector)
+        while isinstance(extent, int) and lanes > extent and lanes > 1:
+            lanes //= 2
+        return lanes
+
+    def _unroll(self) -> None:
+        """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
+        extents = [extent_of(i) for i in self.inner]
+        volume = sizes.product(extents)
+        if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= _UNROLL:
+            return
+        for member in self.members:
+            if not member.stage.full:
+                continue
+            if member.stage.kind == "map" or member.stage.kind.startswith("arg"):
+                return
+        for member in self.members:
+            if member.stage.full:
+                member.unrolled = [
+                    rewrite(
+                        member.body, atoms=dict(zip(sizes.variables(self.inner), at, strict=True))
+                    )
+                    for at in itertools.product(*(range(int(e)) for e in extents))
+                ]
+
+    def bodies(self) -> list[Scalar]:
+        """What is evaluated, in order."""
+        return [b for m in self.members for b in (m.unrolled or [m.body])]
+
+    # -- sizes --------------------------------------------------------------------------------
+
+    def all_dims(self) -> list[Dim]:
+        """Every size that the kernel computes with."""
+        found: list[Dim] = [*self.outer, *self.inner]
+        for member in self.members:
+            found += list(dims_of(member.body))
+            found += member.indices
+            found += self.strides[member.stage.root.buffer]
+            for x in loads_of(member.body):
+                found += self.strides[x.tensor]
+        return found
+
+    def cost_ns(self) -> Dim:
+        """Estimated time on one thread."""
+        inner = sizes.product(map(extent_of, self.inner))
+        per_row: Dim = 0
+        for member in self.members:
+            steps = cost_of(member.body) + 2 + 2 * len(loads_of(member.body))
+            work = sizes.multiply(inner, steps) if member.stage.full else steps
+            per_row = sizes.add(per_row, work)
+        volume = sizes.multiply(sizes.product(map(extent_of, self.outer)), per_row)
+        return sizes.ceildiv(volume, 3 * self.lanes)
+
+    @property
+    def block_axes(self) -> list[Dim]:
+        """Outer axes that blocks go over, but for the chunks of the vector axis."""
+        return [o for o in self.outer if o is not self.vector]
+
+    def chunks(self) -> Dim:
+        """How many chunks the vector axis is cut into."""
+        if self.vector is None or self.vector_inside:
+            return 1
+        return sizes.ceildiv(extent_of(self.vector), CHUNK)
+
+    def blocks(self) -> Dim:
+        """How many blocks the kernel has."""
+        blocks = sizes.multiply(sizes.product(map(extent_of, self.block_axes)), self.chunks())
+        # A row of no elements still has a result; a map over nothing has no work.
+        return blocks
+
+    def member_loads(self) -> frozenset[Scalar]:
+        """Loads of values that the group itself computes."""
+        found = set()
+        for member in self.members:
+            for x in loads_of(member.body):
+                if x.tensor in self.by_buffer:
+                    found.add(x)
+        return frozenset(found)
