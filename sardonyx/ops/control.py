@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import BOOL, INT64
-from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.sizes import Dim, known_equal
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
+from sardonyx.tensor.assumptions import broadcasts_are_undecided
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -25,8 +26,9 @@ from sardonyx.tensor.language import (
 )
 from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.region import Body, Branches, Carried, Repetition, Sliced
-from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.symbolic import elements_of, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Call, Shape, buffer, indices, make_call, make_map
+from sardonyx.tensor.traverse import topological
 
 #: An outside tensor, and the buffer that stands for it.
 Outside = dict[Tensor, Buffer]
@@ -42,6 +44,25 @@ def stand_in(tensor: Tensor, outside: Outside) -> Buffer:
     return found
 
 
+def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
+    """How a body sees a tensor from outside: itself if nothing but constants decides it.
+
+    Weights that are constants for a body, too, are packed once.
+    """
+    if elements_of(tensor) is not None or _never_changes(tensor):
+        return tensor
+    found = stand_in(tensor, outside)
+    known = partial_elements_of(tensor)
+    if known is not None and found is not tensor:
+        remember(found, known)
+    return found
+
+
+def _never_changes(tensor: Tensor) -> bool:
+    sources = [t for t in topological([tensor]) if isinstance(t, Buffer)]
+    return all(s.constant is not None for s in sources)
+
+
 def scalar_of(x: Tensor, what: str) -> Tensor:
     """A tensor of one element as a scalar."""
     if x.shape != () and sizes.product(x.shape) != 1:
@@ -54,7 +75,7 @@ def _known_bool(x: Tensor) -> bool | None:
     return bool(found[0]) if found is not None and isinstance(found[0], (int, bool)) else None
 
 
-def _results(
+def results_of(
     kernel: str,
     region: Branches | Repetition,
     outside: Outside,
@@ -84,6 +105,34 @@ def _is_inside(dim: Dim, symbols: set[Dim]) -> bool:
 # -- If ---------------------------------------------------------------------------------------
 
 
+def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxError:
+    """A branch, or why it makes no sense here: exporters leave branches that are never taken."""
+    try:
+        return scope.body(graph, [], outside)
+    except (InvalidGraph, errors.NotImplemented) as error:
+        return error
+
+
+def _only_way(bodies: Sequence[Body | SardonyxError]) -> bool | None:
+    """Which branch the plan is made for, if it can be made for one alone; None: for both.
+
+    Branches that differ in their number of axes come from a squeeze of an axis that the exporter
+    did not know: the first one squeezes.
+    """
+    then, otherwise = bodies
+    if isinstance(then, SardonyxError):
+        if isinstance(otherwise, SardonyxError):
+            raise then
+        return False
+    if isinstance(otherwise, SardonyxError):
+        return True
+    if len(then.outputs) != len(otherwise.outputs):
+        raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
+    if all(a.rank == b.rank for a, b in zip(then.outputs, otherwise.outputs, strict=True)):
+        return None
+    return not broadcasts_are_undecided()
+
+
 @op("If", 1, 11, 13, 16, 19, 21, 23, 24)
 def if_1(
     condition: Tensor, *, then_branch: Graph, else_branch: Graph, scope: Scope
@@ -95,10 +144,14 @@ def if_1(
         return tuple(scope.inline(then_branch if known else else_branch))
     outside: Outside = {}
     decider = stand_in(condition, outside)
-    bodies = [scope.body(graph, [], outside) for graph in (then_branch, else_branch)]
-    then, otherwise = bodies
-    if len(then.outputs) != len(otherwise.outputs):
-        raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
+    bodies = [_branch(scope, graph, outside) for graph in (then_branch, else_branch)]
+    one_way = _only_way(bodies)
+    if one_way is not None:
+        # It holds for as long as the condition says so; for other feeds there is the general plan.
+        (taken,) = contents(cast(condition, INT64).reshape(1), "The condition", 0)
+        assume_equal(taken, int(one_way), "If", "The branches differ in kind, and this one")
+        return tuple(scope.inline(then_branch if one_way else else_branch))
+    then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
     outputs: list[tuple[Shape, Tensor]] = []
     finals: list[dict[int, Dim]] = []
@@ -106,11 +159,6 @@ def if_1(
         if a.dtype is not b.dtype:
             what = f"The branches differ in the type of output {number}"
             raise InvalidGraph(message("If", what, expected=str(a.dtype), got=str(b.dtype)))
-        if a.rank != b.rank:
-            what = f"The branches differ in the number of axes of output {number}"
-            raise NotImplementedError(
-                message("If", what, expected=str(list(a.shape)), got=str(list(b.shape)))
-            )
         final = {
             axis: _final(scope, number, axis)
             for axis, (d, e) in enumerate(zip(a.shape, b.shape, strict=True))
@@ -120,7 +168,7 @@ def if_1(
         finals.append(final)
     scope.own(symbol for final in finals for symbol in final.values())
     region = Branches(list(outside.values()), finals, decider, then, otherwise)
-    return _results("if", region, outside, outputs)
+    return results_of("if", region, outside, outputs)
 
 
 # -- Loop and Scan ----------------------------------------------------------------------------
@@ -172,7 +220,7 @@ class _Repeated:
             )
         if output.rank != inside.rank:
             what = f"Carried value {number} changes its number of axes"
-            raise NotImplementedError(
+            raise errors.NotImplemented(
                 message("Loop", what, expected=str(inside.rank), got=str(output.rank))
             )
         for axis, (d, e) in enumerate(zip(inside.shape, output.shape, strict=True)):
@@ -240,7 +288,7 @@ class _Repeated:
             list(self.outside.values()), finals, trips, self.counter, begin, goes_on, carried,
             sliced, places, count, body,
         )  # fmt: skip
-        return _results("loop", region, self.outside, outputs)
+        return results_of("loop", region, self.outside, outputs)
 
 
 @op("Loop", 1, 11, 13, 16, 19, 21, 23, 24)

@@ -12,7 +12,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.control import stand_in
+from sardonyx.ops.control import seen_inside
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.registry import DataDependent, apply, where
 from sardonyx.tensor import assumptions
@@ -21,7 +21,7 @@ from sardonyx.tensor.elementwise import cast, known_tensor
 from sardonyx.tensor.inside import assume_inside
 from sardonyx.tensor.measuring import Asked, Measured, measuring
 from sardonyx.tensor.region import Body
-from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of, remember
+from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, forgetting, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import topological
 
@@ -111,7 +111,7 @@ class _Lowering:
         """A graph of its own inside this one."""
         inner = _Lowering(graph, self, outside)
         inner.lowered.values.update(zip(graph.inputs, inputs, strict=True))
-        with assumptions.collect() as found:
+        with assumptions.collect() as found, forgetting():
             inner.run(graph)
             outputs = [inner.tensor(value) for value in graph.outputs]
         lowered = inner.lowered
@@ -129,22 +129,12 @@ class _Lowering:
             if value.constant is not None and value.graph in self._graphs:
                 found = lowered.constants[value] = constant_tensor(value.constant, value)
             elif self._parent is not None and value.graph not in self._graphs:
-                found = self._from_outside(self._parent.tensor(value))
+                found = seen_inside(self._parent.tensor(value), self._outside)
             else:
                 raise errors.NotImplemented(
                     message(f"value {value.name}", "It is used before it is computed")
                 )
             lowered.values[value] = found
-        return found
-
-    def _from_outside(self, tensor: Tensor) -> Tensor:
-        """What stands for a tensor from outside: itself if it is there before the region."""
-        if isinstance(tensor, Buffer) or elements_of(tensor) is not None or _never_changes(tensor):
-            return tensor
-        found = stand_in(tensor, self._outside)
-        known = partial_elements_of(tensor)
-        if known is not None:
-            remember(found, known)
         return found
 
     def _node(self, node: Node) -> None:
@@ -176,12 +166,6 @@ class _Scope:
     def __init__(self, lowering: _Lowering, node: Node) -> None:
         self.name = node.name
         self.inline, self.body, self.own = lowering.inline, lowering.body, lowering.own
-
-
-def _never_changes(tensor: Tensor) -> bool:
-    """Whether constants alone decide it, so that bodies can work it out for themselves."""
-    sources = [t for t in topological([tensor]) if isinstance(t, Buffer)]
-    return all(s.constant is not None for s in sources)
 
 
 def _is_known(value: Value) -> bool:

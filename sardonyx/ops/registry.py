@@ -39,7 +39,8 @@ _Function = TypeVar("_Function", bound=Lowering)
 FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
-    "selection", "control", "quantise", "matrix_misc", "attention", "contrib_transformer",
+    "selection", "control", "recurrent", "quantise", "matrix_misc", "attention",
+    "contrib_transformer",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))

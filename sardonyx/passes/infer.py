@@ -29,6 +29,7 @@ from sardonyx.tensor.symbolic import (
     ELEMENTS_LIMIT,
     Partial,
     elements_of,
+    forgetting,
     partial_elements_of,
     remember,
 )
@@ -86,7 +87,8 @@ class _Inference:
             value.dtype, value.shape = tensor.dtype, tensor.shape
             value.elements = elements_of(tensor)
             inner._tensors[value] = tensor
-        inner.run(graph)
+        with forgetting():
+            inner.run(graph)
         for node, reason in inner.unknown.items():
             raise errors.NotImplemented(message(where(node), f"A shape depends on data: {reason}"))
         return Body([inner._tensor(value) for value in graph.outputs], symbols=inner.symbols)
@@ -182,7 +184,7 @@ class _Inference:
         whole = compose(tensor, self._index_maps)
         first = self._first.setdefault(_meaning(node, inputs, whole), value)
         if first is not value:
-            value.equal_to = first
+            value.equal_to = first if _is_visible(first, node.graph) else None
             self._tensors[value] = self._tensors[first]
             return
         if isinstance(whole, Buffer) and known is whole.known:
@@ -213,6 +215,13 @@ class _Scope:
 
     def own(self, symbols: Iterable[Dim]) -> None:
         self._inference.symbols.update(symbols)
+
+
+def _is_visible(value: Value, graph: Graph | None) -> bool:
+    """Whether a graph can read a value: its own, or one of a graph around it."""
+    while graph is not None and value.graph is not graph:
+        graph = graph.parent
+    return graph is not None
 
 
 def _meaning(node: Node, inputs: list[Tensor | None], output: Tensor) -> object:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -43,6 +45,31 @@ Partial = tuple[Dim | None, ...]
 _memo: WeakKeyDictionary[Tensor, Partial | None] = WeakKeyDictionary()
 
 
+#: What was noted since a `forgetting` block began, with what was known before.
+_journal: ContextVar[list[tuple[Tensor, Partial | None]] | None] = ContextVar(
+    "journal", default=None
+)
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """After the block, nothing is known of contents that was not known before.
+
+    Symbols that are measured in the body of a branch or loop mean nothing outside.
+    """
+    noted: list[tuple[Tensor, Partial | None]] = []
+    token = _journal.set(noted)
+    try:
+        yield
+    finally:
+        _journal.reset(token)
+        for x, before in reversed(noted):
+            if isinstance(x, Buffer):
+                x.known = before
+            else:
+                _memo.pop(x, None)
+
+
 class Unknown(Exception):
     """The value depends on what only a run knows."""
 
@@ -68,12 +95,15 @@ def partial_elements_of(x: Tensor) -> Partial | None:
             found = _contents(x)
         except Unknown:
             found = None
-    _memo[x] = found
+    remember(x, found)
     return found
 
 
-def remember(x: Tensor, elements: Partial) -> None:
+def remember(x: Tensor, elements: Partial | None) -> None:
     """Note the contents of a tensor, all or some, that are known from elsewhere."""
+    noted = _journal.get()
+    if noted is not None:
+        noted.append((x, x.known if isinstance(x, Buffer) else None))
     if isinstance(x, Buffer):
         x.known = elements
     else:
