@@ -60,7 +60,7 @@ def lower(graph: Graph) -> LoweredGraph:
     lowered = lowering.lowered
     for value in (*graph.inputs, *graph.overridable):
         lowered.values[value] = lowered.inputs[value] = _input(value)
-    with assumptions.collect() as found:
+    with assumptions.collect() as found, forgetting():
         lowering.run(graph)
         for value in graph.outputs:
             lowered.outputs[value] = lowering.tensor(value)

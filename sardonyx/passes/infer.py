@@ -50,7 +50,8 @@ def infer(graph: Graph) -> dict[Node, str]:
         NotImplemented: An operator is not supported.
     """
     inference = _Inference(graph)
-    inference.run(graph)
+    with forgetting():
+        inference.run(graph)
     return inference.unknown
 
 
