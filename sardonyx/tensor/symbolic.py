@@ -55,8 +55,8 @@ _journal: ContextVar[list[tuple[Tensor, Partial | None]] | None] = ContextVar(
 def forgetting() -> Iterator[None]:
     """After the block, nothing is known of contents that was not known before.
 
-    Symbols that are measured in one graph, or in the body of a branch or loop, mean nothing outside,
-    and tensors that are made of sizes alone are the same objects there.
+    Symbols that are measured in one graph, or in the body of a branch or loop, mean nothing
+    outside, where tensors that are made of sizes alone are the same objects.
     """
     noted: list[tuple[Tensor, Partial | None]] = []
     token = _journal.set(noted)
