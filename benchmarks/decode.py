@@ -64,7 +64,7 @@ def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
     print(f"runs: {runs}; sizes resolved: {len(resolving)}")
     middle, most = np.quantile(resolving, (0.5, 0.99)) * 1e6
     print(f"resolving: median {middle:.0f} us, 99 % under {most:.0f} us")
-    plans, later = 1 + (session._engine._general is not None), COUNTS["modules"] - compiled
+    plans, later = 1 + len(session._engine.variants), COUNTS["modules"] - compiled
     print(f"plans: {plans}; modules compiled after the first run: {later}")
     early, late = max(resident[quarter : 2 * quarter]), max(resident[-quarter:])
     print(f"resident: at most {early >> 10} MiB in the second quarter, {late >> 10} in the last")

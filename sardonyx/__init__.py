@@ -3,30 +3,57 @@
 The names are onnxruntime's: `import sardonyx as ort` is the one line that changes.
 """
 
+from sardonyx import capi
+from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from sardonyx.api.devices import (
+    OrtArenaCfg,
+    OrtDevice,
+    OrtEpDevice,
+    OrtHardwareDevice,
+    OrtMemoryInfo,
+    create_and_register_allocator,
+    create_and_register_allocator_v2,
+    get_ep_devices,
+)
 from sardonyx.api.enums import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
     OrtAllocatorType,
     OrtDeviceMemoryType,
+    OrtDeviceVendorId,
+    OrtExecutionProviderDevicePolicy,
+    OrtHardwareDeviceType,
+    OrtMemoryInfoDeviceType,
     OrtMemType,
     OrtSparseFormat,
 )
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.api.module import (
+    disable_telemetry_events,
+    enable_telemetry_events,
     get_all_providers,
     get_available_providers,
     get_build_info,
     get_device,
     get_version_string,
-    install_as_onnxruntime,
+    has_collective_ops,
+    preload_dlls,
+    print_debug_info,
+    register_execution_provider_library,
     set_default_logger_severity,
     set_default_logger_verbosity,
+    set_seed,
+    unregister_execution_provider_library,
 )
-from sardonyx.api.options import RunOptions, SessionOptions
-from sardonyx.api.ortvalue import OrtDevice, OrtValue
-from sardonyx.api.session import InferenceSession, ModelMetadata, NodeArg
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.ortvalue import OrtValue, copy_tensors
+from sardonyx.api.run_options import RunOptions
+from sardonyx.api.session import InferenceSession, NodeArg
+from sardonyx.api.stand_in import install_as_onnxruntime
+from sardonyx.api.thread_pool import set_global_thread_pool_sizes
 from sardonyx.api.version import __version__
+from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
     "ExecutionMode",
@@ -37,21 +64,61 @@ __all__ = [
     "ModelMetadata",
     "NodeArg",
     "OrtAllocatorType",
+    "OrtArenaCfg",
     "OrtDevice",
     "OrtDeviceMemoryType",
+    "OrtDeviceVendorId",
+    "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
     "OrtMemType",
+    "OrtMemoryInfo",
+    "OrtMemoryInfoDeviceType",
     "OrtSparseFormat",
     "OrtValue",
     "RunOptions",
     "SessionIOBinding",
     "SessionOptions",
     "__version__",
+    "capi",
+    "copy_tensors",
+    "create_and_register_allocator",
+    "create_and_register_allocator_v2",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
     "get_device",
+    "get_ep_devices",
     "get_version_string",
+    "has_collective_ops",
     "install_as_onnxruntime",
+    "preload_dlls",
+    "print_debug_info",
+    "register_execution_provider_library",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "unregister_execution_provider_library",
 ]
+
+#: Names of onnxruntime that are not here, and what a program does without them.
+_NOT_SUPPORTED = {
+    "AdapterFormat": "LoRA adapters are not supported",
+    "LoraAdapter": "LoRA adapters are not supported",
+    "ModelCompiler": "Models are compiled when a session is made, and kept in the cache",
+    "OrtCompileApiFlags": "Models are compiled when a session is made, and kept in the cache",
+    "OrtSyncStream": "There is no GPU",
+    "SparseTensor": "Sparse tensors are not supported",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _NOT_SUPPORTED:
+        raise AttributeError(f"[sardonyx] There is no {name}. {_NOT_SUPPORTED[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

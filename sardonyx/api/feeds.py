@@ -9,13 +9,30 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
-from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
 
 
-def in_order(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> list[Any]:
-    """The feeds in the model's order, each an array.
+def check_mapping(given: Any) -> None:
+    """Refuse feeds that are not by name.
+
+    Raises:
+        InvalidArgument: They are not.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(
+            message(
+                "run", "The feeds are no dict", expected="{name: array}", got=type(given).__name__
+            )
+        )
+
+
+def in_order(
+    inputs: tuple[ValueInfo, ...],
+    given: Mapping[str, Any],
+    overridable: tuple[ValueInfo, ...] = (),
+) -> list[Any]:
+    """The feeds in the order of `inputs`, each an array.
 
     Raises:
         ValueError: One is missing.
@@ -29,7 +46,7 @@ def in_order(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> list[An
                 expected=str([v.name for v in inputs]), got=str(list(given)),
             )
         )  # fmt: skip
-    known = {v.name for v in inputs}
+    known = {v.name for v in (*inputs, *overridable)}
     for name in given:
         if name not in known:
             raise InvalidArgument(
@@ -44,15 +61,22 @@ def as_array(value: Any, info: ValueInfo) -> Any:
         return value
     if isinstance(value, OrtValue):
         return value.numpy()
-    if isinstance(value, (list, tuple, int, float, bool, np.generic)):
-        return np.asarray(value, None if isinstance(value, np.generic) else info.dtype.numpy)
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, (list, tuple, int, float, bool)):
+        try:
+            return np.asarray(value, info.dtype.numpy)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidArgument(
+                message(f"input {info.name}", f"The feed is no array: {error}")
+            ) from None
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        return OrtValue.from_dlpack(value).numpy()
     if hasattr(value, "__array__"):
         return np.asarray(value)
     raise InvalidArgument(
         message(
             f"input {info.name}", "The feed is no array",
-            expected=f"tensor({dtypes.BY_NAME[info.dtype.name]})", got=type(value).__name__,
+            expected=f"tensor({info.dtype})", got=type(value).__name__,
         )
     )  # fmt: skip

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.api.devices import need_cpu
 from sardonyx.api.feeds import as_array
-from sardonyx.api.options import RunOptions
-from sardonyx.api.ortvalue import Array, OrtValue, need_cpu
+from sardonyx.api.ortvalue import Array, OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
-from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.engine import Engine
 
 
 class IOBinding:
@@ -27,13 +31,13 @@ class IOBinding:
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
-        engine = session._engine
-        self._engine = engine
-        self._input_info = {v.name: v for v in engine.inputs}
-        self._output_info = {v.name: v for v in engine.outputs}
+        record = session._engine.record
+        self._input_info = {v.name: v for v in (*record.inputs, *record.overridable)}
+        self._output_info = {v.name: v for v in record.outputs}
         self._inputs: dict[str, Array] = {}
         self._outputs: dict[str, Array | None] = {}
         self._results: dict[str, Array] = {}
+        self._plan: _Plan | None = None
 
     def _known(self, name: str, table: dict[str, ValueInfo], what: str) -> ValueInfo:
         if name not in table:
@@ -47,6 +51,7 @@ class IOBinding:
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Feed an array; later changes to its contents are seen by later runs."""
         self._inputs[name] = as_array(arr_on_cpu, self._known(name, self._input_info, "input"))
+        self._plan = None
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Feed the memory of a value."""
@@ -68,6 +73,7 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
         self._inputs.clear()
+        self._plan = None
 
     def synchronize_inputs(self) -> None:
         """Memory of the processor is always up to date."""
@@ -83,27 +89,37 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Ask for an output: in new memory, or at an address that the caller keeps alive."""
+        """Ask for an output: in new memory, or at an address that the caller keeps alive.
+
+        With a shape, or with an address, there must be an element type, too; with both and no
+        address, memory is allocated now, for all runs.
+        """
         need_cpu(device_type, device_id)
         self._known(name, self._output_info, "output")
-        if buffer_ptr is None:
-            self._outputs[name] = None
-            return
-        if element_type is None or shape is None:
+        target: Array | None = None
+        if shape is not None and element_type is not None:
+            if buffer_ptr is None:
+                target = OrtValue.ortvalue_from_shape_and_type(shape, element_type).numpy()
+            else:
+                target = _at_address(element_type, shape, buffer_ptr)
+        elif shape is not None or element_type is not None or buffer_ptr is not None:
             raise InvalidArgument(
-                message(f"output {name}", "An address needs an element type and a shape")
+                message(f"output {name}", "Memory needs an element type and a shape")
             )
-        self._outputs[name] = _at_address(element_type, shape, buffer_ptr)
+        self._outputs[name] = target
+        self._plan = None
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Have an output written to the memory of a value."""
         self._known(name, self._output_info, "output")
         self._outputs[name] = ortvalue.numpy()
+        self._plan = None
 
     def clear_binding_outputs(self) -> None:
         """Forget all outputs."""
         self._outputs.clear()
         self._results.clear()
+        self._plan = None
 
     def synchronize_outputs(self) -> None:
         """A run on the processor has ended when it returns."""
@@ -112,7 +128,9 @@ class IOBinding:
         """What the last run gave, in the order of binding."""
         return [OrtValue(self._results[n]) for n in self._outputs if n in self._results]
 
-    get_outputs_as_ortvaluevector = get_outputs
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """What the last run gave, in the order of binding."""
+        return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Array]:
         """What the last run gave, as arrays."""
@@ -125,34 +143,80 @@ class IOBinding:
 
         Raises:
             ValueError: An input is not bound.
-            InvalidArgument: Bound memory does not fit.
+            InvalidArgument: No output is bound, or bound memory does not fit.
         """
-        missing = [n for n in self._input_info if n not in self._inputs]
+        plan = self._plan
+        if plan is None or plan.session_engine is not self._session._engine:
+            plan = self._plan = self._prepare()
+        cancel = run_options.cancel_flag if run_options is not None else None
+        if plan.in_place:
+            plan.engine.run_into(plan.feeds, plan.targets, cancel)
+            self._results = plan.results
+        else:
+            results = plan.engine.run(plan.feeds, cancel)
+            self._results = {
+                name: _written(name, self._outputs[name], result)
+                for name, result in zip(self._output_info, results, strict=True)
+                if name in self._outputs
+            }
+        self._session._after_run(run_options)
+
+    def _prepare(self) -> _Plan:
+        """What a run needs of the bindings, which holds until one of them changes."""
+        session_engine = self._session._engine
+        fed = tuple(v.name for v in session_engine.record.overridable if v.name in self._inputs)
+        engine = session_engine.with_inputs(fed)
+        names = [v.name for v in engine.inputs]
+        missing = [n for n in names if n not in self._inputs]
         if missing:
             raise ValueError(message("run_with_iobinding", f"Inputs {missing} are not bound"))
-        given = [self._inputs[n] for n in self._input_info]
-        cancel = run_options.cancel_flag if run_options is not None else None
-        held = [self._outputs.get(n) for n in self._output_info]
-        plain = self._engine.record.output_places == list(range(len(held)))
-        if plain and held and all(h is not None and h.flags.c_contiguous for h in held):
-            self._engine.executable.run_into(given, held, cancel)  # type: ignore[arg-type]
-            self._results = dict(zip(self._output_info, held, strict=True))  # type: ignore[arg-type]
-            return
-        results = self._engine.run(given, cancel)
-        for name, result in zip(self._output_info, results, strict=True):
-            target = self._outputs.get(name)
-            if target is not None:
-                if target.shape != result.shape or target.dtype != result.dtype:
-                    raise InvalidArgument(
-                        message(
-                            f"output {name}", "The bound memory does not fit",
-                            expected=f"{result.dtype}{list(result.shape)}",
-                            got=f"{target.dtype}{list(target.shape)}",
-                        )
-                    )  # fmt: skip
-                target[...] = result
-                result = target
-            self._results[name] = result
+        if not self._outputs:
+            raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
+        feeds = [self._inputs[n] for n in names]
+        targets = [t for n in self._output_info if (t := self._outputs.get(n)) is not None]
+        in_place = (
+            engine.runs_in_place
+            and len(targets) == len(self._output_info)
+            and all(t.flags.c_contiguous and t.flags.aligned for t in targets)
+            and not _overlap(feeds, targets)
+        )
+        results = dict(zip(self._output_info, targets, strict=True)) if in_place else {}
+        return _Plan(session_engine, engine, feeds, targets, in_place, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    session_engine: Engine
+    engine: Engine
+    feeds: list[Array]
+    targets: list[Array]
+    in_place: bool
+    results: dict[str, Array]
+
+
+def _overlap(feeds: list[Array], targets: list[Array]) -> bool:
+    """Whether a target may share memory with a feed or with another target."""
+    for number, target in enumerate(targets):
+        others = (*feeds, *targets[:number])
+        if any(np.may_share_memory(target, other) for other in others):
+            return True
+    return False
+
+
+def _written(name: str, target: Array | None, result: Array) -> Array:
+    """The result, in the memory that is bound if there is any."""
+    if target is None:
+        return result
+    if target.shape != result.shape or target.dtype != result.dtype or not target.flags.writeable:
+        raise InvalidArgument(
+            message(
+                f"output {name}", "The bound memory does not fit",
+                expected=f"{result.dtype}{list(result.shape)}, writable",
+                got=f"{target.dtype}{list(target.shape)}",
+            )
+        )  # fmt: skip
+    target[...] = result
+    return target
 
 
 SessionIOBinding = IOBinding
@@ -160,10 +224,7 @@ SessionIOBinding = IOBinding
 
 def _at_address(element_type: Any, shape: Sequence[int], address: int) -> Array:
     """An array on memory at an address that the caller answers for."""
-    if isinstance(element_type, (int, np.integer)) and not isinstance(element_type, bool):
-        kind = dtypes.BY_ONNX_ID[int(element_type)].numpy
-    else:
-        kind = np.dtype(element_type)
+    kind = numpy_type(element_type)
     count = int(np.prod(shape, dtype=np.int64)) if len(shape) else 1
     if address == 0 and count:
         raise InvalidArgument(message("IOBinding", "The address is zero"))

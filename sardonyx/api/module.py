@@ -1,19 +1,15 @@
-"""Functions of the package: what is there, how it logs, and standing in for onnxruntime."""
+"""Functions of the package: what is there, and how it logs."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import types
-from typing import Any
 
+from sardonyx.api.config_keys import note
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import logger
-
-#: The version of onnxruntime whose face this is; what programs see that ask for its version.
-ONNXRUNTIME_VERSION = "1.31.1"
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 
@@ -45,7 +41,7 @@ def get_build_info() -> str:
 
 def set_default_logger_severity(severity: int) -> None:
     """Set the level of the `sardonyx` logger: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
-    if not 0 <= severity < len(_LEVELS):
+    if not isinstance(severity, int) or not 0 <= severity < len(_LEVELS):
         raise InvalidArgument(
             message(
                 "set_default_logger_severity",
@@ -59,43 +55,64 @@ def set_default_logger_severity(severity: int) -> None:
 
 def set_default_logger_verbosity(verbosity: int) -> None:
     """The verbosity has no effect: levels are those of Python's `logging`."""
+    if verbosity:
+        note("set_default_logger_verbosity", "levels are those of Python's logging")
 
 
-def install_as_onnxruntime() -> None:
-    """Make `import onnxruntime` give sardonyx, for programs that cannot be edited."""
-    package: Any = sys.modules["sardonyx"]
-    face = types.ModuleType("onnxruntime", "sardonyx under onnxruntime's name")
-    face.__dict__.update({n: getattr(package, n) for n in package.__all__})
-    face.__dict__.update(__version__=ONNXRUNTIME_VERSION, __path__=[])
-    capi = types.ModuleType("onnxruntime.capi")
-    capi.__path__ = []
-    names = {n: getattr(package, n) for n in package.__all__}
-    names |= {n: e for n, e in vars(errors).items() if isinstance(e, type)}
-    sys.modules["onnxruntime"] = face
-    sys.modules["onnxruntime.capi"] = face.__dict__["capi"] = capi
-    for name in ("_pybind_state", "onnxruntime_pybind11_state"):
-        part = types.ModuleType(f"onnxruntime.capi.{name}")
-        part.__dict__.update(names)
-        sys.modules[part.__name__] = part
-        setattr(capi, name, part)
-    collection = types.ModuleType("onnxruntime.capi.onnxruntime_inference_collection")
-    collection.__dict__.update(names)
-    sys.modules[collection.__name__] = collection
-    _answer_version()
+def set_seed(seed: int) -> None:
+    """Seed of random operators: none is supported, so nothing depends on it.
+
+    Raises:
+        InvalidArgument: It is no integer.
+    """
+    if not isinstance(seed, int):
+        raise InvalidArgument(message("set_seed", "The seed is no integer", got=repr(seed)))
 
 
-def _answer_version() -> None:
-    """Let `importlib.metadata.version("onnxruntime")` answer, too."""
-    import importlib.metadata
+def has_collective_ops() -> bool:
+    """Whether operators across machines exist: no."""
+    return False
 
-    original = importlib.metadata.version
-    if getattr(original, "answers_for_onnxruntime", False):
-        return
 
-    def version(distribution_name: str) -> str:
-        if distribution_name == "onnxruntime":
-            return ONNXRUNTIME_VERSION
-        return original(distribution_name)
+def enable_telemetry_events() -> None:
+    """Nothing is ever reported to anybody, on any system."""
 
-    version.answers_for_onnxruntime = True  # type: ignore[attr-defined]
-    importlib.metadata.version = version
+
+def disable_telemetry_events() -> None:
+    """Nothing is ever reported to anybody, on any system."""
+
+
+def preload_dlls(
+    cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
+) -> None:
+    """There are no libraries to load: code is compiled for each model."""
+
+
+def print_debug_info() -> None:
+    """Write versions and providers to the standard output."""
+    lines = (get_build_info(), f"python {sys.version}", f"providers {get_available_providers()}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def register_execution_provider_library(registration_name: str, library_path: str) -> None:
+    """Not supported: such libraries have onnxruntime's own binary interface.
+
+    Raises:
+        NotImplemented: Always.
+    """
+    raise errors.NotImplemented(
+        message("register_execution_provider_library", f"It is not supported: {library_path}")
+    )
+
+
+def unregister_execution_provider_library(registration_name: str) -> None:
+    """No library is ever registered.
+
+    Raises:
+        NotFound: Always.
+    """
+    raise errors.NotFound(
+        message(
+            "unregister_execution_provider_library", f"There is no library {registration_name!r}"
+        )
+    )

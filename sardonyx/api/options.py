@@ -1,38 +1,25 @@
-"""Options of sessions and runs, under onnxruntime's names and with its defaults."""
+"""`SessionOptions`, under onnxruntime's names and with its defaults."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from sardonyx.api.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+import numpy as np
+
+from sardonyx.api.config_keys import SESSION_KEYS, check_entry, note
+from sardonyx.api.devices import OrtEpDevice
+from sardonyx.api.enums import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    OrtExecutionProviderDevicePolicy,
+)
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.providers import check_options
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.cancel import CancelFlag
-
-#: Session-config keys that mean something here, or that ask for what is done anyway.
-CONFIG_KEYS: dict[str, str] = {
-    "session.intra_op.allow_spinning": "nothing spins between runs, whatever is asked",
-    "session.inter_op.allow_spinning": "there are no inter-op threads",
-    "session.force_spinning_stop": "nothing spins between runs",
-    "session.disable_prepacking": "weights are packed before the first run",
-    "session.use_device_allocator_for_initializers": "weights never lie in an arena",
-    "session.set_denormal_as_zero": "denormal numbers are kept",
-    "session.disable_cpu_ep_fallback": "there is one provider",
-    "session.use_env_allocators": "arenas belong to frames of runs",
-    "session.dynamic_block_base": "work is claimed in decreasing blocks already",
-    "optimization.enable_gelu_approximation": "GELU is computed as it is written",
-    "session.disable_quant_qdq": "quantised operators are computed as they are written",
-    "session.strict_shape_type_inference": "shapes are always inferred",
-    "session.load_model_format": "ONNX is what is read",
-}
-
-#: What would change results or files if it were ignored: key -> the values that change nothing.
-_REFUSED = {
-    "session.set_denormal_as_zero": ("0",),
-    "session.load_model_format": ("", "ONNX"),
-}
 
 _DEFAULTS: dict[str, Any] = {
     "enable_cpu_mem_arena": True,
@@ -52,51 +39,86 @@ _DEFAULTS: dict[str, Any] = {
     "use_deterministic_compute": False,
     "use_per_session_threads": True,
 }
-#: Properties whose other values nothing here implements yet.
-_FIXED = ("enable_profiling", "optimized_model_filepath")
+
+#: Properties whose other values change no result, and why.
+_HINTS = {
+    "enable_mem_pattern": "memory is planned for each combination of shapes",
+    "enable_mem_reuse": "memory of values that are not needed any more is always reused",
+    "execution_mode": "every kernel uses all threads",
+    "execution_order": "kernels run in the order of the graph",
+    "inter_op_num_threads": "there are no inter-op threads",
+    "log_verbosity_level": "levels are those of Python's logging",
+}
 
 
 class SessionOptions:
     """How a session is made. Unknown properties are errors, never ignored.
 
-    Effective: `intra_op_num_threads`, `graph_optimization_level`, free dimension overrides. Without
-    effect because the engine does better anyway: memory arena, pattern and reuse, execution mode
-    and order, `inter_op_num_threads` (there are no inter-op threads), `use_deterministic_compute`
-    (results are the same bits from run to run), log settings (see Python's `logging`).
+    `intra_op_num_threads`: threads of a run, the caller's included; 0 for all.
+    `graph_optimization_level`: ORT_DISABLE_ALL rewrites nothing; the others are one.
+    `enable_cpu_mem_arena`: False gives memory of intermediate values back after each run.
+    `optimized_model_filepath`: where the rewritten graph is written, as ONNX.
+    `log_severity_level`, `logid`: the least level that making and running the session logs, and
+    the attribute `logid` of its records; the level of the logger `sardonyx` holds as well.
+    `use_per_session_threads`: False takes the size given to `set_global_thread_pool_sizes`.
+    `use_deterministic_compute`: the same feeds give the same bits in any case.
+
+    Hints without effect, noted in the log: `enable_mem_pattern`, `enable_mem_reuse`,
+    `execution_mode`, `execution_order`, `inter_op_num_threads`, `log_verbosity_level`.
+    Not supported yet: `enable_profiling`.
     """
 
     def __init__(self) -> None:
-        object.__setattr__(self, "_values", dict(_DEFAULTS))
-        object.__setattr__(self, "_config", {})
-        object.__setattr__(self, "_dimensions", {})
+        own = self.__dict__
+        own["_values"] = dict(_DEFAULTS)
+        own["_config"] = {}
+        own["_sizes"] = {}
+        own["_initializers"] = {}
+        own["_providers"] = []
+        own["_cancelled"] = False
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(self._unknown(name)) from None
+        values = self.__dict__.get("_values", {})
+        if name not in values:
+            raise AttributeError(self._unknown(name))
+        return values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _DEFAULTS:
             raise AttributeError(self._unknown(name))
-        default = _DEFAULTS[name]
-        if name in _FIXED and value != default:
-            raise errors.NotImplemented(
-                message(f"SessionOptions.{name}", "This is not supported yet", got=repr(value))
-            )
-        wanted = int if isinstance(default, int) else type(default)
-        if not isinstance(value, wanted):
-            raise InvalidArgument(
-                message(
-                    f"SessionOptions.{name}", "The value has the wrong type",
-                    expected=wanted.__name__, got=type(value).__name__,
-                )
-            )  # fmt: skip
+        value = self._fitting(name, value)
+        if name == "enable_profiling" and value:
+            raise errors.NotImplemented(message(f"SessionOptions.{name}", "Not supported yet"))
         if name == "intra_op_num_threads" and value < 0:
             raise InvalidArgument(
                 message(f"SessionOptions.{name}", "The number is negative", got=str(value))
             )
+        if name == "log_severity_level" and not -1 <= value <= 4:
+            raise InvalidArgument(
+                message(
+                    f"SessionOptions.{name}", "No such level", expected="-1 to 4", got=str(value)
+                )
+            )
+        if name in _HINTS and value != _DEFAULTS[name]:
+            note(f"SessionOptions.{name} = {value}", _HINTS[name])
         self._values[name] = value
+
+    @staticmethod
+    def _fitting(name: str, value: Any) -> Any:
+        """The value in the option's type."""
+        kind = type(_DEFAULTS[name])
+        fits = isinstance(value, str) if kind is str else isinstance(value, (int, np.integer))
+        try:
+            if fits:
+                return kind(value)
+        except ValueError:  # no member of an enumeration
+            pass
+        raise InvalidArgument(
+            message(
+                f"SessionOptions.{name}", "The value does not fit",
+                expected=kind.__name__, got=repr(value),
+            )
+        )  # fmt: skip
 
     @staticmethod
     def _unknown(name: str) -> str:
@@ -104,74 +126,172 @@ class SessionOptions:
             "SessionOptions", f"There is no option {name!r}", do=nearest(name, _DEFAULTS)
         )
 
+    def copy(self) -> SessionOptions:
+        """The same options, which later changes to these do not reach."""
+        made = SessionOptions()
+        for name, held in self.__dict__.items():
+            made.__dict__[name] = held.copy() if isinstance(held, (dict, list)) else held
+        return made
+
+    # -- configuration ------------------------------------------------------------------------
+
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration entry; one that is not known warns once, with the nearest name.
+        """Set a configuration entry; one that is not known warns, with the nearest name.
 
         Raises:
+            InvalidArgument: Key or value are not text.
             NotImplemented: The value asks for something that is not supported.
         """
-        if key in _REFUSED and value not in _REFUSED[key]:
-            raise errors.NotImplemented(
-                message(f"session config {key}", "It is not supported", got=value)
-            )
-        if key not in CONFIG_KEYS and key not in self._config:
-            text = message(
-                "session config", f"The key {key!r} has no effect", do=nearest(key, CONFIG_KEYS)
-            )
-            warnings.warn(text, UserWarning, stacklevel=2)
+        check_entry("session", key, value, SESSION_KEYS)
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
         """The value of a configuration entry.
 
         Raises:
-            RuntimeError: It was not set.
+            Fail: It was not set.
         """
         if key not in self._config:
-            raise RuntimeError(message("session config", f"The key {key!r} is not set"))
+            raise errors.Fail(message("session config", f"The key {key!r} is not set"))
         return str(self._config[key])
+
+    def config(self, key: str) -> str:
+        """The value of a configuration entry, "" if it was not set."""
+        return str(self._config.get(key, ""))
+
+    # -- the model ----------------------------------------------------------------------------
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Give the dimension that inputs call `name` a fixed size."""
-        self._dimensions[name] = int(size)
+        self._sizes[name] = _size(size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Not supported.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(
+            message(
+                "SessionOptions", f"Sizes by denotation are not supported: {denotation}",
+                do="Use add_free_dimension_override_by_name",
+            )
+        )  # fmt: skip
 
     @property
     def free_dimension_overrides(self) -> dict[str, int]:
         """Sizes by dimension name."""
-        return dict(self._dimensions)
+        return dict(self._sizes)
 
+    def add_initializer(self, name: str, ort_value: OrtValue) -> None:
+        """Use this tensor in place of the model's initializer `name`; it is read once."""
+        if not isinstance(ort_value, OrtValue):
+            raise InvalidArgument(
+                message(
+                    "add_initializer", f"The initializer {name!r} is no OrtValue",
+                    expected="OrtValue", got=type(ort_value).__name__,
+                )
+            )  # fmt: skip
+        self._initializers[name] = ort_value.numpy()
 
-class RunOptions:
-    """How one run is done: `terminate = True`, from any thread, ends runs that were given it."""
-
-    def __init__(self) -> None:
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.logid = ""
-        self.only_execute_path_to_fetches = False
-        self.cancel_flag = CancelFlag()
-        self._terminate = False
-        self._config: dict[str, str] = {}
+    def add_external_initializers(
+        self, names: Sequence[str], ort_values: Sequence[OrtValue]
+    ) -> None:
+        """Use these tensors in place of initializers whose data lie in other files."""
+        if len(names) != len(ort_values):
+            raise InvalidArgument(
+                message(
+                    "add_external_initializers", "There must be a value for each name",
+                    expected=str(len(names)), got=str(len(ort_values)),
+                )
+            )  # fmt: skip
+        for name, value in zip(names, ort_values, strict=True):
+            self.add_initializer(name, value)
 
     @property
-    def terminate(self) -> bool:
-        """Whether runs with these options end."""
-        return self._terminate
+    def initializers(self) -> dict[str, Any]:
+        """Arrays in place of the model's initializers, by name."""
+        return dict(self._initializers)
 
-    @terminate.setter
-    def terminate(self, value: bool) -> None:
-        self._terminate = bool(value)
-        if value:
-            self.cancel_flag.set()
-        else:
-            self.cancel_flag.clear()
+    def add_external_initializers_from_files_in_memory(self, *_: Any) -> None:
+        """Not supported.
 
-    def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration entry of the run."""
-        self._config[key] = value
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(
+            message(
+                "SessionOptions", "Files of weights in memory are not supported",
+                do="Use add_external_initializers",
+            )
+        )  # fmt: skip
 
-    def get_run_config_entry(self, key: str) -> str:
-        """The value of a configuration entry of the run."""
-        if key not in self._config:
-            raise RuntimeError(message("run config", f"The key {key!r} is not set"))
-        return self._config[key]
+    def register_custom_ops_library(self, path: str) -> None:
+        """Not supported: such libraries have onnxruntime's own binary interface.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(
+            message(
+                "register_custom_ops_library",
+                f"Libraries of onnxruntime's custom operators are not supported: {path}",
+            )
+        )
+
+    def set_load_cancellation_flag(self, is_cancel: bool) -> None:
+        """Whether sessions that are being made with these options end with ModelLoadCanceled."""
+        self.__dict__["_cancelled"] = bool(is_cancel)
+
+    @property
+    def load_cancelled(self) -> bool:
+        """Whether loading shall end."""
+        return bool(self._cancelled)
+
+    # -- providers ----------------------------------------------------------------------------
+
+    def add_provider(self, name: str, options: dict[str, str]) -> None:
+        """Name an execution provider, in order of preference."""
+        check_options(name, options)
+        self._providers.append((name, dict(options)))
+
+    def add_provider_for_devices(
+        self, ep_devices: Sequence[OrtEpDevice], provider_options: dict[str, str]
+    ) -> None:
+        """Name the provider of these devices."""
+        for device in ep_devices:
+            self.add_provider(device.ep_name, provider_options)
+
+    def has_providers(self) -> bool:
+        """Whether a provider was named."""
+        return bool(self._providers)
+
+    @property
+    def providers(self) -> list[tuple[str, dict[str, str]]]:
+        """Providers that were named here, with their options."""
+        return list(self._providers)
+
+    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
+        """Any policy selects the one provider."""
+        wanted = OrtExecutionProviderDevicePolicy(policy)
+        if wanted not in (
+            OrtExecutionProviderDevicePolicy.DEFAULT,
+            OrtExecutionProviderDevicePolicy.PREFER_CPU,
+        ):
+            note(f"provider selection policy {wanted.name}", "there is one provider")
+
+    def set_provider_selection_policy_delegate(self, delegate: Any) -> None:
+        """Not supported: there is one provider to select.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(
+            message("set_provider_selection_policy_delegate", "There is one provider to select")
+        )
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, (int, np.integer)) or value < 0:
+        raise InvalidArgument(message("free dimension", "The size is no size", got=repr(value)))
+    return int(value)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sardonyx.api.devices import OrtMemoryInfo, need_cpu
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def dtype_of(array: Array) -> DType:
@@ -27,40 +27,31 @@ def dtype_of(array: Array) -> DType:
     return found
 
 
-def need_cpu(device: str, device_id: int = 0) -> None:
-    """Refuse memory that is not the processor's.
+def numpy_type(element_type: Any) -> np.dtype[Any]:
+    """NumPy's type for one, or for ONNX's number of an element type.
 
     Raises:
-        NotImplemented: It is another device's.
+        InvalidArgument: It is none.
+        NotImplemented: It is text.
     """
-    if device.lower() != "cpu" or device_id != 0:
-        raise errors.NotImplemented(
-            message("device", f"There is no memory of the device {device!r}", expected="'cpu'")
-        )
-
-
-class OrtDevice:
-    """A device: this build has the processor alone."""
-
-    def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
-        need_cpu(name, device_id)
-
-    @staticmethod
-    def make(name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device `name`."""
-        return OrtDevice(name, device_id)
-
-    def device_id(self) -> int:
-        """Its number among devices of its type."""
-        return 0
-
-    def device_type(self) -> int:
-        """0, the processor."""
-        return 0
+    if isinstance(element_type, (int, np.integer)) and not isinstance(element_type, bool):
+        found = dtypes.BY_ONNX_ID.get(int(element_type))
+    else:
+        try:
+            found = dtypes.from_numpy(element_type)
+        except TypeError:
+            found = None
+    if found is None:
+        raise InvalidArgument(message("OrtValue", f"There is no element type {element_type!r}"))
+    if found is dtypes.STRING:
+        raise errors.NotImplemented(message("OrtValue", "Tensors of text are not supported"))
+    return found.numpy
 
 
 class OrtValue:
-    """A tensor in memory. Made by the static methods, never copied by a session."""
+    """A tensor in memory. Make it with one of the static methods."""
+
+    __slots__ = ("_array",)
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -69,10 +60,37 @@ class OrtValue:
     def ortvalue_from_numpy(
         array: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """A handle on the array's own memory: no copy is made."""
+        """A handle on the array's own memory; one in foreign byte order is copied.
+
+        Raises:
+            InvalidArgument: It is no array, or of a type that ONNX does not have.
+            NotImplemented: It holds text, or the device is not the processor.
+        """
         need_cpu(device_type, device_id)
-        dtype_of(array)
+        if not isinstance(array, np.ndarray):
+            raise InvalidArgument(
+                message(
+                    "OrtValue", "This is no array", expected="ndarray", got=type(array).__name__
+                )
+            )
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        numpy_type(array.dtype)
         return OrtValue(array)
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(array: Array, /, onnx_element_type: int) -> OrtValue:
+        """A handle on the array's memory, read as elements of another type of the same size."""
+        wanted = numpy_type(onnx_element_type)
+        if array.dtype.itemsize != wanted.itemsize:
+            raise InvalidArgument(
+                message(
+                    "OrtValue", "The elements have another size",
+                    expected=f"{wanted.itemsize} bytes ({wanted})",
+                    got=f"{array.dtype.itemsize} ({array.dtype})",
+                )
+            )  # fmt: skip
+        return OrtValue(array.view(wanted))
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -81,23 +99,43 @@ class OrtValue:
         device_type: str = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
+        memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """New memory, contents undefined; `element_type` is a NumPy type or ONNX's number."""
         need_cpu(device_type, device_id)
-        if isinstance(element_type, (int, np.integer)):
-            if int(element_type) not in dtypes.BY_ONNX_ID:
-                raise InvalidArgument(
-                    message("OrtValue", f"There is no element type number {element_type}")
-                )
-            kind = dtypes.BY_ONNX_ID[int(element_type)].numpy
-        else:
-            kind = np.dtype(element_type)
+        kind = numpy_type(element_type)
+        if any(size < 0 for size in shape):
+            raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
         return OrtValue(np.empty(tuple(shape), kind))
 
     @staticmethod
     def from_dlpack(value: Any, /) -> OrtValue:
-        """A handle on the memory of anything with `__dlpack__`."""
-        return OrtValue(np.from_dlpack(value))
+        """A handle on the memory of anything with `__dlpack__`, or of a capsule from there."""
+        if type(value).__name__ == "PyCapsule":
+            value = _Capsule(value)
+        try:
+            return OrtValue(np.from_dlpack(value))
+        except (BufferError, RuntimeError, AttributeError) as error:
+            raise InvalidArgument(
+                message("OrtValue.from_dlpack", f"The memory cannot be shared: {error}")
+            ) from error
+
+    @staticmethod
+    def ort_value_from_sparse_tensor(sparse_tensor: Any) -> OrtValue:
+        """Not supported.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
+
+    def as_sparse_tensor(self) -> Any:
+        """Not supported.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
 
     def numpy(self) -> Array:
         """The tensor as an array on the same memory."""
@@ -116,18 +154,21 @@ class OrtValue:
         """Write new contents to the same address.
 
         Raises:
-            InvalidArgument: Shape or element type differ.
+            InvalidArgument: Size or element type differ, or the memory is read-only.
         """
         array = value.numpy() if isinstance(value, OrtValue) else np.asarray(value)
-        if array.shape != self._array.shape or array.dtype != self._array.dtype:
+        own = self._array
+        if array.size != own.size or array.dtype.newbyteorder("=") != own.dtype:
             raise InvalidArgument(
                 message(
                     "OrtValue.update_inplace", "The contents do not fit",
-                    expected=f"{self._array.dtype}{list(self._array.shape)}",
+                    expected=f"{own.dtype}{list(own.shape)}",
                     got=f"{array.dtype}{list(array.shape)}",
                 )
             )  # fmt: skip
-        self._array[...] = array
+        if not own.flags.writeable:
+            raise InvalidArgument(message("OrtValue.update_inplace", "The memory is read-only"))
+        own[...] = array.reshape(own.shape)
 
     def shape(self) -> list[int]:
         """The sizes of its axes."""
@@ -168,3 +209,65 @@ class OrtValue:
     def is_tensor_sequence(self) -> bool:
         """Never."""
         return False
+
+
+class OrtValueVector(list[OrtValue]):
+    """A list of values, with the names of onnxruntime's own kind of list."""
+
+    def push_back(self, value: OrtValue) -> None:
+        """Add one."""
+        self.append(value)
+
+    def push_back_batch(self, values: Iterable[OrtValue]) -> None:
+        """Add several."""
+        self.extend(values)
+
+    def reserve(self, count: int) -> None:
+        """A list grows by itself."""
+
+    def shrink_to_fit(self) -> None:
+        """A list shrinks by itself."""
+
+    def bool_tensor_indices(self) -> list[int]:
+        """Which values are of type bool."""
+        return [k for k, value in enumerate(self) if value.element_type() == dtypes.BOOL.onnx_id]
+
+    def element_type_at(self, index: int) -> int:
+        """ONNX's number of a value's element type."""
+        return self[index].element_type()
+
+    def dlpack_at(self, index: int) -> Any:
+        """A value as a DLPack capsule."""
+        return self[index].__dlpack__()
+
+
+class _Capsule:
+    """What NumPy takes, around a bare capsule of memory of the processor."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def copy_tensors(
+    source: Sequence[OrtValue], target: Sequence[OrtValue], stream: Any = None
+) -> None:
+    """Copy each value of `source` to the memory of the one of `target`.
+
+    Raises:
+        InvalidArgument: They do not fit each other.
+    """
+    if len(source) != len(target):
+        raise InvalidArgument(
+            message(
+                "copy_tensors", "There must be a target for each source",
+                expected=str(len(source)), got=str(len(target)),
+            )
+        )  # fmt: skip
+    for given, held in zip(source, target, strict=True):
+        held.update_inplace(given)

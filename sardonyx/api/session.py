@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
-from sardonyx.api.options import RunOptions, SessionOptions
-from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
+from sardonyx.api.config_keys import note
+from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, cpu_memory
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.ortvalue import OrtValue, OrtValueVector
+from sardonyx.api.providers import CPU, choose
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
+from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.session import Engine
+    from sardonyx.runtime.engine import Engine
 
-CPU = "CPUExecutionProvider"
+_logger = get_logger("session")
 
 
 class NodeArg:
@@ -31,10 +37,10 @@ class NodeArg:
         shape: A number, a name or None for each axis.
     """
 
-    def __init__(self, info: ValueInfo) -> None:
+    def __init__(self, info: ValueInfo, sizes: Mapping[str, int] | None = None) -> None:
         self.name = info.name
         self.type = f"tensor({info.dtype})"
-        self.shape = list(info.shape)
+        self.shape = [sizes.get(d, d) if sizes and isinstance(d, str) else d for d in info.shape]
 
     def __repr__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
@@ -64,37 +70,54 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        unknown = set(kwargs) - {"enable_fallback", "read_config_from_model", "disabled_optimizers"}
-        if unknown:
-            raise InvalidArgument(message("InferenceSession", f"Unknown arguments {unknown}"))
-        if isinstance(path_or_bytes, (str, os.PathLike)) and str(path_or_bytes).endswith(".ort"):
-            raise errors.NotImplemented(
-                message(str(path_or_bytes), "ORT's own format is not read", do="Save it as ONNX")
-            )
+        _check_arguments(path_or_bytes, sess_options, kwargs)
         self._source = path_or_bytes
-        self._options = sess_options or SessionOptions()
-        _check_providers(providers, provider_options)
-        self._engine = self._create()
+        self._options = sess_options.copy() if sess_options is not None else SessionOptions()
+        given = sess_options or self._options
+        if providers is None and given.has_providers():
+            providers = given.providers
+        self._choose(providers, provider_options)
+        self._engine = self._create(lambda: given.load_cancelled)
         self._set_up()
 
-    def _create(self) -> Engine:
+    def _choose(self, providers: Any, provider_options: Any) -> None:
+        may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
+        self._provider_options = choose(providers, provider_options, may_fall_back=may_fall_back)
+
+    def _create(self, cancelled: Callable[[], bool] | None = None) -> Engine:
         # The engine is two thirds of the package: a program that only imports does not load it.
         from sardonyx.runtime.session import EngineOptions, create_engine
 
         o = self._options
+        folder = o.config("session.model_external_initializers_file_folder_path")
         options = EngineOptions(
-            threads=o.intra_op_num_threads,
+            threads=thread_setting(o),
             optimization_level=int(o.graph_optimization_level),
             free_dimension_overrides=o.free_dimension_overrides,
+            folder=folder or None,
+            initializers=o.initializers,
+            cancelled=cancelled,
+            least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
+            logid=o.logid,
         )
+        if o.optimized_model_filepath:
+            from sardonyx.runtime.stages import write_optimised
+
+            write_optimised(self._source, o.optimized_model_filepath, options)
         return create_engine(self._source, options)
 
     def _set_up(self) -> None:
-        engine = self._engine
-        self._names = tuple(v.name for v in engine.inputs)
-        self._output_names = [v.name for v in engine.outputs]
-        self._run = engine.run
+        record = self._engine.record
+        self._names = tuple(v.name for v in record.inputs)
+        self._output_names = [v.name for v in record.outputs]
+        self._run = self._engine.run
         self._input_count = len(self._names)
+        self._gives_memory_back = not self._options.enable_cpu_mem_arena
+        used = {d for v in (*record.inputs, *record.overridable) for d in v.shape}
+        for name in self._options.free_dimension_overrides:
+            if name not in used:
+                text = "No dimension of an input is called %r: its size has no effect. %s"
+                _logger.warning(text, name, nearest(name, {d for d in used if isinstance(d, str)}))
 
     # -- running ------------------------------------------------------------------------------
 
@@ -109,6 +132,7 @@ class InferenceSession:
         Args:
             output_names: Which outputs to return; None or empty for all.
             input_feed: Arrays (or lists, OrtValues, anything with `__dlpack__`) by input name.
+                Overridable initializers may be among them.
             run_options: May end the run from another thread.
 
         Raises:
@@ -116,16 +140,34 @@ class InferenceSession:
             InvalidArgument: A name, type, rank or size is wrong.
             RuntimeException: The model met data that it cannot work on.
         """
-        given = [input_feed.get(name) for name in self._names]
-        if len(input_feed) != self._input_count or not all(map(_is_array, given)):
-            given = feeding.in_order(self._engine.inputs, input_feed)
-        cancel = run_options.cancel_flag if run_options is not None else None
-        results = self._run(given, cancel)
-        if not output_names:
-            return results
-        return [results[k] for k in self._places(output_names)]
+        places = self._places(output_names) if output_names else None
+        run = self._run
+        given = _plain_feeds(self._names, input_feed)
+        if given is None:
+            engine, given = self._sorted_feeds(input_feed)
+            run = engine.run
+        results = run(given) if run_options is None else run(given, run_options.cancel_flag)
+        if self._gives_memory_back or run_options is not None:
+            self._after_run(run_options)
+        return results if places is None else [results[k] for k in places]
+
+    def _sorted_feeds(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
+        """Feeds that are not plain arrays for exactly the inputs, and the engine to run."""
+        feeding.check_mapping(feeds)
+        fed = tuple(v.name for v in self._engine.record.overridable if v.name in feeds)
+        engine = self._engine.with_inputs(fed)
+        return engine, feeding.in_order(engine.inputs, feeds, self._engine.record.overridable)
+
+    def _after_run(self, run_options: RunOptions | None) -> None:
+        """Give memory back where options say so."""
+        if self._gives_memory_back or (run_options is not None and run_options.gives_memory_back):
+            self._engine.trim()
 
     def _places(self, names: Sequence[str]) -> list[int]:
+        if isinstance(names, str):
+            raise InvalidArgument(
+                message("run", "Names of outputs are no list", expected=f"[{names!r}]", got=names)
+            )
         places = []
         for name in names:
             if name not in self._output_names:
@@ -156,8 +198,30 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run`, with handles in place of arrays."""
+        feeding.check_mapping(input_dict_ort_values)
+        for name, value in input_dict_ort_values.items():
+            if not isinstance(value, OrtValue):
+                raise InvalidArgument(
+                    message(
+                        f"input {name}", "The feed is no OrtValue",
+                        expected="OrtValue", got=type(value).__name__,
+                    )
+                )  # fmt: skip
         given = {name: value.numpy() for name, value in input_dict_ort_values.items()}
         return [OrtValue(a) for a in self.run(output_names, given, run_options)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """`run_with_ort_values`, with lists; outputs are added to `fetches`."""
+        given = dict(zip(feed_names, feeds, strict=True))
+        fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
 
     def run_async(
         self,
@@ -186,14 +250,33 @@ class InferenceSession:
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: Any, run_options: RunOptions | None = None) -> None:
-        """Run with the memory that a binding names."""
+        """Run with the memory that a binding names.
+
+        Raises:
+            ValueError: The binding is another session's, or an input is not bound.
+        """
+        if getattr(iobinding, "_session", None) is not self:
+            raise InvalidArgument(
+                message("run_with_iobinding", "The binding is not one of this session's")
+            )
         iobinding.run(run_options)
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str,
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """New memory, contents undefined."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
     # -- what it is ---------------------------------------------------------------------------
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a run must be given."""
-        return [NodeArg(v) for v in self._engine.inputs]
+        return [NodeArg(v, self._options.free_dimension_overrides) for v in self._engine.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that a run gives."""
@@ -217,7 +300,7 @@ class InferenceSession:
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Their options."""
-        return {CPU: {}}
+        return {CPU: dict(self._provider_options)}
 
     def set_providers(
         self,
@@ -225,7 +308,7 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Make the session anew for these providers."""
-        _check_providers(providers, provider_options)
+        self._choose(providers, provider_options)
         self._engine = self._create()
         self._set_up()
 
@@ -236,12 +319,60 @@ class InferenceSession:
         """There is one provider: nothing to fall back to."""
 
     def end_profiling(self) -> str:
-        """Not there yet.
+        """The file of the profile: "", for profiling cannot be enabled yet."""
+        return ""
+
+    def get_profiling_start_time_ns(self) -> int:
+        """0: profiling cannot be enabled yet."""
+        return 0
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each input is wanted."""
+        return [cpu_memory() for _ in self._engine.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each output lies."""
+        return [cpu_memory() for _ in self._engine.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """The device of each input."""
+        return [OrtEpDevice() for _ in self._engine.inputs]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which nodes of the file each provider has.
 
         Raises:
-            NotImplemented: Always.
+            Fail: The session-config entry that asks for it is not set.
         """
-        raise errors.NotImplemented(message("end_profiling", "The profiler is not there yet"))
+        key = "session.record_ep_graph_assignment_info"
+        if self._options.config(key) != "1":
+            raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
+        return [assigned(self._source)]
+
+    def get_tuning_results(self) -> list[Any]:
+        """Nothing is tuned."""
+        return []
+
+    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
+        """Not supported, unless there are none.
+
+        Raises:
+            NotImplemented: There are results.
+        """
+        if results:
+            raise errors.NotImplemented(message("set_tuning_results", "Nothing can be tuned"))
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """The processor's provider has no such options.
+
+        Raises:
+            InvalidArgument: Always, unless there are none.
+        """
+        if options:
+            raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """The processor captures no graphs."""
 
     def explain(self) -> str:
         """Which kernels run, in order, with the nodes that each computes."""
@@ -256,35 +387,55 @@ class InferenceSession:
         return dict(self._engine.timings)
 
     def __reduce__(self) -> Any:
-        return (_again, (self._source, self._options.free_dimension_overrides))
+        return (
+            InferenceSession,
+            (self._source, self._options, [CPU], [self._provider_options]),
+        )
 
 
-def _again(source: Any, dimensions: dict[str, int]) -> InferenceSession:
-    options = SessionOptions()
-    for name, size in dimensions.items():
-        options.add_free_dimension_override_by_name(name, size)
-    return InferenceSession(source, options)
+def _plain_feeds(names: tuple[str, ...], feeds: Mapping[str, Any]) -> list[Any] | None:
+    """The feeds in order, if they are arrays for exactly these inputs."""
+    if type(feeds) is not dict or len(feeds) != len(names):
+        return None
+    given = [feeds.get(name) for name in names]
+    return given if all(map(_is_array, given)) else None
 
 
 def _is_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "strides")
 
 
-def _check_providers(
-    providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None
-) -> None:
-    names = [p if isinstance(p, str) else p[0] for p in providers or (CPU,)]
-    if options is not None and len(options) != len(names):
+#: Further arguments: what they are for, and why they have no effect.
+_ARGUMENTS = {
+    "enable_fallback": "there is one provider",
+    "disabled_optimizers": "passes have other names here",
+    "read_config_from_model": "",
+}
+
+
+def _check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> None:
+    for name, value in further.items():
+        if name not in _ARGUMENTS:
+            raise InvalidArgument(
+                message(
+                    "InferenceSession", f"There is no argument {name!r}",
+                    do=nearest(name, _ARGUMENTS),
+                )
+            )  # fmt: skip
+        if name == "read_config_from_model" and value:
+            raise errors.NotImplemented(
+                message("InferenceSession", "Options are not read from models")
+            )
+        if name == "disabled_optimizers" and value:
+            note(f"InferenceSession {name}", _ARGUMENTS[name])
+    if options is not None and not isinstance(options, SessionOptions):
         raise InvalidArgument(
             message(
-                "InferenceSession", "There must be options for each provider",
-                expected=str(len(names)), got=str(len(options)),
+                "InferenceSession", "These are no options",
+                expected="SessionOptions", got=type(options).__name__,
             )
         )  # fmt: skip
-    for name in names:
-        if name != CPU:
-            text = message(
-                "InferenceSession", f"The provider {name!r} is not available",
-                expected=f"one of {[CPU]}", do="The next one is used",
-            )  # fmt: skip
-            warnings.warn(text, UserWarning, stacklevel=3)
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".ort"):
+        raise errors.NotImplemented(
+            message(str(source), "ORT's own format is not read", do="Save it as ONNX")
+        )

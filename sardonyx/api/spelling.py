@@ -10,7 +10,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     import difflib  # only for errors
 
     known = sorted(valid)
-    found = difflib.get_close_matches(name, known, 1)
+    folded = {word.lower(): word for word in known}
+    found = difflib.get_close_matches(name.lower(), folded, 1)
     if found:
-        return f"Did you mean {found[0]!r}?"
+        return f"Did you mean {folded[found[0]]!r}?"
     return f"The names are {', '.join(map(repr, known))}" if 0 < len(known) <= 12 else ""

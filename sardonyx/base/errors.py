@@ -88,4 +88,6 @@ def message(where: str, what: str, *, expected: str = "", got: str = "", do: str
         text += f" Expected {expected}" + (f", got {got}." if got else ".")
     elif got:
         text += f" Got {got}."
-    return f"{text} {do.rstrip('.')}." if do else text
+    if do:
+        text += f" {do}" if do.endswith("?") else f" {do.rstrip('.')}."
+    return text

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from sardonyx.base import knobs
 
@@ -11,9 +14,30 @@ logger = logging.getLogger("sardonyx")
 logger.addHandler(logging.NullHandler())
 
 
+#: Least level, and the name of a session, while that session is made.
+_scope: ContextVar[tuple[int, str]] = ContextVar("sardonyx log scope", default=(0, ""))
+
+
+def _in_scope(record: logging.LogRecord) -> bool:
+    least, record.logid = _scope.get()
+    return record.levelno >= least
+
+
 def get_logger(part: str) -> logging.Logger:
     """The logger of one part of the engine, such as `cache`."""
-    return logger.getChild(part)
+    found = logger.getChild(part)
+    found.addFilter(_in_scope)
+    return found
+
+
+@contextmanager
+def scope(least_level: int, logid: str) -> Iterator[None]:
+    """Drop what is below a level, and give records the attribute `logid`, inside a `with` block."""
+    token = _scope.set((least_level, logid))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
 
 
 def set_up() -> None:

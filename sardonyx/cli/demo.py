@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.api.module import install_as_onnxruntime
+from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 

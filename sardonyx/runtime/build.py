@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.codegen.blob import Blob, build
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
 from sardonyx.ir.graph import Graph
-from sardonyx.ir.value import Value
 from sardonyx.kernel.program import Program
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime import face
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.compiler import Compiled, compile_tensors
-from sardonyx.runtime.declared import ModelMetadata, ValueInfo
+from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import ConstantPlace, Record
@@ -64,47 +64,42 @@ def build_model(
     source: Any, options: EngineOptions, target: Target, timings: dict[str, float]
 ) -> Built:
     """Compile the model at `source`; `timings` receives seconds by phase."""
-    with _timed(timings, "load"):
-        graph = load(source)
+    phases = _Phases(options, timings)
+    with phases("load"):
+        graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
         metadata = _metadata(graph)
-        inputs, overridable = list(graph.inputs), list(graph.overridable)
-        declared = [_info(v) for v in inputs]
-        declared_outputs = [_declared_shape(v) for v in graph.outputs]
-        spare = tuple(map(_info, overridable))
+        face.replace_initializers(graph, options.initializers)
+        spare = tuple(map(face.input_info, graph.overridable))
+        face.make_inputs(graph, options.fed)
+        declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
-        lowered = _lowered(graph, options, timings)
+        lowered = _lowered(graph, options, phases)
     compiled, places = compile_lowered(graph, lowered, target)
     timings.update(compiled.seconds)
-    with _timed(timings, "emit"):
+    with phases("emit"):
         text = emit_module(programs_of(compiled), target)
-    with _timed(timings, "llvm"):
+    with phases("llvm"):
         blob = build(text, target)
         code = load_blob(blob)
-    with _timed(timings, "constants"):
+    with phases("constants"):
         constants = _prepare(compiled, code)
-    outputs = tuple(
-        ValueInfo(v.name, t.dtype, shape or _shape_of(t.shape))
-        for (v, t), shape in zip(lowered.outputs.items(), declared_outputs, strict=True)
-    )
+    outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
     record = Record(
-        tuple(declared), outputs, spare, places, metadata, _places(compiled, constants),
+        declared, outputs, spare, places, metadata, _places(compiled, constants),
         compiled.main, graph.files,
     )  # fmt: skip
     return Built(record, blob, code, constants)
 
 
-def _lowered(graph: Graph, options: EngineOptions, timings: dict[str, float]) -> LoweredGraph:
+def _lowered(graph: Graph, options: EngineOptions, phases: _Phases) -> LoweredGraph:
     """The graph through its passes, as tensors."""
-    with _timed(timings, "optimise"):
-        optimise(
-            graph, options.optimization_level, verify=options.verify,
-            sizes=options.free_dimension_overrides,
-        )  # fmt: skip
-    with _timed(timings, "lower"):
+    with phases("optimise"):
+        optimise(graph, options.optimization_level, sizes=options.free_dimension_overrides)
+    with phases("lower"):
         return lower(graph)
 
 
@@ -179,28 +174,16 @@ def _metadata(graph: Graph) -> ModelMetadata:
     )  # fmt: skip
 
 
-def _info(value: Value) -> ValueInfo:
-    if value.dtype is None or value.kind != "tensor":
-        raise errors.NotImplemented(
-            message(f"input {value.name}", f"Inputs of kind {value.kind} are not supported")
-        )
-    return ValueInfo(value.name, value.dtype, _shape_of(value.shape or ()))
+class _Phases:
+    """Times phases, and ends the compilation between two of them when it is cancelled."""
 
+    def __init__(self, options: EngineOptions, timings: dict[str, float]) -> None:
+        self._cancelled, self._timings = options.cancelled, timings
 
-def _declared_shape(value: Value) -> tuple[int | str | None, ...] | None:
-    return None if value.shape is None else _shape_of(value.shape)
-
-
-def _shape_of(shape: tuple[sizes.Dim, ...]) -> tuple[int | str | None, ...]:
-    return tuple(d if isinstance(d, int) else _dim_name(d) for d in shape)
-
-
-def _dim_name(dim: sizes.Dim) -> str:
-    return repr(dim).strip("()")
-
-
-@contextmanager
-def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    timings[name] = timings.get(name, 0.0) + time.perf_counter() - start
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        if self._cancelled is not None and self._cancelled():
+            raise errors.ModelLoadCanceled(message("session", f"Cancelled before the phase {name}"))
+        start = time.perf_counter()
+        yield
+        self._timings[name] = self._timings.get(name, 0.0) + time.perf_counter() - start

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import identity_of, is_unchanged
-from sardonyx.base.log import get_logger
+from sardonyx.base.log import get_logger, scope
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
-from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.engine import Engine, Variants
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import Record
@@ -48,7 +46,12 @@ class EngineOptions:
         optimization_level: 0 leaves the graph as it is.
         free_dimension_overrides: Sizes for dimensions, by name.
         use_cache: Whether the disk cache may be read and written.
-        verify: Whether to verify the graph after each pass.
+        folder: Where files with weights lie, instead of beside the model.
+        initializers: Contents in place of the model's own, by name.
+        fed: Overridable initializers that are inputs; the others are constants.
+        cancelled: Asked between phases of compilation; whether to give up.
+        least_level: The least level that is logged, as in `logging`.
+        logid: What records of the log have as `logid`.
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
     """
@@ -57,86 +60,24 @@ class EngineOptions:
     optimization_level: int = 99
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
-    verify: bool = False
+    folder: str | None = None
+    initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    fed: tuple[str, ...] = ()
+    cancelled: Callable[[], bool] | None = None
+    least_level: int = 0
+    logid: str = ""
     general: bool = False
 
     def key(self) -> str:
         """What of it changes the compiled model."""
         sizes = sorted(self.free_dimension_overrides.items())
-        return repr((bool(self.optimization_level), sizes, self.general))
-
-
-class Engine:
-    """One compiled model; any number of threads may run it.
-
-    Attributes:
-        record: What the session must know of the model.
-        timings: Seconds by phase of loading.
-    """
-
-    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
-        self.record, self.executable, self.timings = record, executable, timings
-        self._make_general: Callable[[], Engine | None] | None = None
-        self._general: Engine | None = None
-        self._lock = threading.Lock()
-        self._plain = record.output_places == list(range(len(record.outputs)))
-        self._defaults = len(record.overridable)
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]:
-        """The feeds that a run must be given."""
-        return self.record.inputs
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]:
-        """What a run gives."""
-        return self.record.outputs
-
-    def run(
-        self, feeds: Sequence[Any], cancel: CancelFlag | None = None
-    ) -> list[np.ndarray[Any, Any]]:
-        """All outputs, given all inputs in order.
-
-        Raises:
-            InvalidArgument: A feed does not fit the model.
-            RuntimeException: The model met data that it cannot work on.
-            OutOfMemory: The run needs more memory than there is.
-        """
-        try:
-            results = self.executable.run(feeds, cancel)
-        except ContradictingSizes as error:
-            return self._run_general(error, feeds, cancel)
-        if self._plain:
-            return results
-        found: list[np.ndarray[Any, Any]] = []
-        used: set[int] = set()
-        for place in self.record.output_places:
-            found.append(results[place].copy() if place in used else results[place])
-            used.add(place)
-        return found
-
-    def _run_general(
-        self, error: ContradictingSizes, feeds: Sequence[Any], cancel: CancelFlag | None
-    ) -> list[np.ndarray[Any, Any]]:
-        """Run the variant that relies on no name, compiled when it is first needed."""
-        with self._lock:
-            if self._general is None:
-                if self._make_general is None:
-                    raise error
-                _logger.warning("%s A more general plan is compiled for such feeds.", error)
-                make, self._make_general = self._make_general, None
-                self._general = make()
-            general = self._general
-        if general is None:
-            raise error
-        try:
-            return general.run(feeds, cancel)
-        except InvalidArgument:
-            raise error from None
-
-    def use_for_other_feeds(self, make: Callable[[], Engine | None]) -> None:
-        """Give the engine a way to make the variant for feeds that contradict dimension names."""
-        self._make_general = make
+        contents = [
+            (name, array.shape, str(array.dtype), digest(np.ascontiguousarray(array).tobytes()))
+            for name, array in sorted(self.initializers.items())
+        ]
+        return repr(
+            (bool(self.optimization_level), sizes, self.folder, contents, self.fed, self.general)
+        )
 
 
 def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
@@ -151,6 +92,11 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
         NotImplemented: The model asks for something that is not supported.
     """
     options = options or EngineOptions()
+    with scope(options.least_level, options.logid):
+        return _create(source, options)
+
+
+def _create(source: Any, options: EngineOptions) -> Engine:
     start = time.perf_counter()
     timings: dict[str, float] = {}
     target = host_target()
@@ -176,28 +122,27 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
         engine = _from_cache(cache, key, threads, timings)
     if engine is None:
         engine = _compile(source, options, target, cache, key, threads, timings)
-    if not options.general and _may_contradict(engine.record.plan):
-        engine.use_for_other_feeds(_general_variant(source, options, engine.record))
+    may_be_general = not options.general and _may_contradict(engine.record.plan)
+    log = (options.least_level, options.logid)
+    engine.use(Variants(_maker(source, options, engine.record), may_be_general, log))
     timings["total"] = time.perf_counter() - start
     _logger.debug("session made in %.3f s: %s", timings["total"], timings)
     return engine
 
 
-def _general_variant(
-    source: Any, options: EngineOptions, record: Record
-) -> Callable[[], Engine | None]:
-    """Makes the variant for other feeds; None when the model is not what it was any more."""
+def _maker(source: Any, options: EngineOptions, record: Record) -> Callable[..., Engine | None]:
+    """Makes other plans of the model; None when the model is not what it was any more."""
     files = list(record.files)
     if isinstance(source, (str, os.PathLike)):
         path = os.path.abspath(os.fspath(source))
         with contextlib.suppress(OSError):
             files.append((os.fsdecode(path), identity_of(os.stat(path))))
 
-    def make() -> Engine | None:
+    def make(**changes: Any) -> Engine | None:
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        return create_engine(source, replace(options, general=True))
+        return create_engine(source, replace(options, cancelled=None, **changes))
 
     return make
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from tests.engine import networks
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -140,19 +136,3 @@ def test_providers_that_are_not_there() -> None:
 def test_pickle(session: Any) -> None:
     again = pickle.loads(pickle.dumps(session))
     assert np.array_equal(again.run(None, {"x": X})[0], session.run(None, {"x": X})[0])
-
-
-def test_standing_in_for_onnxruntime(tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(
-        "import importlib.metadata, onnxruntime\n"
-        "from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument\n"
-        "from onnxruntime.capi import _pybind_state\n"
-        "version = importlib.metadata.version('onnxruntime')\n"
-        "print(onnxruntime.InferenceSession.__module__, version)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "sardonyx.as_onnxruntime", str(script)],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == ["sardonyx.api.session", "1.31.1"]

@@ -1,0 +1,156 @@
+"""Keys of session and run configurations: which act, which change nothing, which are refused.
+
+A key that is not here warns with the nearest one. A hint that asks for another thing than what is
+done anyway is noted in the log, once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sardonyx.api.spelling import nearest
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
+
+_logger = get_logger("options")
+_noted: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a configuration key means here.
+
+    Attributes:
+        effect: `acts`, `hint` (results do not depend on it) or `refused`.
+        reason: What it does, or why it does nothing.
+        done: Values that ask for what is done anyway. Empty with `acts`: any value.
+    """
+
+    effect: str
+    reason: str
+    done: tuple[str, ...] = ()
+
+
+def _hint(reason: str, *done: str) -> Key:
+    return Key("hint", reason, done)
+
+
+def _refused(reason: str, *done: str) -> Key:
+    return Key("refused", reason, done)
+
+
+_NO_INTER_OP = "there are no inter-op threads"
+_NO_SPIN = "threads wait without spinning between runs"
+_AS_WRITTEN = "operators are computed as they are written"
+_NO_CONTEXTS = "compiled code is kept in the cache, not in models"
+_ORT_FORMAT = "it concerns the .ort format"
+
+SESSION_KEYS: dict[str, Key] = {
+    "session.disable_cpu_ep_fallback": Key("acts", "a provider that cannot start is an error"),
+    "session.model_external_initializers_file_folder_path": Key("acts", "where weights lie"),
+    "session.record_ep_graph_assignment_info": Key("acts", "which nodes a provider has"),
+    "session.intra_op.allow_spinning": _hint(_NO_SPIN, "0"),
+    "session.inter_op.allow_spinning": _hint(_NO_INTER_OP, "0", "1"),
+    "session.intra_op.spin_duration_us": _hint(_NO_SPIN, "0"),
+    "session.inter_op.spin_duration_us": _hint(_NO_INTER_OP),
+    "session.intra_op.spin_backoff_max": _hint(_NO_SPIN),
+    "session.inter_op.spin_backoff_max": _hint(_NO_INTER_OP),
+    "session.force_spinning_stop": _hint(_NO_SPIN, "0", "1"),
+    "session.intra_op_thread_affinities": _hint("the system places threads", ""),
+    "session.dynamic_block_base": _hint("work is claimed in decreasing blocks already"),
+    "session.use_env_allocators": _hint("each session has its own memory", "0"),
+    "session.use_device_allocator_for_initializers": _hint("weights never lie in an arena"),
+    "session.disable_prepacking": _hint("weights are packed before the first run", "0"),
+    "session.prepack.enable_parallel": _hint("packing uses all threads", "1"),
+    "session.max_shape_override": _hint("memory follows the shapes of each run", ""),
+    "session.graph_optimizations_loop_level": _hint("passes run until nothing changes"),
+    "session.disable_aot_function_inlining": _hint("functions are always inlined", "0"),
+    "session.disable_quant_qdq": _hint(_AS_WRITTEN, "0", "1"),
+    "session.disable_double_qdq_remover": _hint(_AS_WRITTEN, "0", "1"),
+    "session.disable_qdq_constant_folding": _hint(_AS_WRITTEN, "0", "1"),
+    "session.enable_quant_qdq_cleanup": _hint(_AS_WRITTEN, "0", "1"),
+    "session.enable_dq_matmulnbits_fusion": _hint(_AS_WRITTEN, "0", "1"),
+    "session.qdq_matmulnbits_accuracy_level": _hint(_AS_WRITTEN),
+    "session.qdq_matmulnbits_block_size": _hint(_AS_WRITTEN),
+    "session.qdqisint8allowed": _hint(_AS_WRITTEN, "0", "1"),
+    "session.x64quantprecision": _hint("int8 products never saturate", "0", "1"),
+    "session.strict_shape_type_inference": _hint("what a file declares wrongly is corrected", "0"),
+    "session.allow_released_opsets_only": _hint("known versions are accepted", "0"),
+    "session.use_deterministic_compute": _hint("the same feeds give the same bits", "0", "1"),
+    "session.resource_cuda_partitioning_settings": _hint("there is one provider", ""),
+    "session.layer_assignment_settings": _hint("there is one provider", ""),
+    "session.node_partition_config_file": _hint("there is one provider", ""),
+    "optimization.enable_gelu_approximation": _hint("GELU is exact as it is written", "0"),
+    "optimization.enable_cast_chain_elimination": _hint(_AS_WRITTEN, "0"),
+    "optimization.disable_specified_optimizers": _hint("passes have other names here", ""),
+    "optimization.constant_folding_max_output_size_in_bytes": _hint("constants are always folded"),
+    "mlas.use_lut_gemm": _hint("kernels are compiled for the model"),
+    "mlas.qnbit.force_fp32": _hint("kernels are compiled for the model"),
+    "mlas.disable_kleidiai": _hint("kernels are compiled for the model"),
+    "session.use_ort_model_bytes_directly": _hint(_ORT_FORMAT, "0"),
+    "session.use_ort_model_bytes_for_initializers": _hint(_ORT_FORMAT, "0"),
+    "session.load_model_format": _refused("only ONNX is read", "", "ONNX"),
+    "session.save_model_format": _refused("only ONNX is written", "", "ONNX"),
+    "session.set_denormal_as_zero": _refused("denormal numbers are kept", "0"),
+    "session.save_external_prepacked_constant_initializers": _refused(_NO_CONTEXTS, "0"),
+    "session.optimized_model_external_initializers_file_name": _refused(
+        "an optimised model is one file", ""
+    ),
+    "session.optimized_model_external_initializers_min_size_in_bytes": _refused(
+        "an optimised model is one file"
+    ),
+    "session.collect_node_memory_stats_to_file": _refused("see InferenceSession.explain", ""),
+    "session.disable_model_compile": _refused("a model is always compiled", "0"),
+    "ep.context_enable": _refused(_NO_CONTEXTS, "0"),
+    "ep.context_file_path": _refused(_NO_CONTEXTS, ""),
+    "ep.context_embed_mode": _hint(_NO_CONTEXTS, "0"),
+    "ep.share_ep_contexts": _hint(_NO_CONTEXTS, "0"),
+}
+
+RUN_KEYS: dict[str, Key] = {
+    "memory.enable_memory_arena_shrinkage": Key("acts", "gives memory back after the run"),
+    "disable_synchronize_execution_providers": _hint(
+        "a run on the processor has ended when it returns", "0", "1"
+    ),
+    "gpu_graph_id": _hint("there is no GPU", "-1", "0"),
+}
+
+
+def check_entry(kind: str, key: object, value: object, known: Mapping[str, Key]) -> None:
+    """Accept an entry, note it, or refuse it.
+
+    Args:
+        kind: `session` or `run`, for texts.
+        key: The entry's key.
+        value: Its value.
+        known: The table of that kind.
+
+    Raises:
+        InvalidArgument: Key or value are not text.
+        NotImplemented: The value asks for something that is not supported.
+    """
+    if not isinstance(key, str) or not isinstance(value, str):
+        kinds = f"{type(key).__name__}, {type(value).__name__}"
+        raise InvalidArgument(
+            message(f"{kind} config", "Key and value must be text", expected="str, str", got=kinds)
+        )
+    found = known.get(key)
+    if found is None:
+        text = message(f"{kind} config", f"The key {key!r} has no effect", do=nearest(key, known))
+        warnings.warn(text, UserWarning, stacklevel=3)
+    elif found.effect == "refused" and value not in found.done:
+        raise errors.NotImplemented(
+            message(f"{kind} config {key}", f"It is not supported: {found.reason}", got=repr(value))
+        )
+    elif found.effect == "hint" and value not in found.done:
+        note(f"{kind} config {key} = {value!r}", found.reason)
+
+
+def note(what: str, reason: str) -> None:
+    """Log that a hint has no effect; once for each `what`."""
+    if what not in _noted:
+        _noted.add(what)
+        _logger.warning("%s has no effect: %s", what, reason)

@@ -1,0 +1,139 @@
+"""Execution providers: which are there, which were asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sardonyx.api.config_keys import note
+from sardonyx.api.spelling import nearest
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+
+CPU = "CPUExecutionProvider"
+
+#: Providers of onnxruntime: a program may name them anywhere, but they are not here.
+FOREIGN = (
+    "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider",
+    "MIGraphXExecutionProvider", "ROCMExecutionProvider", "OpenVINOExecutionProvider",
+    "DnnlExecutionProvider", "VitisAIExecutionProvider", "QNNExecutionProvider",
+    "NnapiExecutionProvider", "VSINPUExecutionProvider", "JsExecutionProvider",
+    "CoreMLExecutionProvider", "ArmNNExecutionProvider", "ACLExecutionProvider",
+    "DmlExecutionProvider",
+    "RknpuExecutionProvider", "WebNNExecutionProvider", "WebGpuExecutionProvider",
+    "XnnpackExecutionProvider", "CANNExecutionProvider", "AzureExecutionProvider",
+)  # fmt: skip
+
+#: Options of the processor's provider: valid values, and why they have no effect.
+_CPU_OPTIONS = {
+    "arena_extend_strategy": (
+        ("kNextPowerOfTwo", "kSameAsRequested"),
+        "memory of a run is one block of the planned size",
+    ),
+}
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Options of one provider, as text.
+
+    Raises:
+        InvalidArgument: The processor's provider has no such option, or not such a value.
+    """
+    if not isinstance(options, Mapping):
+        raise InvalidArgument(
+            message(name, "Options are no dict", expected="dict", got=type(options).__name__)
+        )
+    given = {str(key): str(value) for key, value in options.items()}
+    if name != CPU:
+        return given
+    for key, value in given.items():
+        if key not in _CPU_OPTIONS:
+            raise InvalidArgument(
+                message(CPU, f"There is no option {key!r}", do=nearest(key, _CPU_OPTIONS))
+            )
+        valid, reason = _CPU_OPTIONS[key]
+        if value not in valid:
+            raise InvalidArgument(
+                message(f"{CPU} {key}", "No such value", expected=f"one of {valid}", got=value)
+            )
+        if value != valid[0]:
+            note(f"{CPU} option {key} = {value}", reason)
+    return given
+
+
+def choose(
+    providers: Sequence[Any] | None,
+    options: Sequence[Mapping[str, Any]] | None,
+    *,
+    may_fall_back: bool = True,
+) -> dict[str, str]:
+    """The options of the processor's provider, which is what any choice ends with.
+
+    Args:
+        providers: Names, or (name, options) pairs; one that is not there gives a warning.
+        options: Options for each of `providers`.
+        may_fall_back: Whether another provider may stand in for one that is not there.
+
+    Raises:
+        InvalidArgument: These are no providers.
+        EPFail: None of the providers is there, and none may stand in.
+    """
+    pairs = _pairs(providers, options)
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, given in pairs:
+        if name in seen:
+            warnings.warn(f"The provider {name!r} is named twice", UserWarning, stacklevel=4)
+            continue
+        seen.add(name)
+        checked = check_options(name, given)
+        if name == CPU:
+            found = checked
+            continue
+        text = message(
+            "InferenceSession", f"The provider {name!r} is not available",
+            expected=f"one of {[CPU]}",
+            do="" if name in FOREIGN else nearest(name, (CPU, *FOREIGN)),
+        )  # fmt: skip
+        if not may_fall_back:
+            raise errors.EPFail(text)
+        warnings.warn(text, UserWarning, stacklevel=4)
+    return found
+
+
+def _pairs(
+    providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None
+) -> list[tuple[str, Mapping[str, Any]]]:
+    if isinstance(providers, (str, bytes)) or not isinstance(providers or (), Sequence):
+        raise InvalidArgument(
+            message(
+                "InferenceSession", "Providers are no list",
+                expected="a list of names", got=repr(providers),
+            )
+        )  # fmt: skip
+    if options is not None and len(options) != len(providers or ()):
+        raise InvalidArgument(
+            message(
+                "InferenceSession", "There must be options for each provider",
+                expected=str(len(providers or ())), got=str(len(options)),
+            )
+        )  # fmt: skip
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for number, entry in enumerate(providers or ()):
+        if isinstance(entry, str):
+            found.append((entry, options[number] if options is not None else {}))
+        elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            if options is not None:
+                raise InvalidArgument(
+                    message("InferenceSession", "Options of providers are given twice")
+                )
+            found.append((entry[0], entry[1]))
+        else:
+            raise InvalidArgument(
+                message(
+                    "InferenceSession", "This is no provider",
+                    expected="a name or a (name, options) pair", got=repr(entry),
+                )
+            )  # fmt: skip
+    return found

@@ -1,0 +1,107 @@
+"""`RunOptions`: how one run is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
+from sardonyx.api.spelling import nearest
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.cancel import CancelFlag
+
+_DEFAULTS: dict[str, Any] = {
+    "log_severity_level": -1,
+    "log_verbosity_level": 0,
+    "logid": "",
+    "only_execute_path_to_fetches": False,
+    "terminate": False,
+}
+_HINTS = {
+    "log_severity_level": "sessions have levels, see SessionOptions",
+    "log_verbosity_level": "levels are those of Python's logging",
+    "logid": "sessions have log ids, see SessionOptions",
+    "only_execute_path_to_fetches": "all outputs are computed",
+}
+
+
+class RunOptions:
+    """`terminate = True`, from any thread, ends runs that were given these options.
+
+    Hints without effect, noted in the log: `log_severity_level`, `log_verbosity_level`, `logid`
+    and `only_execute_path_to_fetches`.
+    """
+
+    def __init__(self) -> None:
+        own = self.__dict__
+        own["_values"] = dict(_DEFAULTS)
+        own["_config"] = {}
+        own["cancel_flag"] = CancelFlag()
+        own["gives_memory_back"] = False
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name not in values:
+            raise AttributeError(
+                message("RunOptions", f"There is no option {name!r}", do=nearest(name, _DEFAULTS))
+            )
+        return values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _DEFAULTS:
+            raise AttributeError(
+                message("RunOptions", f"There is no option {name!r}", do=nearest(name, _DEFAULTS))
+            )
+        kind = type(_DEFAULTS[name])
+        if not isinstance(value, str if kind is str else int):
+            raise InvalidArgument(
+                message(
+                    f"RunOptions.{name}", "The value has the wrong type",
+                    expected=kind.__name__, got=type(value).__name__,
+                )
+            )  # fmt: skip
+        self._values[name] = kind(value)
+        if name == "terminate":
+            (self.cancel_flag.set if value else self.cancel_flag.clear)()
+        elif value != _DEFAULTS[name]:
+            note(f"RunOptions.{name}", _HINTS[name])
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set a configuration entry; one that is not known warns, with the nearest name.
+
+        Raises:
+            InvalidArgument: Key or value are not text, or name no device that is there.
+        """
+        check_entry("run", key, value, RUN_KEYS)
+        if key == "memory.enable_memory_arena_shrinkage":
+            self.__dict__["gives_memory_back"] = _names_cpu(value)
+        self._config[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The value of a configuration entry.
+
+        Raises:
+            Fail: It was not set.
+        """
+        if key not in self._config:
+            raise errors.Fail(message("run config", f"The key {key!r} is not set"))
+        return str(self._config[key])
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Not supported.
+
+        Raises:
+            NotImplemented: Always.
+        """
+        raise errors.NotImplemented(message("RunOptions", "LoRA adapters are not supported"))
+
+
+def _names_cpu(devices: str) -> bool:
+    """Whether a list such as `cpu:0;gpu:0` has the processor in it."""
+    names = [d for d in devices.split(";") if d]
+    for name in names:
+        if name != "cpu:0":
+            raise InvalidArgument(
+                message("run config", f"There is no memory of {name!r}", expected="'cpu:0'")
+            )
+    return bool(names)

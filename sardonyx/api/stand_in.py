@@ -1,0 +1,85 @@
+"""sardonyx under onnxruntime's name, for programs that cannot be edited."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+#: The version of onnxruntime whose face this is; what programs see that ask for its version.
+ONNXRUNTIME_VERSION = "1.31.1"
+_NAME = "onnxruntime"
+#: Names with underscores that a copy of a module has, too.
+_KEPT = ("__all__", "__getattr__")
+#: Modules of sardonyx that onnxruntime has, too.
+_PARTS = (
+    "",
+    ".capi",
+    ".capi._pybind_state",
+    ".capi.onnxruntime_pybind11_state",
+    ".capi.onnxruntime_inference_collection",
+    ".capi.onnxruntime_validation",
+)
+
+
+class StandIn:
+    """Finds onnxruntime's modules, and its distribution, for Python's import system."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The place of a module of that name: one of sardonyx, or none."""
+        if fullname.partition(".")[0] != _NAME:
+            return None
+        part = fullname.removeprefix(_NAME)
+        if part not in _PARTS:
+            return None
+        spec = ModuleSpec(fullname, self, origin=f"sardonyx{part}")  # type: ignore[arg-type]
+        if any(other.startswith(f"{part}.") for other in _PARTS):
+            spec.submodule_search_locations = []
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        """A module with the names of sardonyx's own."""
+        own = importlib.import_module(f"sardonyx{spec.name.removeprefix(_NAME)}")
+        made = types.ModuleType(spec.name, own.__doc__)
+        names = {k: v for k, v in vars(own).items() if not k.startswith("__") or k in _KEPT}
+        made.__dict__.update(names, __file__=own.__file__)
+        return made
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Import what is always there."""
+        if module.__name__ == _NAME:
+            module.__dict__["__version__"] = ONNXRUNTIME_VERSION
+            importlib.import_module(f"{_NAME}.capi")
+
+    def find_distributions(self, context: Any) -> Iterator[Any]:
+        """The distribution `onnxruntime`, if that is what is asked for."""
+        if context.name is not None and context.name.lower() == _NAME:
+            yield _distribution()
+
+
+def _distribution() -> Any:
+    from importlib.metadata import Distribution
+
+    class OnnxRuntime(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            if filename != "METADATA":
+                return None
+            return f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {ONNXRUNTIME_VERSION}\n"
+
+        def locate_file(self, path: Any) -> Any:
+            return path
+
+    return OnnxRuntime()
+
+
+def install_as_onnxruntime() -> None:
+    """Make `import onnxruntime` give sardonyx, from now on and in this process."""
+    finders: Sequence[Any] = sys.meta_path
+    if any(isinstance(finder, StandIn) for finder in finders):
+        return
+    for name in [n for n in sys.modules if n.partition(".")[0] == _NAME]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, StandIn())

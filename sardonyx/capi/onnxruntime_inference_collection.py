@@ -1,0 +1,20 @@
+"""Sessions, bindings and values, where onnxruntime's Python part has them."""
+
+from sardonyx.api.devices import OrtDevice
+from sardonyx.api.enums import OrtDeviceVendorId
+from sardonyx.api.iobinding import IOBinding
+from sardonyx.api.ortvalue import OrtValue, copy_tensors
+from sardonyx.api.session import InferenceSession
+
+#: The base class, in onnxruntime.
+Session = InferenceSession
+
+__all__ = [
+    "IOBinding",
+    "InferenceSession",
+    "OrtDevice",
+    "OrtDeviceVendorId",
+    "OrtValue",
+    "Session",
+    "copy_tensors",
+]

@@ -1,0 +1,178 @@
+"""A compiled model that runs, with the other plans that some of its feeds need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.errors import (
+    ContradictingSizes,
+    EngineError,
+    Fail,
+    InvalidArgument,
+    message,
+)
+from sardonyx.base.log import get_logger, scope
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.record import Record
+
+_logger = get_logger("session")
+
+
+class Engine:
+    """One compiled model; any number of threads may run it.
+
+    Attributes:
+        record: What the session must know of the model.
+        timings: Seconds by phase of loading.
+    """
+
+    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
+        self.record, self.executable, self.timings = record, executable, timings
+        self._variants: Variants | None = None
+        self._plain = record.output_places == list(range(len(record.outputs)))
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]:
+        """The feeds that a run must be given."""
+        return self.record.inputs
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]:
+        """What a run gives."""
+        return self.record.outputs
+
+    def run(
+        self, feeds: Sequence[Any], cancel: CancelFlag | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """All outputs, given all inputs in order.
+
+        Raises:
+            InvalidArgument: A feed does not fit the model.
+            RuntimeException: The model met data that it cannot work on.
+            OutOfMemory: The run needs more memory than there is.
+        """
+        try:
+            results = self.executable.run(feeds, cancel)
+        except ContradictingSizes as error:
+            return self._run_general(error, feeds, cancel)
+        if self._plain:
+            return results
+        found: list[np.ndarray[Any, Any]] = []
+        used: set[int] = set()
+        for place in self.record.output_places:
+            found.append(results[place].copy() if place in used else results[place])
+            used.add(place)
+        return found
+
+    def run_into(
+        self,
+        feeds: Sequence[Any],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        cancel: CancelFlag | None = None,
+    ) -> None:
+        """`run`, writing to arrays that exist: contiguous, and overlapping nothing."""
+        if not self._plain:
+            raise EngineError(message("run_into", "One tensor is two outputs of this model"))
+        try:
+            self.executable.run_into(feeds, outputs, cancel)
+        except ContradictingSizes as error:
+            results = self._run_general(error, feeds, cancel)
+            for target, result in zip(outputs, results, strict=True):
+                if target.shape != result.shape:
+                    raise
+                target[...] = result
+
+    @property
+    def runs_in_place(self) -> bool:
+        """Whether `run_into` is possible."""
+        return self._plain
+
+    def _run_general(
+        self, error: ContradictingSizes, feeds: Sequence[Any], cancel: CancelFlag | None
+    ) -> list[np.ndarray[Any, Any]]:
+        """Run the variant that relies on no name, compiled when it is first needed."""
+        general = self._variants.general(error) if self._variants is not None else None
+        if general is None:
+            raise error
+        try:
+            return general.run(feeds, cancel)
+        except InvalidArgument:
+            raise error from None
+
+    def with_inputs(self, names: tuple[str, ...]) -> Engine:
+        """The engine in which these overridable initializers are inputs, after the others.
+
+        Raises:
+            Fail: The model's files were changed since the session was made.
+        """
+        if not names:
+            return self
+        found = self._variants.with_inputs(names) if self._variants is not None else None
+        if found is None:
+            what = f"The model's files were changed, so {', '.join(names)} cannot be fed"
+            raise Fail(message("run", what, do="Make a new session"))
+        return found
+
+    @property
+    def variants(self) -> dict[str, Engine]:
+        """Other plans of the same model that runs needed, by what they are for."""
+        return {} if self._variants is None else self._variants.made
+
+    def use(self, variants: Variants) -> None:
+        """Give the engine a way to make other plans of the same model."""
+        self._variants = variants
+
+    def trim(self) -> None:
+        """Give back the memory of intermediate values."""
+        for engine in (self, *self.variants.values()):
+            engine.executable.trim()
+
+
+class Variants:
+    """Other plans of a model, each compiled when a run first needs it.
+
+    Args:
+        make: Compiles one, given options that differ; None when that is not possible any more.
+        may_be_general: Whether there may be feeds that only a general plan takes.
+        log: The least level that is logged, and the session's name in the log.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Engine | None],
+        may_be_general: bool,
+        log: tuple[int, str] = (0, ""),
+    ) -> None:
+        self._make, self._may_be_general, self._log = make, may_be_general, log
+        self._made: dict[str, Engine | None] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def made(self) -> dict[str, Engine]:
+        """What was compiled, by what it is for."""
+        return {purpose: engine for purpose, engine in list(self._made.items()) if engine}
+
+    def general(self, error: ContradictingSizes) -> Engine | None:
+        """The plan for feeds that contradict dimension names."""
+        if not self._may_be_general:
+            return None
+        with self._lock, scope(*self._log):
+            if "contradicting sizes" not in self._made:
+                _logger.warning("%s A more general plan is compiled for such feeds.", error)
+                self._made["contradicting sizes"] = self._make(general=True)
+            return self._made["contradicting sizes"]
+
+    def with_inputs(self, names: tuple[str, ...]) -> Engine | None:
+        """The plan in which these overridable initializers are inputs."""
+        purpose = f"feeds of {', '.join(names)}"
+        with self._lock, scope(*self._log):
+            if purpose not in self._made:
+                _logger.info("A plan is compiled for %s.", purpose)
+                self._made[purpose] = self._make(fed=names)
+            return self._made[purpose]

@@ -1,0 +1,96 @@
+"""The face of a model: its inputs and outputs as declared, and what callers put in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base import dtypes, errors
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Constant
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.value import Value
+from sardonyx.runtime.declared import ValueInfo
+
+
+def input_info(value: Value) -> ValueInfo:
+    """What an input is.
+
+    Raises:
+        NotImplemented: It is of a kind or type that cannot be fed.
+    """
+    if value.dtype is None or value.kind != "tensor":
+        raise errors.NotImplemented(
+            message(f"input {value.name}", f"Inputs of kind {value.kind} are not supported")
+        )
+    if value.dtype is dtypes.STRING:
+        raise errors.NotImplemented(
+            message(f"input {value.name}", "Inputs of type tensor(string) are not supported")
+        )
+    shape = value.shape or ()
+    return ValueInfo(
+        value.name, value.dtype, tuple(_size(value, k, d) for k, d in enumerate(shape))
+    )
+
+
+def output_info(value: Value, dtype: DType, shape: tuple[Dim, ...]) -> ValueInfo:
+    """What an output is: numbers where they are known, else the file's own names."""
+    declared = value.declared.shape if value.declared is not None else None
+    if declared is None or len(declared) != len(shape):
+        declared = shape
+    found = []
+    for axis, (known, said) in enumerate(zip(shape, declared, strict=True)):
+        name = _size(value, axis, said)
+        found.append(known if isinstance(known, int) else name if isinstance(name, str) else None)
+    return ValueInfo(value.name, dtype, tuple(found))
+
+
+def _size(value: Value, axis: int, dim: Dim) -> int | str | None:
+    if isinstance(dim, int):
+        return dim
+    name = repr(dim).strip("()")
+    # The loader gives a dimension without a name one of this form.
+    return None if name == f"{value.name}.{axis}" else name
+
+
+def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
+    """Turn overridable initializers into inputs, after the others and in this order."""
+    by_name = {v.name: v for v in graph.overridable}
+    for name in names:
+        value = by_name[name]
+        if value.declared is not None and value.declared.shape is not None:
+            value.shape = value.declared.shape
+        value.constant = None
+        del graph.initializers[name]
+        graph.inputs.append(value)
+
+
+def replace_initializers(graph: Graph, contents: Mapping[str, Any]) -> None:
+    """Give initializers other contents.
+
+    Raises:
+        InvalidArgument: There is no such initializer, or type or shape differ.
+    """
+    for name, array in contents.items():
+        value = graph.initializers.get(name)
+        if value is None or value.constant is None:
+            raise InvalidArgument(
+                message(
+                    "add_initializer", f"The model has no initializer {name!r}",
+                    expected=f"one of {list(graph.initializers)[:10]}",
+                )
+            )  # fmt: skip
+        old = value.constant
+        if array.shape != old.shape or array.dtype != old.dtype.numpy:
+            raise InvalidArgument(
+                message(
+                    f"initializer {name}", "The contents do not fit",
+                    expected=f"{old.dtype.numpy}{list(old.shape)}",
+                    got=f"{array.dtype}{list(array.shape)}",
+                )
+            )  # fmt: skip
+        value.constant = Constant.from_array(np.array(array), old.dtype)

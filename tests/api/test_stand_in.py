@@ -1,0 +1,72 @@
+"""A program that imports onnxruntime, with sardonyx in its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import importlib.metadata, importlib.util, sys
+assert importlib.util.find_spec("onnxruntime").name == "onnxruntime"
+assert importlib.util.find_spec("onnxruntime.training") is None
+assert importlib.metadata.version("onnxruntime") == "1.31.1"
+assert importlib.metadata.distribution("onnxruntime").metadata["Name"] == "onnxruntime"
+assert importlib.metadata.version("numpy")
+
+import onnxruntime
+from onnxruntime import *
+import onnxruntime.capi.onnxruntime_pybind11_state as state
+from onnxruntime import GraphOptimizationLevel, InferenceSession as Session
+from onnxruntime.capi import _pybind_state as C
+from onnxruntime.capi._pybind_state import Fail
+from onnxruntime.capi.onnxruntime_inference_collection import IOBinding, OrtValue
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument, RuntimeException
+
+assert onnxruntime.__version__ == "1.31.1" and onnxruntime.__file__
+assert InferenceSession is Session is C.InferenceSession
+assert Session.__module__ == "sardonyx.api.session"
+assert onnxruntime.capi.onnxruntime_pybind11_state.Fail is state.Fail is Fail
+try:
+    Session("missing.onnx")
+except state.NoSuchFile as error:
+    assert "missing.onnx" in str(error)
+try:
+    onnxruntime.LoraAdapter
+except AttributeError as error:
+    assert "LoRA" in str(error)
+try:
+    import onnxruntime.quantization
+except ModuleNotFoundError as error:
+    assert error.name == "onnxruntime.quantization"
+assert not [m for m in sys.modules.values() if "site-packages/onnxruntime" in str(vars(m).get("__file__"))]
+print("done", *sys.argv[1:])
+"""  # noqa: E501
+
+
+def run(*arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return [done.stdout.strip(), done.stderr.strip()]
+
+
+def test_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    assert run("-m", "sardonyx.as_onnxruntime", str(script), "x") == ["done x", ""]
+
+
+def test_from_a_program_that_has_onnxruntime_already() -> None:
+    code = (
+        "try:\n import onnxruntime\nexcept ImportError: pass\n"
+        "import sardonyx\nsardonyx.install_as_onnxruntime()\nsardonyx.install_as_onnxruntime()\n"
+        + PROGRAM
+    )
+    assert run("-c", code) == ["done", ""]
+
+
+def test_usage() -> None:
+    assert "usage" in run("-m", "sardonyx.as_onnxruntime")[1]
