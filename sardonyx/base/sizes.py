@@ -307,9 +307,14 @@ def exact_quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """a // b, rounded toward minus infinity; `b` must be positive when it is used."""
+    """a // b, rounded toward minus infinity; `b` must be positive when it is used.
+
+    It is 0 for a `b` of 0: an index into an axis without elements, which no loop reaches.
+    """
     if b == 1:
         return a
+    if b == 0:
+        return 0
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if a == 0:
@@ -346,7 +351,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
 def modulo(a: Dim, b: Dim) -> Dim:
     """a % b with the sign of `b`."""
     if isinstance(a, int) and isinstance(b, int):
-        return a % b
+        return a % b if b else 0
     return add(a, multiply(multiply(floordiv(a, b), b), -1))
 
 

@@ -272,8 +272,8 @@ class Expression:
         if isinstance(divisor, Constant):
             divisor = b.variable(divisor).get()
         zero: Operand = b.compare("eq", divisor, 0)
-        mask = self._load_mask(guard, lanes) if lanes > 1 else guard
-        if mask is not None and mask.type.lanes == lanes:
+        mask = self._held_mask(guard, lanes)
+        if mask is not None:
             zero = b.binary("and", zero, mask)
         with b.if_(zero if lanes == 1 else b.reduce("reduce_or", zero)):
             b.fault(2)
@@ -325,6 +325,18 @@ class Expression:
             return None
         return parts[0] if len(parts) == 1 else b.binary("and", *parts)
 
+    def _held_mask(self, guard: Operand | None, lanes: int) -> Operand | None:
+        """Where `guard` holds, for a value of `lanes` lanes; None where it always does.
+
+        One value for all lanes is used where the guard holds in any lane that counts.
+        """
+        if lanes > 1:
+            return self._load_mask(guard, lanes)
+        if guard is None or guard.type.lanes == 1:
+            return guard
+        mask = guard if self.mask is None else self.builder.binary("and", self.mask, guard)
+        return self.builder.reduce("reduce_or", mask)
+
     def _load(self, x: Scalar, guard: Operand | None) -> Operand:
         tensor, indices = x.tensor, x.at
         where = self.place(tensor)
@@ -332,7 +344,8 @@ class Expression:
         element = memory_type(tensor.dtype)
         b = self.builder
         if not self._is_vector(x):
-            value = b.load(element, where.pointer, self.dim(offset))
+            held = self._held_mask(guard, 1)
+            value = b.load(element, where.pointer, self.dim(offset), mask=held)
             return from_memory(b, value, tensor.dtype)
         mask = self._load_mask(guard, self.lanes)
         at = self._lane_offsets(offset)
@@ -354,8 +367,8 @@ class Expression:
         moved = b.select(b.compare("lt", value, 0), b.binary("add", value, size), value)
         outside = b.binary("or", b.compare("lt", moved, 0), b.compare("ge", moved, size))
         counted = outside
-        mask = self._load_mask(guard, lanes) if lanes > 1 else guard
-        if mask is not None and (lanes > 1 or mask.type.lanes == 1):
+        mask = self._held_mask(guard, lanes)
+        if mask is not None:
             counted = b.binary("and", outside, mask)
         fails = counted if lanes == 1 else b.reduce("reduce_or", counted)
         with b.if_(fails):

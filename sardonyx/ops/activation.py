@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
@@ -25,6 +26,7 @@ def leaky_relu_6(x: Tensor, *, alpha: float = 0.01) -> Tensor:
 @op("PRelu", 7, 9, 16)
 def prelu_7(x: Tensor, slope: Tensor) -> Tensor:
     """x, scaled by a tensor where negative."""
+    t.assume_broadcast(slope.shape, x.shape, "PRelu", "The slope")
     return t.where(x < 0, x * slope, x)
 
 
@@ -106,5 +108,7 @@ def swish_24(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 @op("Shrink", 9)
 def shrink_9(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """0 near 0, else x moved toward 0 by the bias."""
+    if not x.dtype.is_float:  # bias and lambd are floats
+        return shrink_9(x.cast(dtypes.DOUBLE), bias=bias, lambd=lambd).cast(x.dtype)
     below = t.where(x < -lambd, x + bias, t.constant(0, x.dtype))
     return t.where(x > lambd, x - bias, below)

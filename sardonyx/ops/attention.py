@@ -15,7 +15,11 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     accumulator,
+    assume_at_most,
+    assume_broadcast,
     assume_equal,
+    assume_shape,
+    broadcast_index,
     cast,
     compute,
     concat,
@@ -168,6 +172,11 @@ def attention(
             raw.shape,
             lambda *at: scalar.unary("tanh", scalar.load(raw, at) / softcap) * softcap,
         )
+    if mask is not None:
+        rows = raw.shape[max(0, 4 - mask.rank) : -1] if mask.rank else ()
+        assume_broadcast(mask.shape[:-1], rows, "Attention", "The mask")
+    if nonpad_kv_seqlen is not None:
+        assume_shape(nonpad_kv_seqlen.shape, raw.shape[:1], "Attention", "nonpad_kv_seqlen")
     masked = compute(raw.shape, lambda *at: hidden.apply(scalar.load(capped, at), at))
     asked = dtypes.BY_ONNX_ID.get(softmax_precision or 0, wide)
     precise = cast(masked, asked) if asked.bits > wide.bits else masked
@@ -192,6 +201,7 @@ def _scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> 
     """(batch, heads, queries, keys) of scaled products, in `wide`."""
     shared, size = _repeats(queries, keys), queries.shape[3]
     assume_equal(size, keys.shape[3], "Attention", "Queries and keys differ in size")
+    assume_equal(queries.shape[0], keys.shape[0], "Attention", "The batches differ")
 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         batch, head, i, j = at
@@ -212,6 +222,8 @@ def _scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> 
 def _weighted(probabilities: Tensor, values: Tensor) -> Tensor:
     """(batch, heads, queries, size): values summed with the probabilities as weights."""
     shared = _repeats(probabilities, values)
+    assume_equal(probabilities.shape[0], values.shape[0], "Attention", "The batches differ")
+    assume_equal(probabilities.shape[3], values.shape[2], "Attention", "Keys and values differ")
 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         batch, head, i, d = at
@@ -251,6 +263,9 @@ def rotate(
     split = split_heads(x, heads, "RotaryEmbedding")
     turned: Dim = width or split.shape[3]
     half = sizes.floordiv(turned, 2)
+    assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
+    for cache in (cosine, sine):
+        assume_at_most(half, cache.shape[-1], "RotaryEmbedding", "A cache is too narrow")
 
     def body(batch: Dim, head: Dim, position: Dim, d: Dim) -> Scalar:
         if interleaved:
@@ -288,10 +303,20 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
     """Rotary positions with caches per position, or per element of the batch."""
+    outer = (x.shape[0], x.shape[-2])
+    if positions is not None:
+        assume_shape(positions.shape, outer, "RotaryEmbedding", "The tensor of positions")
+    for cache in (cosine, sine):
+        if cache.rank != (3 if positions is None else 2):
+            raise InvalidGraph(message("RotaryEmbedding", f"A cache of rank {cache.rank}"))
+        if positions is None:
+            assume_broadcast(cache.shape[:1], outer[:1], "RotaryEmbedding", "A cache")
+            assume_shape(cache.shape[1:2], outer[1:], "RotaryEmbedding", "A cache")
 
     def angle(cache: Tensor, batch: Dim, position: Dim, pair: Dim) -> Scalar:
         if positions is None:
-            return scalar.load(cache, (0 if cache.shape[0] == 1 else batch, position, pair))
+            row = broadcast_index(cache.shape[0], batch)
+            return scalar.load(cache, (row, position, pair))
         return _cached(cache, scalar.load(positions, (batch, position)), pair)
 
     return rotate(x, cosine, sine, angle, num_heads, rotary_embedding_dim, bool(interleaved))
@@ -317,6 +342,11 @@ def rotary_embedding_contrib(
     scale: float = 1.0,
 ) -> Tensor:
     """Rotary positions; one position stands for the first of a sequence."""
+    if cosine.rank != 2 or sine.rank != 2:
+        raise InvalidGraph(message("RotaryEmbedding", "The caches must have two axes"))
+    wanted = (1,) if positions.rank == 1 else (x.shape[0], x.shape[-2])
+    assume_shape(positions.shape, wanted, "RotaryEmbedding", "The tensor of positions")
+    assume_equal(cosine.shape[0], sine.shape[0], "RotaryEmbedding", "The caches differ")
     width = sizes.multiply(cosine.shape[1], 2)
     if x.rank == 3 and not num_heads:
         count = sizes.exact_quotient(x.shape[2], rotary_embedding_dim or width)

@@ -11,7 +11,15 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import op
 from sardonyx.ops.windows import Window, check_counts, make_window
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor, accumulator, assume_equal, cast, compute, reshape
+from sardonyx.tensor.language import (
+    Tensor,
+    accumulator,
+    assume_equal,
+    assume_shape,
+    cast,
+    compute,
+    reshape,
+)
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, indices, make_contract, reduced_indices
 
@@ -83,6 +91,7 @@ def add_bias(x: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     """`x`, (N, M, ...), with one number added per channel, in the type `dtype`."""
     if bias is None:
         return cast(x, dtype)
+    assume_shape(bias.shape, x.shape[1:2], "convolution", "The bias")
 
     def body(*at: Dim) -> Scalar:
         value = scalar.load(x, at)
@@ -348,6 +357,9 @@ def convolve_integers(
     x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None, window: Window, groups: int
 ) -> Tensor:
     """The int32 sums of products of 8-bit elements less their zero points."""
+    for zero, count, what in ((x_zero, 1, "image"), (w_zero, w.shape[0], "weight")):
+        if zero is not None and zero.rank and zero.shape[0] != 1:
+            assume_shape(zero.shape, (count,), "convolution", f"The zero point of the {what}")
     return convolve(
         x,
         w,

@@ -10,6 +10,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
+    assume_shape,
     cast,
     compute,
     normalise_axis,
@@ -45,9 +46,8 @@ def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices at the index tuples along the last axis of `positions`."""
     depth = _tuple_length("GatherND", x, positions, batch_dims)
     outer = positions.shape[:-1]
+    assume_shape(outer[:batch_dims], x.shape[:batch_dims], "GatherND", "The batch of the indices")
     inner = x.shape[batch_dims + depth :]
-    for a, b in zip(x.shape[:batch_dims], outer, strict=False):
-        assume_equal(a, b, "GatherND", "The sizes of the batches differ")
 
     def body(*at: Dim) -> Scalar:
         where, rest = at[: len(outer)], at[len(outer) :]
@@ -110,8 +110,7 @@ def scatter_elements(
             excess = sizes.maximum(count - extent, 0)
             what = f"There are more indices along axis {k} than elements"
             assume_equal(sizes.multiply(some, excess), 0, "ScatterElements", what)
-    for a, b in zip(positions.shape, updates.shape, strict=True):
-        assume_equal(a, b, "ScatterElements", "The shapes of indices and updates differ")
+    assume_shape(updates.shape, positions.shape, "ScatterElements", "The tensor of updates")
     (result,) = make_call(
         "scatter_elements",
         (x, cast(positions, dtypes.INT64), updates),
@@ -128,13 +127,7 @@ def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str 
     _check_scatter("ScatterND", x, updates, reduction)
     depth = _tuple_length("ScatterND", x, positions, 0)
     expected = positions.shape[:-1] + x.shape[depth:]
-    if len(expected) != updates.rank:
-        raise InvalidGraph(
-            message("ScatterND", "The updates have the wrong rank", expected=str(len(expected)),
-                    got=str(updates.rank))
-        )  # fmt: skip
-    for a, b in zip(expected, updates.shape, strict=True):
-        assume_equal(a, b, "ScatterND", "The shape of the updates does not fit")
+    assume_shape(updates.shape, expected, "ScatterND", "The tensor of updates")
     (result,) = make_call(
         "scatter_nd",
         (x, cast(positions, dtypes.INT64), updates),
@@ -152,6 +145,7 @@ def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str 
 def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     """`values[1]` where the new axis has the given position, else `values[0]`."""
     (count,) = contents(cast(depth, dtypes.INT64), "The depth", 0)
+    assume_shape(values.shape, (2,), "OneHot", "The tensor of values")
     rank = positions.rank + 1
     axis = normalise_axis(axis, rank, "OneHot")
     shape = (*positions.shape[:axis], count, *positions.shape[axis:])
@@ -172,7 +166,11 @@ def reverse_sequence(
     x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Tensor:
     """The first elements of every sequence reversed, as many as `lengths` says."""
+    batch_axis = normalise_axis(batch_axis, x.rank, "ReverseSequence")
+    time_axis = normalise_axis(time_axis, x.rank, "ReverseSequence")
     extent = x.shape[time_axis]
+    wanted = (x.shape[batch_axis],)
+    assume_shape(lengths.shape, wanted, "ReverseSequence", "The tensor of lengths")
 
     def body(*at: Dim) -> Scalar:
         time = scalar.size(at[time_axis])

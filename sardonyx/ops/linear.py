@@ -43,7 +43,7 @@ def _gemm(
         result = result * alpha
     if c is None or beta == 0.0:
         return result
-    t.broadcast_shapes(result.shape, c.shape)
+    t.assume_broadcast(c.shape, result.shape, "Gemm", "The summand")
     added = c if beta == 1.0 else c * beta
     return t.elementwise(lambda x, y: x + y, result, t.broadcast_to(added, result.shape))
 
@@ -131,7 +131,7 @@ def _product(
 
     def read(operand: Tensor, labels: list[str]) -> Scalar:
         pairs = zip(labels, operand.shape, strict=True)
-        return load(operand, tuple(0 if d == 1 else place[label] for label, d in pairs))
+        return load(operand, tuple(t.broadcast_index(d, place[label]) for label, d in pairs))
 
     if right is None:
         x = left[0]
@@ -147,7 +147,7 @@ def _product(
 def _placed(operand: tuple[Tensor, list[str]], labels: list[str], at: tuple[Dim, ...]) -> Scalar:
     place = dict(zip(labels, at, strict=True))
     pairs = zip(operand[1], operand[0].shape, strict=True)
-    return load(operand[0], tuple(0 if d == 1 else place[label] for label, d in pairs))
+    return load(operand[0], tuple(t.broadcast_index(d, place[label]) for label, d in pairs))
 
 
 @op("Einsum", 12)

@@ -14,16 +14,21 @@ from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    assume_broadcast,
     assume_equal,
+    assume_shape,
+    broadcast_index,
     broadcast_shapes,
     compute,
     load_broadcast,
 )
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import indices, make_contract, reduced_indices
+from sardonyx.tensor.tensor import Shape, indices, make_contract, reduced_indices
 
 
-def _along(values: Tensor, where: str, axis_of_vector: int, at: Sequence[Dim], rank: int) -> Scalar:
+def _along(
+    values: Tensor, where: str, axis_of_vector: int, at: Sequence[Dim], shape: Shape
+) -> Scalar:
     """A scale or zero point: a single one, one per row or column, or one with axes of its own.
 
     Args:
@@ -31,17 +36,18 @@ def _along(values: Tensor, where: str, axis_of_vector: int, at: Sequence[Dim], r
         where: The operator, for errors.
         axis_of_vector: Axis of the result (negative) that a vector of them lies along.
         at: Index of the element of the operand.
-        rank: Rank of the operand.
+        shape: Shape of the operand.
     """
     if values.rank == 0:
         return scalar.load(values, ())
     if values.rank == 1:
-        index = 0 if values.shape[0] == 1 else at[axis_of_vector]
-        return scalar.load(values, (index,))
-    if values.rank != rank:
+        assume_broadcast(values.shape, (shape[axis_of_vector],), where, "A scale or zero point")
+        return scalar.load(values, (broadcast_index(values.shape[0], at[axis_of_vector]),))
+    if values.rank != len(shape):
         raise InvalidGraph(
-            message(where, f"Scales or zero points of rank {values.rank} do not fit rank {rank}")
+            message(where, f"Scales or zero points of rank {values.rank} do not fit {list(shape)}")
         )
+    assume_broadcast(values.shape, shape, where, "A scale or zero point")
     return load_broadcast(values, tuple(at))
 
 
@@ -70,7 +76,7 @@ def matmul_integers(
         if zero is None:
             return value
         own = where_from[len(where_from) - x.rank :]
-        point = _along(zero, where, axis, own, x.rank)
+        point = _along(zero, where, axis, own, x.shape)
         return value - scalar.cast(point, dtypes.INT32)
 
     left = factor(a, a_zero, (*outer, *i, k), -2 if row else -1)
@@ -111,8 +117,8 @@ def q_linear_mat_mul(
     total = matmul_integers(a, b, a_zero, b_zero, "QLinearMatMul")
 
     def body(*at: Dim) -> Scalar:
-        rows = _along(a_scale, "QLinearMatMul", -2, at, total.rank)
-        columns = _along(b_scale, "QLinearMatMul", -1, at, total.rank)
+        rows = _along(a_scale, "QLinearMatMul", -2, at, total.shape)
+        columns = _along(b_scale, "QLinearMatMul", -1, at, total.shape)
         factor = scalar.cast(rows, dtypes.FLOAT) * scalar.cast(columns, dtypes.FLOAT)
         zero = scalar.load(y_zero, (0,) * y_zero.rank)
         return _requantised(scalar.load(total, at), factor / _number(y_scale), zero, y_zero.dtype)
@@ -141,13 +147,15 @@ def q_linear_conv(
 ) -> Tensor:
     """Convolution of quantised tensors, quantised; the int32 bias has the scale of the sums."""
     window = window_of("QLinearConv", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    if bias is not None:
+        assume_shape(bias.shape, w.shape[:1], "QLinearConv", "The bias")
     total = convolve_integers(x, w, x_zero, w_zero, window, group)
 
     def body(*at: Dim) -> Scalar:
         value = scalar.load(total, at)
         if bias is not None:
             value = value + scalar.load(bias, (at[1],))
-        per_channel = _along(w_scale, "QLinearConv", 1, at, total.rank)
+        per_channel = _along(w_scale, "QLinearConv", 1, at, total.shape)
         factor = _number(x_scale) * scalar.cast(per_channel, dtypes.FLOAT) / _number(y_scale)
         zero = scalar.load(y_zero, (0,) * y_zero.rank)
         return _requantised(value, factor, zero, y_zero.dtype)

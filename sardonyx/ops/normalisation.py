@@ -18,7 +18,9 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     accumulator,
+    assume_broadcast,
     assume_equal,
+    assume_shape,
     cast,
     compute,
     equal,
@@ -57,9 +59,10 @@ def deviations(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, 
     return average, centred, rsqrt(variance + epsilon)
 
 
-def per_channel(x: Tensor, rank: int) -> Tensor:
-    """A vector over channels as something that broadcasts over (N, C, ...) with `rank` axes."""
-    return unsqueeze(x, range(1, rank - 1))
+def per_channel(values: Tensor, x: Tensor) -> Tensor:
+    """A vector over channels as something that broadcasts over `x`, (N, C, ...)."""
+    assume_shape(values.shape, x.shape[1:2], "normalisation", "A parameter per channel")
+    return unsqueeze(values, range(1, x.rank - 1))
 
 
 # -- layers -----------------------------------------------------------------------------------
@@ -72,6 +75,9 @@ def layer_norm(
     wide = wide_type(x, stash)
     average, centred, inverse = deviations(cast(x, wide), last_axes(x, axis), epsilon)
     result = centred * inverse
+    for parameter in (scale, bias):
+        if parameter is not None:
+            assume_broadcast(parameter.shape, x.shape, "LayerNormalization", "A parameter")
     if scale is not None:
         result = result * cast(scale, wide)
     if bias is not None:
@@ -102,6 +108,7 @@ def rms_norm(
     inverse = rsqrt(mean(wider * wider, last_axes(x, axis), keepdims=True) + epsilon)
     result = wider * inverse
     if scale is not None:
+        assume_broadcast(scale.shape, x.shape, "RMSNormalization", "The scale")
         result = result * cast(scale, wide)
     return cast(result, x.dtype), inverse
 
@@ -127,7 +134,7 @@ def _batch_norm(
     if factor.rank > 1:  # statistics per activation, of the versions before 9
         factor, summand = unsqueeze(factor, [0]), unsqueeze(summand, [0])
     elif x.rank > 1:
-        factor, summand = per_channel(factor, x.rank), per_channel(summand, x.rank)
+        factor, summand = per_channel(factor, x), per_channel(summand, x)
     return cast(cast(x, wide) * factor + summand, x.dtype)
 
 
@@ -184,8 +191,8 @@ def batch_normalization_14(
     axes = (0, *range(2, x.rank))
     wider = cast(x, wide)
     batch_mean, centred, inverse = deviations(wider, axes, epsilon)
-    result = centred * inverse * per_channel(cast(scale, wide), x.rank)
-    result = result + per_channel(cast(bias, wide), x.rank)
+    result = centred * inverse * per_channel(cast(scale, wide), x)
+    result = result + per_channel(cast(bias, wide), x)
     batch_variance = mean(centred * centred, axes)
 
     def running(old: Tensor, new: Tensor) -> Tensor:
@@ -209,8 +216,8 @@ def instance_normalization(
     """Mean 0 and variance 1 over the space of every channel of every image."""
     wide = accumulator(x.dtype)
     _, centred, inverse = deviations(cast(x, wide), range(2, x.rank), epsilon)
-    result = centred * inverse * per_channel(cast(scale, wide), x.rank)
-    return cast(result + per_channel(cast(bias, wide), x.rank), x.dtype)
+    result = centred * inverse * per_channel(cast(scale, wide), x)
+    return cast(result + per_channel(cast(bias, wide), x), x.dtype)
 
 
 def group_norm(

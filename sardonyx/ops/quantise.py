@@ -11,6 +11,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
+    assume_shape,
     cast,
     compute,
     equal,
@@ -48,7 +49,8 @@ class Parameters:
                             expected=str(x.rank), got=str(scale.rank))
                 )  # fmt: skip
             blocks = sizes.ceildiv(x.shape[self.axis], block_size)
-            assume_equal(scale.shape[self.axis], blocks, "quantise", "The number of scales")
+            wanted = (*x.shape[: self.axis], blocks, *x.shape[self.axis + 1 :])
+            assume_shape(scale.shape, wanted, "quantise", "The scale")
         elif scale.rank != 1:
             raise InvalidGraph(
                 message("quantise", "The scale has the wrong rank", expected="0 or 1",
@@ -56,6 +58,12 @@ class Parameters:
             )  # fmt: skip
         else:
             assume_equal(scale.shape[0], x.shape[self.axis], "quantise", "The number of scales")
+
+    def check(self, zero: Tensor | None, scale: Tensor) -> None:
+        """Take the zero points as lying as the scales do."""
+        if zero is not None:
+            wanted = (1,) * zero.rank if self.single else scale.shape
+            assume_shape(zero.shape, wanted, "quantise", "The zero point")
 
     def of(self, values: Tensor, at: tuple[Dim, ...]) -> Scalar:
         """The scale or zero point that holds for the element `at`."""
@@ -95,6 +103,7 @@ def quantise(
 ) -> Tensor:
     """round(x / scale) + zero, halves to even, as codes of type `dtype`."""
     parameters = Parameters(x, scale, axis, block_size)
+    parameters.check(zero, scale)
     wide = _arithmetic_type(scale)
 
     def body(*at: Dim) -> Scalar:
@@ -115,6 +124,7 @@ def dequantise(
 ) -> Tensor:
     """(x - zero) * scale."""
     parameters = Parameters(x, scale, axis, block_size)
+    parameters.check(zero, scale)
     wide = _arithmetic_type(scale)
 
     def body(*at: Dim) -> Scalar:

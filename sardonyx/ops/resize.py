@@ -22,7 +22,7 @@ from sardonyx.ops.coordinates import (
 )
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor, cast, clip, compute, normalise_axis
+from sardonyx.tensor.language import Tensor, assume_shape, cast, clip, compute, normalise_axis
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, indices, make_reduce, reduced_indices
 
@@ -261,11 +261,14 @@ def _resize(
             factors = [ratio] * len(lengths)
     else:
         raise InvalidGraph(message("Resize", "Neither scales nor sizes are given"))
+    region = roi if coordinate_transformation_mode == "tf_crop_and_resize" else None
+    if region is not None:
+        assume_shape(region.shape, (2 * len(chosen),), "Resize", "The region")
     for number, axis in enumerate(chosen):
         begin, end = None, None
-        if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
-            begin = scalar.cast(scalar.load(roi, (number,)), resize.wide)
-            end = scalar.cast(scalar.load(roi, (len(chosen) + number,)), resize.wide)
+        if region is not None:
+            begin = scalar.cast(scalar.load(region, (number,)), resize.wide)
+            end = scalar.cast(scalar.load(region, (len(chosen) + number,)), resize.wide)
         resize.axes[axis] = ResizedAxis(
             x.shape[axis],
             lengths[number],

@@ -12,7 +12,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import clamped, cubic_weight
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor, compute
+from sardonyx.tensor.language import Tensor, assume_shape, compute
 from sardonyx.tensor.scalar import Scalar
 
 _MODES = {
@@ -37,6 +37,8 @@ def grid_sample(
         raise InvalidGraph(
             message("GridSample", f"An image of rank {x.rank}, a grid of rank {grid.rank}")
         )
+    assume_shape(grid.shape[:1], x.shape[:1], "GridSample", "The batch of the grid")
+    assume_shape(grid.shape[-1:], (rank,), "GridSample", "The last axis of the grid")
     kind = _MODES.get(mode)
     if kind is None or padding_mode not in _PADDINGS:
         raise InvalidGraph(message("GridSample", f"No mode {mode!r} with padding {padding_mode!r}"))
@@ -146,6 +148,7 @@ def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tenso
     rank = len(space)
     if theta.rank != 3 or rank not in (2, 3):
         raise InvalidGraph(message("AffineGrid", f"A size of {len(shape)} numbers does not fit"))
+    assume_shape(theta.shape, (shape[0], rank, rank + 1), "AffineGrid", "The tensor theta")
     dtype = theta.dtype
 
     def regular(o: Dim, length: Dim) -> Scalar:

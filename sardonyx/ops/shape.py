@@ -11,6 +11,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
+from sardonyx.tensor.assumptions import assume_equal
 from sardonyx.tensor.symbolic import partial_elements_of
 from sardonyx.tensor.tensor import Tensor, make_map
 
@@ -149,12 +150,14 @@ def _blocks(x: Tensor, blocksize: int, where: str) -> tuple[Dim, Dim, Dim, Dim]:
 def depth_to_space_1(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels become blocks of pixels."""
     batch, channels, height, width = _blocks(x, blocksize, "DepthToSpace")
-    depth = sizes.exact_quotient(channels, blocksize * blocksize)
-    if depth is None or mode not in ("DCR", "CRD"):
+    if mode not in ("DCR", "CRD"):
         raise InvalidGraph(
-            message("DepthToSpace", f"{channels} channels, blocks of {blocksize}, mode {mode!r}")
+            message("DepthToSpace", "Bad mode", expected="DCR or CRD", got=repr(mode))
         )
     b = blocksize
+    depth = sizes.floordiv(channels, b * b)
+    what = f"The channels are no multiple of {b * b}"
+    assume_equal(channels, depth * (b * b), "DepthToSpace", what)
 
     def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
         offset_h, offset_w = sizes.modulo(h, b), sizes.modulo(w, b)

@@ -9,6 +9,7 @@ from sardonyx.base import sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
+from sardonyx.tensor.assumptions import assume_at_most
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, Tensor
 
@@ -181,10 +182,9 @@ def make_window(
             count = sizes.ceildiv(length, stride)
         else:
             count = rounding(length, extent, stride, low, high)
-        if isinstance(count, int) and (count < 0 or (count == 0 and length != 0)):
-            raise InvalidGraph(
-                message(where, f"A window of {extent} is larger than the padded size of {length}")
-            )
+        # No window at all is right only for an image without elements.
+        what = f"A window of {extent} is larger than the padded size of {length}"
+        assume_at_most(sizes.minimum(length, 1), count, where, what)
         before.append(low)
         after.append(high)
         outputs.append(count)

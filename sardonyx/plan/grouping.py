@@ -125,6 +125,8 @@ def _with_epilogue(root: Root, reach: _Reach, taken: dict[Root, Group]) -> Produ
     contract = root.tensor
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
     reader = root.readers[0] if len(root.readers) == 1 and not root.is_output else None
+    if reader is not None and reader.never_changes != root.never_changes:
+        reader = None  # what is computed once stays apart from what is computed in every run
     if reader is not None and reader not in taken and isinstance(reader.tensor, Map):
         loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
         same_volume = sizes.known_equal(
@@ -181,6 +183,8 @@ class _RowsBuilder:
         self.reach, self.taken = reach, taken
         tensor = seed.tensor
         assert isinstance(tensor, Reduce)  # noqa: S101 - narrows the type for the checker
+        #: What is computed once must not wait for what is computed in every run.
+        self.never_changes = seed.never_changes
         self.outer = _loops(tensor.shape, "o")
         self.inner = _loops(tensor.extents, "n")
         self.members: dict[Root, Stage] = {}
@@ -203,6 +207,7 @@ class _RowsBuilder:
         return (
             root not in self.members
             and root not in self.taken
+            and root.never_changes == self.never_changes
             and isinstance(root.tensor, (Map, Reduce))
         )
 

@@ -61,6 +61,11 @@ class Root:
     order: int = 0
 
     @property
+    def never_changes(self) -> bool:
+        """Whether its contents are the same in every run, and are computed once."""
+        return self.buffer.constant is not None
+
+    @property
     def sources(self) -> list[Tensor]:
         """Buffers that it loads, each once, in a fixed order."""
         found: dict[Tensor, None] = {}
@@ -144,11 +149,17 @@ def node_count(body: Scalar, limit: int) -> int:
     return len(seen)
 
 
+def _invocation(tensor: Call) -> tuple[object, ...]:
+    """What the outputs of one invocation of a special kernel have in common."""
+    return tensor.kernel, tensor.operands, tensor.attributes
+
+
 class _Inliner:
     def __init__(self, outputs: list[Tensor], kept: list[Tensor]) -> None:
         self.order = topological([*outputs, *kept])
         self.outputs = set(outputs)
         self.kept = set(kept) | self.outputs
+        self.output_calls = {_invocation(t) for t in self.kept if isinstance(t, Call)}
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
         for tensor in self.order:
             for operand in operands_of(tensor):
@@ -206,6 +217,8 @@ class _Inliner:
 
     def _never_changes(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> bool:
         """Whether the contents are the same in every run, so that readers may pack them."""
+        if isinstance(tensor, Call) and _invocation(tensor) in self.output_calls:
+            return False  # an invocation that writes what the caller gets is part of every run
         sources = [x.tensor for body in bodies for x in loads_of(body)]
         if not all(isinstance(s, Buffer) and s.constant is not None for s in sources):
             return False

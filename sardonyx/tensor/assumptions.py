@@ -6,10 +6,11 @@ plan collects the pairs with `collect` and guards the plan by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from sardonyx.base import sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim, known_equal
 
@@ -69,3 +70,29 @@ def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
         found = _collected.get()
         if found is not None:
             found.setdefault((a, b), f"{where}: {what}")
+
+
+def assume_at_most(a: Dim, b: Dim, where: str, what: str) -> None:
+    """Take `a` as no larger than `b`.
+
+    Raises:
+        InvalidGraph: It is provably larger.
+    """
+    if sizes.is_nonnegative(a - b - 1):
+        raise InvalidGraph(message(where, what, expected=f"at most {b!r}", got=repr(a)))
+    assume_equal(sizes.maximum(a, b), b, where, what)
+
+
+def assume_shape(shape: Sequence[Dim], wanted: Sequence[Dim], where: str, what: str) -> None:
+    """Take a shape as the one that is wanted; `what` names the operand that has it.
+
+    Raises:
+        InvalidGraph: They are provably different.
+    """
+    if len(shape) != len(wanted):
+        raise InvalidGraph(
+            message(where, f"{what} has the wrong rank", expected=repr(list(wanted)),
+                    got=repr(list(shape)))
+        )  # fmt: skip
+    for a, b in zip(shape, wanted, strict=True):
+        assume_equal(b, a, where, f"{what} has the wrong shape {list(shape)}")

@@ -82,13 +82,33 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return result
 
 
+def assume_broadcast(shape: Shape, wanted: Shape, where: str, what: str) -> None:
+    """Take a shape as one that broadcasts to `wanted`; `what` names the operand that has it.
+
+    Raises:
+        InvalidGraph: It provably does not.
+    """
+    if len(shape) > len(wanted):
+        raise InvalidGraph(
+            message(where, f"{what} has the wrong rank", expected=f"at most {len(wanted)}",
+                    got=repr(list(shape)))
+        )  # fmt: skip
+    for a, b in zip(shape, wanted[len(wanted) - len(shape) :], strict=True):
+        if a != 1:
+            try:
+                common = broadcast_dim(b, a)
+            except InvalidGraph:
+                common = a
+            assume_equal(b, common, where, f"{what} has the wrong shape {list(shape)}")
+
+
 def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
     """The element that `x`, broadcast to more or longer axes, has at `at`."""
     skip = len(at) - len(x.shape)
-    return scalar.load(x, tuple(_along(d, at[skip + k]) for k, d in enumerate(x.shape)))
+    return scalar.load(x, tuple(broadcast_index(d, at[skip + k]) for k, d in enumerate(x.shape)))
 
 
-def _along(extent: Dim, index: Dim) -> Dim:
+def broadcast_index(extent: Dim, index: Dim) -> Dim:
     """The index on an axis that may be broadcast to that of `index`."""
     if extent == 1 or index == 0:
         return 0

@@ -5,13 +5,17 @@ symbolic. Two sizes that cannot be compared are taken as equal (see `assumptions
 """
 
 from sardonyx.tensor.assumptions import (
+    assume_at_most,
     assume_equal,
+    assume_shape,
 )
 from sardonyx.tensor.elementwise import (
     absolute,
     as_tensor,
+    assume_broadcast,
     binary,
     broadcast_dim,
+    broadcast_index,
     broadcast_shapes,
     cast,
     ceil,
@@ -92,9 +96,13 @@ __all__ = [
     "argmax",
     "argmin",
     "as_tensor",
+    "assume_at_most",
+    "assume_broadcast",
     "assume_equal",
+    "assume_shape",
     "binary",
     "broadcast_dim",
+    "broadcast_index",
     "broadcast_shapes",
     "broadcast_to",
     "cast",

@@ -8,7 +8,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
-from sardonyx.tensor.assumptions import assume_equal
+from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
 from sardonyx.tensor.elementwise import broadcast_shapes, compute, load_broadcast
 from sardonyx.tensor.reduction import normalise_axes, normalise_axis
 from sardonyx.tensor.scalar import Scalar
@@ -61,6 +61,10 @@ def squeeze(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
     """Without axes of size 1: those given, or all whose size is known to be 1."""
     if axes is None:
         dropped = tuple(k for k, d in enumerate(x.shape) if d == 1)
+        for axis, d in enumerate(x.shape):
+            if not isinstance(d, int):
+                several = sizes.minimum(sizes.multiply(d - 1, d - 1), 1)
+                assume_equal(several, 1, "squeeze", f"Axis {axis} of {list(x.shape)} may be 1")
     else:
         dropped = normalise_axes(axes, len(x.shape), "squeeze")
     for axis in dropped:
@@ -95,7 +99,7 @@ def _from_front(position: Dim, extent: Dim) -> Dim:
         return position
     if sizes.is_nonnegative(-1 - position):
         return sizes.add(extent, position)
-    if sizes.is_measured(position):
+    if sizes.is_measured(position) or broadcasts_are_undecided():
         negative = sizes.minimum(sizes.maximum(sizes.multiply(position, -1), 0), 1)
         return sizes.add(position, sizes.multiply(extent, negative))
     # Its sign is not known: exporters mean sizes, which are not negative.
@@ -112,7 +116,8 @@ def _bound(position: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
         return high if position > 0 else low
     front = _from_front(position, extent)
     clamped = _clamp(front, low, high)
-    if clamped is not front and not isinstance(extent, int) and position in (-1, 1):
+    exact = isinstance(extent, int) or sizes.is_measured(extent) or broadcasts_are_undecided()
+    if clamped is not front and not exact and position in (-1, 1):
         # x[-1:], x[:-1], x[:1] and x[1:] of an axis that is never empty in practice.
         assume_equal(clamped, front, "slice", "The axis is empty")
         return front
@@ -120,7 +125,11 @@ def _bound(position: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
 
 
 def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: int = 1) -> Tensor:
-    """`x[start:stop:step]` along one axis, with Python's meaning of bounds beyond the ends."""
+    """`x[start:stop:step]` along one axis, with ONNX's meaning of bounds beyond the ends.
+
+    It is Python's, but that a walk backward starts at the first element where it would start before
+    it (ONNX operator spec: Slice).
+    """
     axis = normalise_axis(axis, len(x.shape), "slice")
     extent = x.shape[axis]
     if step == 0:
@@ -130,7 +139,7 @@ def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: 
         last = extent if stop is None else _bound(stop, extent, 0, extent)
         length = sizes.ceildiv(last - first, step)
     else:
-        first = extent - 1 if start is None else _bound(start, extent, -1, extent - 1)
+        first = extent - 1 if start is None else _bound(start, extent, 0, extent - 1)
         last = -1 if stop is None else _bound(stop, extent, -1, extent - 1)
         length = sizes.ceildiv(first - last, -step)
     # Bounds lie inside the axis, so from or to an end the length cannot be negative.
@@ -243,13 +252,18 @@ def pad(
         if low == 0 and high == 0:
             source.append(i)
             continue
-        if mode != "constant":
-            assume_equal(sizes.minimum(extent, 1), 1, "pad", f"Axis {axis} is empty")
         position = sizes.add(i, sizes.multiply(low, -1))
-        source.append(_folded(position, extent, mode))
         if mode == "constant":
+            source.append(position)
             for test in _inside(position, extent, low, high):
                 inside = test if inside is None else inside & test
+            continue
+        # Negative counts take away first, so that what is repeated lies inside what is left.
+        first, last = sizes.minimum(low, 0), sizes.minimum(high, 0)
+        left = sizes.total((extent, first, last))
+        assume_equal(sizes.minimum(left, 1), 1, "pad", f"Axis {axis} is empty")
+        folded = _folded(sizes.add(position, first), left, mode)
+        source.append(sizes.add(folded, sizes.multiply(first, -1)))
     element = scalar.load(x, tuple(source))
     if inside is not None:
         filling = value[()] if isinstance(value, Tensor) else scalar.lift(value, x.dtype)
@@ -267,8 +281,6 @@ def _inside(position: Dim, extent: Dim, low: Dim, high: Dim) -> list[Scalar]:
 
 
 def _folded(position: Dim, extent: Dim, mode: str) -> Dim:
-    if mode == "constant":
-        return position
     if mode == "edge":
         return _clamp(position, 0, extent - 1)
     if mode == "wrap":

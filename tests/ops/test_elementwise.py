@@ -296,3 +296,13 @@ def test_errors(op_type, inputs, attributes, text):
 def test_unknown_operator():
     with pytest.raises(NotImplemented, match="Nonsense of ai.onnx, version 13, is not supported"):
         check_op("Nonsense", [floats(2)], {}, 13, expected=[])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
+@pytest.mark.parametrize("attributes", [{}, {"bias": 1.5, "lambd": 1.5}])
+def test_shrink_of_integers(dtype, attributes):
+    bias, lambd = attributes.get("bias", 0.0), attributes.get("lambd", 0.5)
+    x = np.array([3, 1, 0, 2, 9], dtype) if dtype is np.uint8 else np.array([-3, -1, 0, 2], dtype)
+    wide = x.astype(np.float64)
+    moved = np.where(wide < -lambd, wide + bias, np.where(wide > lambd, wide - bias, 0))
+    check_op("Shrink", [x], attributes, 9, expected=[moved.astype(dtype)])

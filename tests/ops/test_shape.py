@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from sardonyx.base.errors import InvalidGraph, RuntimeException
-from tests.support.ops import check_op
+import sardonyx
+from sardonyx.base.errors import InvalidArgument, InvalidGraph, RuntimeException
+from tests.support.ops import check_op, one_node_model
 
 RNG = np.random.default_rng(11)
 
@@ -280,3 +281,53 @@ def test_gather(axis, shape):
 def test_gather_outside_faults():
     with pytest.raises(RuntimeException, match="index 3 is outside of an axis of 3"):
         check_op("Gather", [floats(3, 4), longs(0, 3)], expected=[])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "expected"),
+    [
+        (-11, -18, -2, [0]),  # a walk backward starts in the axis, says ONNX; NumPy's is empty
+        (-4, -9, -1, [0]),
+        (9, -9, -2, [2, 0]),
+        (2, 0, -1, [2, 1]),
+        (-9, 9, 2, [0, 2]),
+        (3, 9, 1, []),
+    ],
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_slice_beyond_the_ends(start, end, step, expected, symbolic):
+    inputs = [longs(0, 1, 2), longs(start), longs(end), longs(0), longs(step)]
+    check_op(
+        "Slice", inputs, opset=13, constants=(1, 2, 3, 4), expected=[longs(*expected)],
+        symbolic=symbolic,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["wrap", "edge", "reflect", "constant"])
+@pytest.mark.parametrize("pads", [(5, -1), (-1, 4), (-2, -1), (2, 0)])
+def test_pad_that_takes_away_and_adds(mode, pads):
+    x = np.arange(7, dtype=np.int64)
+    left = x[max(-pads[0], 0) : len(x) - max(-pads[1], 0)]
+    expected = np.pad(left, (max(pads[0], 0), max(pads[1], 0)), mode)
+    inputs = [x, longs(*pads)]
+    check_op("Pad", inputs, {"mode": mode}, 19, constants=(1,), expected=[expected])
+
+
+def test_depth_to_space_of_unknown_depth():
+    check_op("DepthToSpace", [floats(1, 8, 2, 3)], {"blocksize": 2}, 13, symbolic=True)
+
+
+def test_squeeze_of_an_axis_that_may_be_1():
+    model = one_node_model("Squeeze", [floats(2, 1, 3)], {}, 13, symbolic=True)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    assert session.run(None, {"x0": floats(2, 1, 3)})[0].shape == (2, 3)
+    with pytest.raises(InvalidArgument):
+        session.run(None, {"x0": floats(1, 1, 3)})
+
+
+def test_slices_of_an_axis_that_a_run_finds_empty():
+    inputs = [floats(4, 3), longs(1), longs(9), longs(0)]
+    model = one_node_model("Slice", inputs, {}, 13, constants=(1, 2, 3), symbolic=True)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for rows in (4, 1, 0):
+        assert session.run(None, {"x0": floats(rows, 3)})[0].shape == (max(rows - 1, 0), 3)
