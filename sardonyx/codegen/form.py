@@ -9,7 +9,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.product import Packing, ProductKernel, roles
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of
@@ -147,14 +148,13 @@ class Former:
         canonical = Canonical(group, strides)
         key = (canonical.key, fixed)
         if key not in self.kernels:
-            form = ProductKernel(
+            schedule = ProductSchedule(
                 canonical.group,  # type: ignore[arg-type]
                 canonical.strides,
                 self.lanes,
                 self.vectors,
-                self._name("product"),
-                fixed,
             )
+            form = ProductKernel(schedule, self._name("product"), fixed)
             self.kernels[key], self._packings[key] = form.build()
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:

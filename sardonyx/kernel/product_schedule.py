@@ -1,0 +1,298 @@
+"""How a contraction becomes loops: the roles of its axes, its panels, how its left factor is read.
+
+Index variables have roles: `columns` appear in the right factor only, `rows` in the left only,
+`batch` in both. One column axis runs along the panels; the reduced axis that is contiguous in the
+left factor is the depth, the other reduced axes are taps. Where the left factor is not contiguous,
+or not of the accumulator's type, rows are first copied to scratch.
+
+A block is one panel and up to 96 rows of one batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from sardonyx.base import sizes
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.types import memory_type
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.groups import Product
+from sardonyx.plan.inline import cost_of
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+
+#: Rows of a block.
+BLOCK_ROWS = 96
+
+
+@dataclass(eq=False, slots=True)
+class Packing:
+    """A right factor to be packed before the kernel can run.
+
+    Attributes:
+        packed: The buffer that the kernel reads.
+        contents: What it holds: a map over the factor's own buffers.
+    """
+
+    packed: Buffer
+    contents: Map
+
+
+def roles(group: Product) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
+    """Batch, row and column variables; None where no panel form fits."""
+    left, right = (_atoms(b) for b in (group.left, group.right))
+    batch: list[Dim] = []
+    rows: list[Dim] = []
+    columns: list[Dim] = []
+    for variable in group.loops:
+        atom = sizes.as_atom(variable)
+        if atom is None:
+            continue
+        if atom in right and atom not in left:
+            columns.append(variable)
+        elif atom in left and atom not in right:
+            rows.append(variable)
+        else:
+            batch.append(variable)
+    return (batch, rows, columns) if columns else None
+
+
+def _atoms(body: Scalar) -> set[Atom]:
+    found: set[Atom] = set()
+    for dim in dims_of(body):
+        found |= sizes.atoms_of(dim, "index")
+    return found
+
+
+class ProductSchedule:
+    """How the kernel of one contraction goes over its axes.
+
+    Attributes:
+        batch, rows, column, outer_columns: Axes by role; `column` runs along the panels.
+        reduced: Reduced axes.
+        depth, taps: Which of them the rows walk in place, and the others, where `direct`.
+        direct: Whether rows of the left factor are read where they lie.
+        window: Condition under which the left factor is not zero; None if always.
+        left, right, epilogue: Expressions over these axes; `token` stands for the sum.
+        store_at: Indices of the result.
+        width: Columns of a panel: `vectors` times `lanes`.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer.
+        lanes: 32-bit lanes of a vector register.
+        vectors: Vectors of columns in a tile.
+    """
+
+    def __init__(
+        self,
+        group: Product,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        vectors: int,
+    ) -> None:
+        found = roles(group)
+        if found is None:
+            raise EngineError(message("product", "The contraction has no columns"))
+        self.group = group
+        self.strides = dict(strides)
+        self.element = value_type(group.accumulator)
+        self.lanes = lanes * 32 // max(32, self.element.bits)
+        self._set_axes(*found)
+        self._set_depth()
+        self._set_width(vectors)
+
+    # -- axes ---------------------------------------------------------------------------------
+
+    def _set_axes(self, batch: list[Dim], rows: list[Dim], columns: list[Dim]) -> None:
+        g = self.group
+        accumulator = g.accumulator
+        left, right = (scalar.cast(x, accumulator) for x in (g.left, g.right))
+        # The sum has no place in memory: a load of rank 0 stands for it.
+        self.token = scalar.make_load(buffer("sum", (), g.result.dtype), ())
+        self.strides[self.token.tensor] = ()
+        epilogue = rewrite(g.epilogue, lambda x: self.token if x is g.result else None)
+        axes = Axes(
+            (batch, rows, columns, g.reduced),
+            [left, right, epilogue],
+            [(g.root.buffer, g.at)],
+        )
+        axes.split()
+        axes.merge(self.strides)
+        self.batch, self.rows, columns, reduced = axes.spaces
+        self.left, self.right, self.epilogue = axes.bodies
+        self.store_at = axes.stores[0][1]
+        self._choose_column(columns)
+        self.reduced = reduced
+
+    def _choose_column(self, columns: list[Dim]) -> None:
+        """The panel axis is the one that is contiguous in the output; others become batches."""
+        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
+        chosen = columns[-1]
+        for variable in columns:
+            linear = sizes.coefficient_of(offset, sizes.variable(variable))
+            if linear is not None and linear[0] == 1:
+                chosen = variable
+        self.column = chosen
+        self.outer_columns = [c for c in columns if c is not chosen]
+        self._flatten_columns()
+
+    def _flatten_columns(self) -> None:
+        """Make one panel axis of several short ones (the phases of a pixel shuffle).
+
+        Indices then divide it, which costs less than panels that are mostly padding.
+        """
+        axes = [*self.outer_columns, self.column]
+        extents = [extent_of(a) for a in axes]
+        whole = sizes.product(extents)
+        short = extents[-1]
+        if len(axes) < 2 or not isinstance(whole, int) or not isinstance(short, int):
+            return
+        if short >= self.lanes or whole > 4 * self.lanes:
+            return
+        flat = rest = sizes.numbered_index(whole, 0, "c")
+        atoms: dict[Atom, Dim] = {}
+        for axis, extent in reversed(list(zip(axes, extents, strict=True))):
+            atoms[sizes.variable(axis)] = sizes.modulo(rest, extent)
+            rest = sizes.floordiv(rest, extent)
+        self.right, self.epilogue = (rewrite(x, atoms=atoms) for x in (self.right, self.epilogue))
+        self.store_at = tuple(sizes.substitute(i, atoms) for i in self.store_at)
+        self.column, self.outer_columns = flat, []
+
+    def _set_depth(self) -> None:
+        """Which reduced axis the rows walk; `direct` if they can be read in place."""
+        body = self.left
+        self.window: Scalar | None = None
+        if body.op == "select" and body.arguments[2].op == "constant":
+            self.window, body = body.arguments[0], body.arguments[1]
+        self.direct = body.op == "load" and value_type(body.dtype) == memory_type(body.dtype)
+        self.direct = self.direct and value_type(body.dtype) == self.element
+        self.depth: Dim = 0
+        if self.direct:
+            self.left_offset = offset_of(self.strides[body.tensor], body.at)
+            self.left_buffer = body.tensor
+            for variable in self.reduced:
+                linear = sizes.coefficient_of(self.left_offset, sizes.variable(variable))
+                windowed = self.window is not None and sizes.variable(variable) in _atoms(
+                    self.window
+                )
+                if linear is not None and linear[0] == 1 and not windowed:
+                    self.depth = variable
+        taps = [r for r in self.reduced if r is not self.depth]
+        extent = extent_of(self.depth)
+        few = isinstance(extent, int) and extent < 8 and taps
+        many = not all(isinstance(extent_of(t), int) for t in taps)
+        if self.depth == 0 and self.reduced or few or many:
+            self.direct = False
+        if not self.direct:
+            self.depth, taps = 0, []
+            self.reduced.sort(key=self._is_contiguous)
+        self.taps = taps
+
+    def _is_contiguous(self, variable: Dim) -> bool:
+        """Whether the left factor's elements lie side by side along a reduced axis."""
+        extent = extent_of(variable)
+        if isinstance(extent, int) and extent < 4:
+            return False
+        atom = sizes.variable(variable)
+        for x in loads_of(self.left):
+            linear = sizes.coefficient_of(offset_of(self.strides[x.tensor], x.at), atom)
+            if linear is None or linear[0] != 1:
+                return False
+        return True
+
+    @property
+    def depth_extent(self) -> Dim:
+        """Elements of a row that one tap reads."""
+        if self.direct:
+            return extent_of(self.depth)
+        return sizes.product(map(extent_of, self.reduced))
+
+    def tap_count(self) -> int:
+        """How many runs of the depth one output sums."""
+        count = 1
+        for tap in self.taps:
+            extent = extent_of(tap)
+            assert isinstance(extent, int)  # noqa: S101 - `_set_depth` saw to it
+            count *= extent
+        return count
+
+    def _set_width(self, vectors: int) -> None:
+        extent = extent_of(self.column)
+        self.vectors = vectors
+        if isinstance(extent, int):
+            needed = -(-extent // self.lanes)
+            self.vectors = min(vectors, needed)
+            if needed > vectors:  # the last panel should not be mostly padding
+                self.vectors = min(
+                    range(max(1, vectors // 2), vectors + 1),
+                    key=lambda v: (-(-needed // v) * v - needed, -v),
+                )
+        self.width = self.vectors * self.lanes
+
+    def panels(self) -> Dim:
+        """How many panels the columns make."""
+        return sizes.ceildiv(extent_of(self.column), self.width)
+
+    def tap_values(self) -> list[tuple[int, ...]]:
+        """The values of the taps, in the order in which the panel holds them."""
+        extents = [extent_of(tap) for tap in self.taps]
+        return list(itertools.product(*(range(int(e)) for e in extents)))
+
+    def row_count(self) -> Dim:
+        """Rows of one batch."""
+        return sizes.product(map(extent_of, self.rows))
+
+    def lead(self) -> list[Dim]:
+        """Axes that blocks go over besides panels and rows."""
+        return [*self.batch, *self.outer_columns]
+
+    def blocks(self) -> Dim:
+        """How many blocks the kernel has."""
+        lead = sizes.product(map(extent_of, self.lead()))
+        chunks = sizes.ceildiv(self.row_count(), BLOCK_ROWS)
+        return sizes.multiply(sizes.multiply(lead, self.panels()), chunks)
+
+    def cost_ns(self) -> Dim:
+        """Estimated time of all blocks on one thread."""
+        lead = sizes.product(map(extent_of, self.lead()))
+        outputs = sizes.multiply(sizes.multiply(lead, self.row_count()), extent_of(self.column))
+        depth = sizes.product(map(extent_of, self.reduced))
+        work = sizes.multiply(outputs, sizes.add(depth, cost_of(self.epilogue) + 8))
+        return sizes.ceildiv(work, 3 * self.lanes)
+
+    # -- packing ------------------------------------------------------------------------------
+
+    def packed_axes(self) -> list[Dim]:
+        """Axes of the packed factor before panel and lane."""
+        right = _atoms(self.right)
+        return [v for v in (*self.batch, *self.outer_columns) if sizes.as_atom(v) in right]
+
+    def reduced_order(self) -> list[Dim]:
+        """Reduced axes in the order in which the panel holds them."""
+        return [*self.taps, self.depth] if self.direct and self.depth != 0 else list(self.reduced)
+
+    def packing(self) -> Packing:
+        """The packed right factor: (batch..., panel, reduced..., lane)."""
+        lead, order = self.packed_axes(), self.reduced_order()
+        shape = (
+            *map(extent_of, lead), self.panels(), *map(extent_of, order), self.width,
+        )  # fmt: skip
+        own = indices(shape)
+        column = sizes.add(sizes.multiply(own[len(lead)], self.width), own[-1])
+        atoms = {sizes.variable(self.column): column}
+        for variable, at in zip(lead, own, strict=False):
+            atoms[sizes.variable(variable)] = at
+        for variable, at in zip(order, own[len(lead) + 1 :], strict=False):
+            atoms[sizes.variable(variable)] = at
+        value = rewrite(self.right, atoms=atoms)
+        extent = extent_of(self.column)
+        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent))
+        zero = scalar.constant(0, self.group.accumulator)
+        contents = make_map(shape, scalar.select(inside, value, zero))
+        packed = buffer(("packed", contents), shape, self.group.accumulator)
+        return Packing(packed, contents)
