@@ -262,8 +262,8 @@ class _Repeated:
             finals.append(final)
         carried_count = len(self.inside)
         slices = body.outputs[skip + carried_count :]
-        endless = goes_on or trips == LARGEST
-        count = sizes.measured(f"{self.scope.name}:count", 0) if endless and slices else None
+        undecided = goes_on or condition is not None or trips == LARGEST
+        count = sizes.measured(f"{self.scope.name}:count", 0) if undecided and slices else None
         places: list[Dim] = []
         for number, slice_ in enumerate(slices):
             final = {

@@ -139,7 +139,9 @@ class PlanWriter:
         else:
             self._kinds.append(("constant", len(self.constants), buffer))
             self.constants.append(buffer)
-        self._born.append(self._here)
+        # What is there from the start may be read in a branch that the first reader is not in.
+        there = self._kinds[number][0] in ("input", "constant")
+        self._born.append(0 if there else self._here)
         return number
 
     def _use(self, buffer: Buffer) -> tuple[int, Dim]:

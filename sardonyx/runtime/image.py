@@ -243,6 +243,9 @@ class Image:
             for position, argument in enumerate(command.arguments, first):
                 if isinstance(argument, PointerArgument):
                     offset = self._slot(argument.offset_bytes, here)
+                    if self._buffer_segments[argument.buffer] not in self.tape.chains[here]:
+                        what = f"Buffer {argument.buffer} is not known in segment {here}"
+                        raise EngineError(message("plan", what))
                     segment = max(self._segment_of(offset), self._buffer_segments[argument.buffer])
                     kind = self.plan.buffers[argument.buffer].kind
                     chosen = moving if kind in ("input", "output") else resting

@@ -62,6 +62,19 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "else_branch = e () => (float[A,B] b) { b = Neg(x) }> }",
         [{"x": f * abs(_floats(n, 4))} for n in (1, 8) for f in (-1, 1, 3)],
     ),
+    "a feed that only the branches read": (
+        "(float[N,4] x, bool c) => (float[A,B] y) { y = If(c) <"
+        "then_branch = t () => (float[A,B] a) { a = Neg(x) },"
+        "else_branch = e () => (float[A,B] b) { b = Concat<axis = 0>(x, w) }> }",
+        [{"x": _floats(n, 4), "c": np.array(c)} for n in (3, 1) for c in (True, False, False)],
+    ),
+    "a shape that decides": (
+        "(float[N,4] x) => (float[A,B] y) { n = Size(x) limit = Constant<value_int = 12>()"
+        " c = Greater(n, limit) y = If(c) <"
+        "then_branch = t () => (float[A,B] a) { a = Neg(x) },"
+        "else_branch = e () => (float[A,B] b) { b = Concat<axis = 0>(x, x) }> }",
+        [{"x": _floats(n, 4)} for n in (3, 1, 6, 4, 3)],
+    ),
     "so many times": (
         f"(float[N,4] x) => (float[A,B] y, float[T,A,B] s) {{ {_TRUE}"
         " k = Constant<value_int = 5>() y, s = Loop(k, on, x) <"
@@ -90,12 +103,25 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " z = Neg(y) }",
         _trips((3,), 3, 0, 40, 1),
     ),
+    "a carried value that shrinks to nothing": (
+        f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[P] h) => (bool co, float[Q] ho)"
+        " { co = Identity(ci) one = Constant<value_ints = [1]>()"
+        " all = Constant<value_ints = [1000]>() m = Slice(h, one, all) ho = Neg(m) }> }",
+        _trips((5,), 3, 0, 9, 1),
+    ),
     "carried values that change places": (
         f"(float[N] x, float[M] v, int64 k) => (float[A] y, float[B] z) {{ {_TRUE}"
         " y, z = Loop(k, on, x, v) <"
         "body = b (int64 i, bool ci, float[P] h, float[Q] g) => (bool co, float[Q] ho, float[P] go)"
         " { co = Identity(ci) ho = Identity(g) go = Identity(h) }> }",
         [{"v": _floats(m), **f} for m in (3, 5) for f in _trips((3,), 3, 0, 4, 1)],
+    ),
+    "begun only if a feed says so": (
+        "(float[N] x, int64 k, bool p) => (float[A] y, float[T,A] s) { y, s = Loop(k, p, x) <"
+        "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho, float[N] so)"
+        " { co = Constant<value = bool {1}>() ho = Add(h, h) so = Neg(ho) }> }",
+        [{"p": np.array(p), **f} for f in _trips((3,), 3, 1, 4) for p in (True, False)],
     ),
     "the iteration's number": (
         f"(float[N] x) => (float y, float[A] q) {{ {_TRUE} n = Shape(x) k = Squeeze(n)"
@@ -147,6 +173,9 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 #: ONNX's reference evaluator joins slices instead of stacking them, and knows no directions.
 BY_HAND = {
     "so many times": lambda f: _repeated(f["x"], 5, lambda h: np.tanh(h @ _WEIGHTS["w"])),
+    "begun only if a feed says so": lambda f: _repeated(
+        f["x"], int(f["k"] * f["p"]), lambda h: h + h
+    ),
     "until a condition": lambda f: _doubled(f["x"]),
     "the iteration's number": lambda f: [f["x"].sum(), np.cumsum(f["x"])],
     "scan backwards, along the last axis": lambda f: _scanned_backwards(f["h0"], f["x"]),
@@ -158,7 +187,7 @@ def _repeated(h: Any, count: int, step: Any) -> list[Any]:
     for _ in range(count):
         h = step(h)
         found.append(-h)
-    return [h, np.stack(found)]
+    return [h, np.stack(found) if found else np.zeros((0, *h.shape), h.dtype)]
 
 
 def _doubled(h: Any) -> list[Any]:

@@ -102,6 +102,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
             )
         ],
     ),
+    "ends of what is there": (
+        "(float[N] x, bool[N] m) => (float[A] a, float[B] b, float[C] c, float[D] d)"
+        " { z = Compress(x, m) o = Constant<value_ints = [0]>() i = Constant<value_ints = [1]>()"
+        " l = Constant<value_ints = [-1]>() e = Constant<value_ints = [1000]>()"
+        " a = Slice(z, i, e) b = Slice(z, o, l) c = Slice(z, l, e) d = Slice(z, o, i) }",
+        [{"x": _floats(n), "m": _random.random(n) < p} for n in (1, 8) for p in (0, 0.5, 1)],
+    ),
     "tiled": (
         "(float[N,2] x, int64[2] r) => (float[A,B] y) { y = Tile(x, r) }",
         [{"x": _floats(3, 2), "r": np.array(r)} for r in ([1, 2], [3, 1], [0, 2])],
