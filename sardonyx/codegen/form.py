@@ -21,8 +21,10 @@ from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
-from sardonyx.tensor.scalar import load, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+from sardonyx.tensor.traverse import loads_of
 
 __all__ = ["Former", "Invocation", "special_kernels"]
 

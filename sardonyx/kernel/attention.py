@@ -18,8 +18,9 @@ from sardonyx.kernel.types import F32, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
-from sardonyx.tensor.scalar import Scalar, loads_of
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 _ROWS = 6
 _BLOCK_ROWS = 96

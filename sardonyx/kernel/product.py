@@ -17,8 +17,9 @@ from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.tensor.scalar import loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
 

@@ -22,8 +22,10 @@ from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor import scalar
-from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+from sardonyx.tensor.traverse import loads_of
 
 #: Rows of a block.
 BLOCK_ROWS = 96

@@ -18,8 +18,9 @@ from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.rows_schedule import CHUNK, Member, RowsSchedule
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import extent_of
-from sardonyx.tensor.scalar import Scalar, load, loads_of
+from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 
 class RowsKernel:

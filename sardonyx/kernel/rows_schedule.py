@@ -14,8 +14,10 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
-from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 #: Elements of the vector axis that one block covers when nothing else makes blocks.
 CHUNK = 4096

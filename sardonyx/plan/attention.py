@@ -11,8 +11,10 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.tensor import scalar
-from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import buffer
+from sardonyx.tensor.traverse import loads_of
 
 
 def fuse_attention(groups: list[Group]) -> list[Group]:

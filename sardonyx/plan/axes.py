@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.tensor.scalar import Scalar, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 Access = tuple[Tensor, tuple[Dim, ...]]
 

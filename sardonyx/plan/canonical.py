@@ -14,8 +14,10 @@ from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
-from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+from sardonyx.tensor.traverse import loads_of
 
 Strides = tuple[Dim, ...]
 Shareable = Rows | Product | Attention

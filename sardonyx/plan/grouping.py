@@ -8,7 +8,8 @@ from sardonyx.plan.axes import Axes
 from sardonyx.plan.groups import Group, Product, Rows, Special, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.composition import bind
-from sardonyx.tensor.scalar import Scalar, load, loads_of, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import (
     Call,
     Contract,
@@ -18,6 +19,7 @@ from sardonyx.tensor.tensor import (
     indices,
     reduced_indices,
 )
+from sardonyx.tensor.traverse import loads_of
 
 
 class _Reach:

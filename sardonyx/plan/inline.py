@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.tensor.scalar import Scalar, load, loads_of, make_load, rewrite
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load, make_load
 from sardonyx.tensor.tensor import (
     Buffer,
     Call,
@@ -22,7 +23,7 @@ from sardonyx.tensor.tensor import (
     indices,
     reduced_indices,
 )
-from sardonyx.tensor.traverse import bodies_of, operands_of, topological
+from sardonyx.tensor.traverse import bodies_of, loads_of, operands_of, topological
 
 #: Rough cost of an operation in vector instructions; others cost 1.
 _COSTS = {

@@ -11,8 +11,9 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
-from sardonyx.tensor.scalar import Scalar, loads_of
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 #: Axes from the outermost (largest stride) to the innermost.
 Order = tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.tensor.scalar import rewrite
+from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import Map, Tensor, indices, make_map
 
 

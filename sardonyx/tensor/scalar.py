@@ -6,7 +6,7 @@ integers (`base.sizes`); a value read from a tensor becomes one through `as_inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ import numpy as np
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.sizes import Dim
 
 if TYPE_CHECKING:
     from sardonyx.tensor.tensor import Tensor
@@ -131,9 +131,10 @@ _NODES: WeakValueDictionary[object, Scalar] = WeakValueDictionary()
 _NODES_LOCK = Lock()
 
 
-def _make(
+def make_node(
     op: str, dtype: DType, arguments: tuple[Scalar, ...] = (), payload: object = None
 ) -> Scalar:
+    """The one node of this structure, not simplified: the functions below simplify first."""
     marker = (type(payload), repr(payload)) if op == "constant" else payload
     key = (op, dtype, arguments, marker)
     found = _NODES.get(key)
@@ -147,8 +148,8 @@ def _make(
 def constant(value: float | bool | complex, dtype: DType) -> Scalar:
     """A number of type `dtype`; floats are kept in double and rounded when used."""
     if dtype.is_float:
-        return _make("constant", dtype, (), float(value))  # type: ignore[arg-type]
-    return _make("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]
+        return make_node("constant", dtype, (), float(value))  # type: ignore[arg-type]
+    return make_node("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]
 
 
 def size(value: Dim) -> Scalar:
@@ -158,7 +159,7 @@ def size(value: Dim) -> Scalar:
     atom = sizes.as_atom(value)
     if atom is not None and atom.kind == "opaque" and isinstance(atom.payload, Scalar):
         return atom.payload
-    return _make("size", dtypes.INT64, (), value)
+    return make_node("size", dtypes.INT64, (), value)
 
 
 def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
@@ -182,7 +183,7 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
 
 def make_load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     """A load that stays one even where the tensor's only element is known."""
-    return _make("load", tensor.dtype, (), (tensor, indices))
+    return make_node("load", tensor.dtype, (), (tensor, indices))
 
 
 def lift_element(value: Dim, dtype: DType) -> Scalar:
@@ -230,7 +231,7 @@ def unary(op: str, x: Scalar) -> Scalar:
     whole = whole_number(x)
     if op == "neg" and whole is not None:
         return size(sizes.multiply(whole, -1))
-    return _make(op, x.dtype, (x,))
+    return make_node(op, x.dtype, (x,))
 
 
 #: Integer operations that symbolic integers have too.
@@ -264,7 +265,7 @@ def binary(op: str, a: object, b: object) -> Scalar:
             return x
         if op in ("add", "sub") and y.payload == 0.0 and (op == "sub" or _sign(y) < 0):
             return x  # x - 0 -> x, x + -0.0 -> x; x + 0.0 turns -0.0 into 0.0
-    return _make(op, x.dtype, (x, y))
+    return make_node(op, x.dtype, (x, y))
 
 
 def _sign(x: Scalar) -> float:
@@ -279,7 +280,7 @@ def compare(op: str, a: object, b: object) -> Scalar:
         known = decide(op, left, right)
         if known is not None:
             return constant(known, dtypes.BOOL)
-    return _make(op, dtypes.BOOL, (x, y))
+    return make_node(op, dtypes.BOOL, (x, y))
 
 
 def decide(op: str, a: Dim, b: Dim) -> bool | None:
@@ -303,7 +304,7 @@ def select(condition: Scalar, a: object, b: object) -> Scalar:
     x, y = _pair(a, b)
     if condition.op == "constant":
         return x if condition.payload else y
-    return x if x is y else _make("select", x.dtype, (condition, x, y))
+    return x if x is y else make_node("select", x.dtype, (condition, x, y))
 
 
 def cast(x: Scalar, dtype: DType) -> Scalar:
@@ -321,12 +322,12 @@ def cast(x: Scalar, dtype: DType) -> Scalar:
             if dtype.kind == "i" and wrapped >> (bits - 1):
                 wrapped -= 1 << bits
             return constant(wrapped, dtype)
-    return _make("cast", dtype, (x,))
+    return make_node("cast", dtype, (x,))
 
 
 def bitcast(x: Scalar, dtype: DType) -> Scalar:
     """The same bits as another type of the same size."""
-    return _make("bitcast", dtype, (x,))
+    return make_node("bitcast", dtype, (x,))
 
 
 def check_index(value: Scalar, extent: Dim) -> Scalar:
@@ -338,114 +339,10 @@ def check_index(value: Scalar, extent: Dim) -> Scalar:
             return index
         if isinstance(whole, int) and whole < 0 and sizes.is_nonnegative(extent + whole):
             return size(extent + whole)
-    return _make("check_index", dtypes.INT64, (index,), extent)
+    return make_node("check_index", dtypes.INT64, (index,), extent)
 
 
 def as_index(value: Scalar, extent: Dim) -> Dim:
     """An int64 expression in [0, extent) as a symbolic integer that `load` can use."""
     whole = whole_number(value)
     return whole if whole is not None else sizes.opaque(value, 0, extent - 1)
-
-
-def rewrite(
-    x: Scalar,
-    replace_load: Callable[[Scalar], Scalar | None] = lambda _: None,
-    atoms: Mapping[Atom, Dim] | None = None,
-) -> Scalar:
-    """Rebuild an expression: atoms replaced in all indices, then loads by `replace_load`."""
-    memo: dict[Scalar, Scalar] = {}
-    table = atoms or {}
-
-    def dim(value: Dim) -> Dim:
-        if isinstance(value, int):
-            return value
-
-        def replace(atom: Atom) -> Dim | None:
-            if atom in table:
-                return table[atom]
-            if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
-                inner = visit(atom.payload)
-                if inner is not atom.payload or any(map(_touches, atom.arguments)):
-                    whole = whole_number(inner)
-                    low, high = (dim(a) for a in atom.arguments)
-                    return whole if whole is not None else sizes.opaque(inner, low, high)
-            return None
-
-        return sizes.rebuild(value, replace)
-
-    def _touches(value: Dim) -> bool:
-        return any(a in table for a in sizes.atoms_of(value))
-
-    def visit(node: Scalar) -> Scalar:
-        found = memo.get(node)
-        if found is None:
-            found = memo[node] = _visit(node)
-        return found
-
-    def _visit(node: Scalar) -> Scalar:
-        if node.op == "constant":
-            return node
-        if node.op == "size":
-            return size(dim(node.payload))  # type: ignore[arg-type]
-        if node.op == "load":
-            tensor, indices = node.tensor, node.at
-            moved = load(tensor, tuple(dim(i) for i in indices))
-            replaced = replace_load(moved)
-            return moved if replaced is None else replaced
-        arguments = tuple(visit(a) for a in node.arguments)
-        if node.op == "check_index":
-            return check_index(arguments[0], dim(node.payload))  # type: ignore[arg-type]
-        return remake(node, arguments)
-
-    return visit(x)
-
-
-def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
-    """The same operation on other operands, simplified."""
-    if node.op == "select":
-        return select(*arguments)
-    if node.op == "cast":
-        return cast(arguments[0], node.dtype)
-    if node.op in COMPARE:
-        return compare(node.op, *arguments)
-    if node.op in BINARY:
-        return binary(node.op, *arguments)
-    if node.op in UNARY:
-        return unary(node.op, *arguments)
-    return _make(node.op, node.dtype, arguments, node.payload)
-
-
-def loads_of(x: Scalar) -> tuple[Scalar, ...]:
-    """Every load in the expression, also those inside indices, each once, in a fixed order."""
-    if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit
-        return _find_loads(x)
-    if x._loads is None:
-        x._loads = _find_loads(x)
-    return x._loads
-
-
-def _find_loads(x: Scalar) -> tuple[Scalar, ...]:
-    found: dict[Scalar, None] = {}
-
-    def visit_dim(value: Dim) -> None:
-        for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
-            if isinstance(atom.payload, Scalar):
-                visit(atom.payload)
-
-    seen: set[Scalar] = set()
-
-    def visit(node: Scalar) -> None:
-        if node in seen:
-            return
-        seen.add(node)
-        if node.op == "load":
-            for i in node.at:
-                visit_dim(i)
-            found[node] = None
-        elif node.op == "size":
-            visit_dim(node.payload)  # type: ignore[arg-type]
-        for argument in node.arguments:
-            visit(argument)
-
-    visit(x)
-    return tuple(found)

@@ -4,8 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from sardonyx.tensor.scalar import Scalar, loads_of
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Call, Contract, Map, Reduce, Tensor
+
+
+def loads_of(x: Scalar) -> tuple[Scalar, ...]:
+    """Every load in the expression, also those inside indices, each once, in a fixed order."""
+    if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit
+        return _find_loads(x)
+    if x._loads is None:
+        x._loads = _find_loads(x)
+    return x._loads
+
+
+def _find_loads(x: Scalar) -> tuple[Scalar, ...]:
+    found: dict[Scalar, None] = {}
+
+    def visit_dim(value: Dim) -> None:
+        for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
+            if isinstance(atom.payload, Scalar):
+                visit(atom.payload)
+
+    seen: set[Scalar] = set()
+
+    def visit(node: Scalar) -> None:
+        if node in seen:
+            return
+        seen.add(node)
+        if node.op == "load":
+            for i in node.at:
+                visit_dim(i)
+            found[node] = None
+        elif node.op == "size":
+            visit_dim(node.payload)  # type: ignore[arg-type]
+        for argument in node.arguments:
+            visit(argument)
+
+    visit(x)
+    return tuple(found)
 
 
 def bodies_of(tensor: Tensor) -> tuple[Scalar, ...]:
