@@ -374,12 +374,15 @@ class InferenceSession:
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """The processor captures no graphs."""
 
-    def explain(self) -> str:
-        """Which kernels run, in order, with the nodes that each computes."""
-        lines = [f"{len(self._engine.executable.plan.calls)} kernels"]
-        commands = self._engine.executable.plan.calls
-        lines += [f"{c.kernel:16s} {' '.join(c.origin)}" for c in commands]
-        return "\n".join(lines)
+    def explain(self, *, verbose: bool = False) -> str:
+        """What a run does: kernels with the nodes they compute, copies, memory, other plans.
+
+        Args:
+            verbose: Add sizes, buffers, conditions and phases of loading.
+        """
+        from sardonyx.runtime.explain import explain
+
+        return explain(self._engine, verbose=verbose)
 
     @property
     def timings(self) -> dict[str, float]:

@@ -18,7 +18,7 @@ from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
-from sardonyx.plan.inline import Root
+from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -26,7 +26,10 @@ from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
-__all__ = ["Former", "Invocation", "special_kernels"]
+__all__ = ["COPY", "Former", "Invocation", "special_kernels"]
+
+#: How names of kernels begin that only move elements.
+COPY = "copy"
 
 
 @dataclass(eq=False, slots=True)
@@ -134,13 +137,12 @@ class Former:
         canonical = Canonical(group, strides)
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
-            inner = isinstance(canonical.group, Rows) and canonical.group.inner
             schedule = RowsSchedule.fitting(
                 canonical.group,  # type: ignore[arg-type]
                 canonical.strides,
                 self.lanes,
             )
-            form = RowsKernel(schedule, self._name("rows" if inner else "map"))
+            form = RowsKernel(schedule, self._name(_kind(canonical.group)))
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
 
@@ -225,6 +227,14 @@ class Former:
 def is_constant(tensor: Tensor) -> bool:
     """Whether the contents never change."""
     return isinstance(tensor, Buffer) and tensor.constant is not None
+
+
+def _kind(group: object) -> str:
+    """What a kernel of rows is called."""
+    assert isinstance(group, Rows)  # noqa: S101 - narrows the type for the checker
+    if all(s.kind == "map" and is_view(s.body) for s in group.stages):
+        return COPY
+    return "rows" if group.inner else "map"
 
 
 def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:

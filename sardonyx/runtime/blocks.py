@@ -18,7 +18,7 @@ from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.region import REGIONS, Body, Branches, Region, Repetition
 from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Call, Tensor, indices, make_map
-from sardonyx.tensor.traverse import topological
+from sardonyx.tensor.traverse import operands_of, topological
 
 
 @dataclass(eq=False, slots=True)
@@ -156,7 +156,7 @@ class Blocks:
         works.sort(key=levels.of)
         return Block(
             works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
-            origins, {t: buffers[t] for t in wanted},
+            _with_inlined(groups, origins), {t: buffers[t] for t in wanted},
         )  # fmt: skip
 
     def _body(self, body: Body) -> Block:
@@ -219,6 +219,20 @@ def _buffer(tensor: Tensor, buffers: Mapping[Tensor, Buffer]) -> Buffer:
         return found
     assert isinstance(tensor, Buffer)  # noqa: S101 - everything else that is kept has a root
     return tensor
+
+
+def _with_inlined(
+    groups: list[Group], origins: Mapping[Tensor, tuple[str, ...]]
+) -> dict[Tensor, tuple[str, ...]]:
+    """For what groups compute, the nodes behind it and behind all that gets no memory."""
+    roots = [root for group in groups for root in group.roots]
+    stored = {root.tensor for root in roots}
+    found = {}
+    for root in roots:
+        inlined = topological(operands_of(root.tensor), stored)
+        names = (name for t in (*inlined, root.tensor) for name in origins.get(t, ()))
+        found[root.tensor] = tuple(dict.fromkeys(names))
+    return found
 
 
 def _sizes(region: Region, call: Call, blocks: list[Block]) -> tuple[Dim, ...]:

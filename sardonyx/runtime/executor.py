@@ -102,6 +102,20 @@ class Executable:
         """Memory held for intermediate values, by all frames together."""
         return sum(frame.capacity_bytes for frame in self._frames)
 
+    @property
+    def frames(self) -> int:
+        """How many runs there have been at once."""
+        return len(self._frames)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What symbols stood for in the last run; empty before the first."""
+        for frame in self._free[-1:]:
+            if frame.results:
+                slots = frame.table("slots")
+                return {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
+        return {}
+
     def cancel(self) -> None:
         """Ask all runs that are in native code now to end: they raise Fail."""
         for frame in list(self._frames):

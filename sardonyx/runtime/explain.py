@@ -1,0 +1,181 @@
+"""What a session does in each run, in words: kernels, nodes, copies, memory, other plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.form import COPY
+from sardonyx.codegen.target import host_target
+from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
+from sardonyx.runtime.engine import Engine
+
+_WIDTH = 100
+#: Phases of making a session that are worth naming, as a part of the whole.
+_NOTABLE = 0.1
+
+
+def explain(engine: Engine, *, verbose: bool = False) -> str:
+    """One line for each kernel, after a summary; with `verbose` all that is known of each.
+
+    Times are estimates of the planner. Sizes are those of the last run; before a run, or where
+    they differ within one, symbols stand for them.
+    """
+    plan, known = engine.executable.plan, engine.executable.sizes
+    lines = [_summary(engine), _origin_of_code(engine.timings), _memory(engine)]
+    copies = [_copy(plan, number) for number in _copies(plan)]
+    lines.append(f"copies of layout: {len(copies) or 'none'}")
+    lines += [f"  {text}" for text in copies]
+    lines += _kernels(plan, known, verbose)
+    if verbose:
+        lines += [_condition(g) for g in plan.guards]
+        lines += _buffers(plan, known)
+        lines += [f"phase {name}: {s * 1e3:.2f} ms" for name, s in engine.timings.items()]
+    for purpose, other in engine.variants.items():
+        lines += ["", f"another plan, for {purpose}:"]
+        lines += [f"  {line}" for line in explain(other, verbose=verbose).splitlines()]
+    return "\n".join(lines)
+
+
+def _summary(engine: Engine) -> str:
+    plan = engine.executable.plan
+    calls = plan.calls
+    nodes = len({name for c in calls for name in c.origin})
+    text = f"{_count(len(calls), 'kernel')} for {_count(nodes, 'node')}"
+    if len(calls) < len(plan.commands):
+        text += f", {_count(len(plan.commands) - len(calls), 'step')} of control flow"
+    threads = engine.executable.threads
+    return f"{text}, {_count(threads, 'thread')}, {host_target().name}"
+
+
+def _origin_of_code(timings: Mapping[str, float]) -> str:
+    total = timings.get("total", sum(timings.values()))
+    if "from cache" in timings:
+        return f"from the cache in {total * 1e3:.1f} ms"
+    parts = sorted(((s, name) for name, s in timings.items() if name != "total"), reverse=True)
+    named = ", ".join(f"{name} {s * 1e3:.0f}" for s, name in parts if s >= _NOTABLE * total)
+    return f"compiled in {total * 1e3:.0f} ms ({named})"
+
+
+def _memory(engine: Engine) -> str:
+    weights = sum(size for _, _, _, size in engine.record.constants)
+    executable = engine.executable
+    held = f"{_bytes(executable.arena_bytes)} of intermediate values"
+    return f"memory: {_bytes(weights)} of weights, {held} in {_count(executable.frames, 'frame')}"
+
+
+# -- kernels ------------------------------------------------------------------------------------
+
+
+def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
+    commands = [(k, c) for k, c in enumerate(plan.commands) if verbose or isinstance(c, Command)]
+    costs = {k: _value(c.cost_ns, known) for k, c in commands if isinstance(c, Command)}
+    whole = sum(c for c in costs.values() if c is not None)
+    shares = whole > 0 and None not in costs.values() and len(costs) > 1
+    width = max((len(c.kernel) for _, c in commands if isinstance(c, Command)), default=0)
+    lines = []
+    for number, command in commands:
+        if not isinstance(command, Command):
+            lines.append(f"{number:4d} {command}")
+            continue
+        share = f" {100 * (costs[number] or 0) / whole:3.0f} %" if shares else ""
+        line = f"{number:4d} {command.kernel:{width}s}{share}  "
+        lines.append(line + _nodes(command, None if verbose else _WIDTH - len(line)))
+        if verbose:
+            lines += [f"       {text}" for text in _details(plan, command, known)]
+    return lines
+
+
+def _nodes(command: Command, room: int | None) -> str:
+    """Names of nodes, with the last ones first to go where there is no room."""
+    names = list(command.origin) or ["(no node: made by the planner)"]
+    text = " ".join(names)
+    if room is None or len(text) <= room:
+        return text
+    kept = 1
+    while kept < len(names) and len(" ".join(names[: kept + 1])) + 10 <= room:
+        kept += 1
+    rest = len(names) - kept
+    return " ".join(names[:kept]) + (f" and {rest} more" if rest else "")
+
+
+def _details(plan: Plan, command: Command, known: Mapping[str, int]) -> list[str]:
+    buffers = [f"b{a.buffer}" for a in command.arguments if isinstance(a, PointerArgument)]
+    found = [
+        f"blocks {_shown_value(command.blocks, known)}, uses {' '.join(dict.fromkeys(buffers))}",
+        f"estimated {_shown_value(command.cost_ns, known)} ns on one thread",
+    ]
+    if command.scratch_bytes != 0:
+        found.append(f"scratch {_shown_value(command.scratch_bytes, known)} bytes for each thread")
+    return found
+
+
+def _buffers(plan: Plan, known: Mapping[str, int]) -> list[str]:
+    return [
+        f"  b{number}: {spec.kind} {spec.number if spec.kind != 'arena' else ''}".rstrip()
+        + f", {_shown_value(spec.size_bytes, known)} bytes, used by {spec.first} to {spec.last}"
+        for number, spec in enumerate(plan.buffers)
+    ]
+
+
+# -- copies and conditions ----------------------------------------------------------------------
+
+
+def _copies(plan: Plan) -> list[int]:
+    return [
+        k
+        for k, c in enumerate(plan.commands)
+        if isinstance(c, Command) and c.kernel.startswith(COPY)
+    ]
+
+
+def _copy(plan: Plan, number: int) -> str:
+    """A copy, and for whom it is made."""
+    command = plan.commands[number]
+    assert isinstance(command, Command)  # noqa: S101 - narrows the type for the checker
+    written = [a.buffer for a in command.arguments if isinstance(a, PointerArgument)][-1]
+    spec = plan.buffers[written]
+    what = f"{command.kernel} ({_nodes(command, 40)})"
+    if spec.kind == "output":
+        return f"{what}: the output {plan.outputs[spec.number].name} has this order"
+    readers = [
+        f"{c.kernel} ({_nodes(c, 40)})"
+        for c in plan.commands[number + 1 :]
+        if isinstance(c, Command)
+        and any(isinstance(a, PointerArgument) and a.buffer == written for a in c.arguments)
+    ]
+    return f"{what}: for {', '.join(readers[:3]) or 'a loop'}, which reads it in another order"
+
+
+def _condition(guard: Guard) -> str:
+    reason = f" (else: {guard.reason})" if guard.reason else ""
+    return f"condition: {guard.left!r} = {guard.right!r}{reason}"
+
+
+# -- numbers ------------------------------------------------------------------------------------
+
+
+def _value(dim: Dim, known: Mapping[str, int]) -> int | None:
+    if isinstance(dim, int):
+        return dim
+    try:
+        return sizes.evaluate(dim, known)
+    except (KeyError, ZeroDivisionError):
+        return None
+
+
+def _shown_value(dim: Dim, known: Mapping[str, int]) -> str:
+    value = _value(dim, known)
+    return repr(dim) if value is None else str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
