@@ -39,7 +39,7 @@ _Function = TypeVar("_Function", bound=Lowering)
 FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
-    "selection", "control", "recurrent", "quantise", "matrix_misc", "attention",
+    "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer",
 )  # fmt: skip
 

@@ -1,0 +1,264 @@
+"""Discrete Fourier transforms and windows: DFT, STFT, HannWindow ... (ONNX operator spec).
+
+A transform is a product with a table of sines and cosines, computed in double. For the lengths of
+speech frames that is as fast as the memory; a transform of n points costs n * n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base.dtypes import DOUBLE, DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.control import scalar_of
+from sardonyx.ops.registry import contents, integers, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    cast,
+    compute,
+    matmul,
+    normalise_axis,
+    pad,
+    slice_axis,
+    transpose,
+)
+from sardonyx.tensor.scalar import Scalar
+
+
+def fourier_table(
+    length: Dim, frequencies: Dim, parts: int, dtype: DType, *, inverse: bool = False
+) -> Tensor:
+    """What a signal is multiplied with: [length * parts, frequencies * 2].
+
+    Rows are points, each `parts` times (real, perhaps imaginary); columns are frequencies, real
+    and imaginary. exp(-2 pi i k n / N), with a plus and divided by N for the inverse.
+    """
+    sign = 1.0 if inverse else -1.0
+
+    def body(row: Dim, column: Dim) -> Scalar:
+        n, component = sizes.floordiv(row, parts), sizes.modulo(row, parts)
+        k, result = sizes.floordiv(column, 2), sizes.modulo(column, 2)
+        points = scalar.size(length)
+        turns = scalar.binary("rem", scalar.size(n) * scalar.size(k), points)
+        count = scalar.cast(points, DOUBLE)
+        angle = scalar.cast(turns, DOUBLE) * (2.0 * math.pi) / count
+        even, odd = scalar.unary("cos", angle), scalar.unary("sin", angle) * sign
+        real = scalar.compare("eq", scalar.size(result), 0)
+        value = scalar.select(real, even, odd)
+        if parts == 2:  # i * (a + b i) = -b + a i
+            of_imaginary = scalar.select(real, odd * -1.0, even)
+            first = scalar.compare("eq", scalar.size(component), 0)
+            value = scalar.select(first, value, of_imaginary)
+        return scalar.cast(value / count if inverse else value, dtype)
+
+    return compute((sizes.multiply(length, parts), sizes.multiply(frequencies, 2)), body, dtype)
+
+
+def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int) -> Tensor:
+    if x.rank >= 2 and not isinstance(x.shape[-1], int):
+        assume_equal(x.shape[-1], 2, "DFT", "The last axis holds no complex numbers")
+        x = x.reshape(*x.shape[:-1], 2)
+    if x.rank < 2 or x.shape[-1] not in (1, 2):
+        what = "The last axis must hold a real and perhaps an imaginary part"
+        raise InvalidGraph(message("DFT", what, got=str(list(x.shape))))
+    axis = normalise_axis(axis, x.rank, "DFT")
+    if axis == x.rank - 1:
+        raise InvalidGraph(message("DFT", "The last axis is that of the parts"))
+    if inverse and onesided:
+        raise errors.NotImplemented(message("DFT", "An inverse of one side is not supported"))
+    parts = 2 if x.shape[-1] == 2 else 1
+    x = _of_length(x, axis, length)
+    order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
+    moved = transpose(x, order)
+    lead = moved.shape[:-2]
+    frequencies = sizes.add(sizes.floordiv(length, 2), 1) if onesided else length
+    table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
+    rows = moved.reshape(*lead, sizes.multiply(length, parts))
+    result = matmul(rows, table).reshape(*lead, frequencies, 2)
+    back = [order.index(k) for k in range(x.rank)]
+    return transpose(result, back)
+
+
+def _of_length(x: Tensor, axis: int, length: Dim) -> Tensor:
+    """Cut, or filled up with zeros."""
+    more = sizes.add(length, sizes.multiply(x.shape[axis], -1))
+    if more == 0:
+        return x
+    kept = slice_axis(x, axis, 0, sizes.minimum(length, x.shape[axis]))
+    after = [sizes.maximum(more, 0) if k == axis else 0 for k in range(x.rank)]
+    return pad(kept, [0] * x.rank, after)
+
+
+@op("DFT", 17)
+def dft_17(
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Tensor:
+    """The discrete Fourier transform along an axis that an attribute gives."""
+    length = _length(x, dft_length, axis)
+    return _transformed(x, axis, length, inverse, onesided)
+
+
+@op("DFT", 20)
+def dft_20(
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    axis: Tensor | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Tensor:
+    """The discrete Fourier transform along an axis that an input gives."""
+    along = -2 if axis is None else integers(scalar_of(axis, "DFT"), "The axis")[0]
+    return _transformed(x, along, _length(x, dft_length, along), inverse, onesided)
+
+
+def _length(x: Tensor, given: Tensor | None, axis: int) -> Dim:
+    if given is not None:
+        return contents(scalar_of(given, "DFT"), "The length", 1)[0]  # type: ignore[no-any-return]
+    return x.shape[normalise_axis(axis, x.rank, "DFT")]
+
+
+@op("STFT", 17)
+def stft_17(
+    signal: Tensor,
+    frame_step: Tensor,
+    window: Tensor | None = None,
+    frame_length: Tensor | None = None,
+    *,
+    onesided: int = 1,
+) -> Tensor:
+    """Transforms of frames of a signal: [batch, frame, frequency, 2]."""
+    if signal.rank not in (2, 3) or (signal.rank == 3 and signal.shape[2] not in (1, 2)):
+        raise InvalidGraph(message("STFT", f"A signal has no shape {list(signal.shape)}"))
+    parts = 2 if signal.rank == 3 and signal.shape[2] == 2 else 1
+    if parts == 2 and onesided:
+        raise InvalidGraph(message("STFT", "Both sides of a complex signal differ"))
+    (step,) = contents(scalar_of(frame_step, "STFT"), "The step", 1)
+    if frame_length is not None:
+        (length,) = contents(scalar_of(frame_length, "STFT"), "The frame's length", 1)
+    elif window is not None:
+        length = window.shape[0]
+    else:
+        raise InvalidGraph(message("STFT", "Neither a window nor a frame's length is given"))
+    batch, samples = signal.shape[:2]
+    flat = signal.reshape(batch, sizes.multiply(samples, parts))
+    room = sizes.add(samples, sizes.multiply(length, -1))
+    count = sizes.maximum(sizes.add(sizes.floordiv(room, step), 1), 0)
+    width = sizes.multiply(length, parts)
+
+    def frame(b: Dim, f: Dim, n: Dim) -> Scalar:
+        start = sizes.multiply(f, sizes.multiply(step, parts))
+        return scalar.load(flat, (b, sizes.add(start, n)))
+
+    frames = compute((batch, count, width), frame, signal.dtype)
+    frequencies = sizes.add(sizes.floordiv(length, 2), 1) if onesided else length
+    table = fourier_table(length, frequencies, parts, signal.dtype)
+    if window is not None:
+        assume_equal(window.shape[0], length, "STFT", "The window is not as long as a frame")
+        weights = cast(window, signal.dtype)
+
+        def weighted(row: Dim, column: Dim) -> Scalar:
+            n = sizes.floordiv(row, parts)
+            return scalar.load(table, (row, column)) * scalar.load(weights, (n,))
+
+        table = compute(table.shape, weighted, signal.dtype)
+    return matmul(frames, table).reshape(batch, count, frequencies, 2)
+
+
+def _window(size: Tensor, terms: Sequence[float], periodic: int, output_datatype: int) -> Tensor:
+    """A sum of cosines: `terms[k] * cos(2 pi k n / N)`, N one less if it is symmetric."""
+    (length,) = contents(scalar_of(size, "window"), "The size", 0)
+    target = dtypes.BY_ONNX_ID.get(output_datatype)
+    if target is None:
+        raise InvalidGraph(message("window", f"There is no element type {output_datatype}"))
+    period = length if periodic else sizes.add(length, -1)
+
+    def body(n: Dim) -> Scalar:
+        points = scalar.cast(scalar.size(sizes.maximum(period, 1)), DOUBLE)
+        angle = scalar.cast(scalar.size(n), DOUBLE) * (2.0 * math.pi) / points
+        value = scalar.constant(terms[0], DOUBLE)
+        for k, term in enumerate(terms[1:], 1):
+            value = value + scalar.unary("cos", angle * float(k)) * term
+        return scalar.cast(value, target)
+
+    return compute((length,), body, target)
+
+
+@op("HannWindow", 17)
+def hann_window_17(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
+    """0.5 - 0.5 cos."""
+    return _window(size, (0.5, -0.5), periodic, output_datatype)
+
+
+@op("HammingWindow", 17)
+def hamming_window_17(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
+    """25 / 46 - 21 / 46 cos."""
+    return _window(size, (25 / 46, -21 / 46), periodic, output_datatype)
+
+
+@op("BlackmanWindow", 17)
+def blackman_window_17(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
+    """0.42 - 0.5 cos + 0.08 cos of twice the angle."""
+    return _window(size, (0.42, -0.5, 0.08), periodic, output_datatype)
+
+
+@op("MelWeightMatrix", 17)
+def mel_weight_matrix_17(
+    num_mel_bins: Tensor,
+    dft_length: Tensor,
+    sample_rate: Tensor,
+    lower_edge_hertz: Tensor,
+    upper_edge_hertz: Tensor,
+    *,
+    output_datatype: int = 1,
+) -> Tensor:
+    """Triangles on the mel scale, as a matrix [frequencies, bins]."""
+    (bins,) = contents(scalar_of(num_mel_bins, "MelWeightMatrix"), "The number of bins", 0)
+    (length,) = contents(scalar_of(dft_length, "MelWeightMatrix"), "The length", 0)
+    target = dtypes.BY_ONNX_ID.get(output_datatype, dtypes.FLOAT)
+    rate, low, high = (
+        cast(scalar_of(x, "MelWeightMatrix"), DOUBLE)
+        for x in (sample_rate, lower_edge_hertz, upper_edge_hertz)
+    )
+
+    def mel(hertz: Scalar) -> Scalar:
+        return scalar.unary("log", hertz / 700.0 + 1.0) * (2595.0 / math.log(10.0))
+
+    def edge(number: Scalar) -> Scalar:
+        first, last = mel(scalar.load(low, ())), mel(scalar.load(high, ()))
+        step = (last - first) / scalar.cast(scalar.size(sizes.add(bins, 2)), DOUBLE)
+        hertz = (
+            scalar.unary("exp", (number * step + first) * (math.log(10.0) / 2595.0)) - 1.0
+        ) * 700.0
+        points = scalar.cast(scalar.size(sizes.add(length, 1)), DOUBLE)
+        return scalar.unary("floor", points * hertz / scalar.load(rate, ()))
+
+    def body(frequency: Dim, number: Dim) -> Scalar:
+        at = scalar.cast(scalar.size(frequency), DOUBLE)
+        left, centre, right = (
+            edge(scalar.cast(scalar.size(sizes.add(number, k)), DOUBLE)) for k in range(3)
+        )
+        up = scalar.binary("max", centre - left, 1.0)
+        down = scalar.binary("max", right - centre, 1.0)
+        rising = (at - left) / up
+        falling = (right - at) / down
+        flat = scalar.compare("eq", left, centre)
+        inside = scalar.compare("ge", at, left) & scalar.compare("le", at, centre)
+        after = scalar.compare("gt", at, centre) & scalar.compare("lt", at, right)
+        value = scalar.select(after, falling, 0.0)
+        value = scalar.select(inside, rising, value)
+        peak = flat & scalar.compare("eq", at, centre)
+        return scalar.cast(scalar.select(peak, 1.0, value), target)
+
+    frequencies = sizes.add(sizes.floordiv(length, 2), 1)
+    return compute((frequencies, bins), body, target)

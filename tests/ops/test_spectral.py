@@ -1,0 +1,125 @@
+"""Fourier transforms and windows against NumPy's FFT and ONNX's reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+from tests.support.ops import check_op
+from tests.support.session import model_of
+
+_random = np.random.default_rng(12)
+
+
+def _floats(*shape: int, dtype: Any = np.float32) -> Any:
+    return _random.standard_normal(shape).astype(dtype)
+
+
+def _parts(z: Any, dtype: Any = np.float32) -> Any:
+    return np.stack([z.real, z.imag], -1).astype(dtype)
+
+
+def _complex(x: Any) -> Any:
+    wide = x.astype(np.float64)
+    return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+
+
+def _dft(x: Any, axis: int, length: int | None, inverse: int, onesided: int) -> Any:
+    # The last axis holds the parts, so axes count from the front alone.
+    axis = axis % x.ndim
+    function = np.fft.ifft if inverse else np.fft.fft
+    found = function(_complex(x), n=length, axis=axis)
+    if onesided:
+        found = np.take(found, range(found.shape[axis] // 2 + 1), axis)
+    return _parts(found, x.dtype)
+
+
+#: Shape, axis, length, inverse, onesided.
+TRANSFORMS = [
+    ((2, 10, 1), 1, None, 0, 0),
+    ((2, 10, 2), 1, None, 0, 0),
+    ((2, 9, 2), 1, None, 1, 0),
+    ((2, 10, 1), 1, None, 0, 1),
+    ((2, 9, 1), 1, None, 0, 1),
+    ((3, 4, 6, 1), 2, None, 0, 0),
+    ((3, 4, 6, 2), 1, None, 0, 0),
+    ((2, 10, 1), 1, 16, 0, 0),
+    ((2, 10, 1), 1, 7, 0, 1),
+    ((1, 400, 1), 1, None, 0, 1),
+    ((2, 1, 1), 1, None, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("shape", "axis", "length", "inverse", "onesided"), TRANSFORMS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("opset", [17, 20])
+def test_dft(shape, axis, length, inverse, onesided, dtype, opset):
+    x = _floats(*shape, dtype=dtype)
+    size = None if length is None else np.array(length)
+    attributes: dict[str, Any] = {"inverse": inverse, "onesided": onesided}
+    inputs: list[Any] = [x, size]
+    if opset == 17:
+        attributes["axis"] = axis
+    else:
+        inputs.append(np.array(axis))
+    want = _dft(x, axis, length, inverse, onesided)
+    check_op("DFT", inputs, attributes, opset, constants=[1, 2], expected=[want])
+
+
+def _stft(x: Any, step: int, window: Any, onesided: int) -> Any:
+    length = len(window)
+    count = (x.shape[1] - length) // step + 1
+    frames = np.stack([x[:, f * step : f * step + length] * window for f in range(count)], 1)
+    found = np.fft.fft(frames.astype(np.float64))
+    return _parts(found[..., : length // 2 + 1] if onesided else found)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_stft_of_signals_of_every_length(onesided):
+    window = np.hanning(400).astype(np.float32)
+    text = (
+        "g (float[B,N,1] x) => (float[A,C,D,E] y)"
+        f" {{ y = STFT <onesided = {onesided}> (x, step, window) }}"
+    )
+    model = model_of(text, {"step": np.array(160), "window": window})
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for batch, samples in ((1, 400), (2, 16000), (1, 559), (3, 1000)):
+        x = _floats(batch, samples, 1)
+        (got,) = session.run(None, {"x": x})
+        want = _stft(x[..., 0], 160, window, onesided)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, atol=3e-5 * np.abs(want).max())
+
+
+def test_a_signal_shorter_than_a_frame_has_no_frames():
+    text = "g (float[B,N,1] x) => (float[A,C,D,E] y) { y = STFT (x, step, window) }"
+    model = model_of(text, {"step": np.array(16), "window": np.ones(40, np.float32)})
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    (got,) = session.run(None, {"x": _floats(1, 20, 1)})
+    assert got.shape == (1, 0, 21, 2)
+
+
+@pytest.mark.parametrize("op_type", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("size", [1, 10, 401])
+def test_windows(op_type, periodic, size):
+    name = {"HannWindow": "hanning", "HammingWindow": "", "BlackmanWindow": "blackman"}[op_type]
+    count = size + periodic
+    if name:
+        want = getattr(np, name)(count)
+    else:
+        n = np.arange(count)
+        want = 25 / 46 - 21 / 46 * np.cos(2 * np.pi * n / max(count - 1, 1))
+    if count == 1:
+        want = {"HannWindow": [0.0], "HammingWindow": [4 / 46], "BlackmanWindow": [0.0]}[op_type]
+    want = np.asarray(want)[:size].astype(np.float32)
+    inputs = [np.array(size)]
+    check_op(op_type, inputs, {"periodic": periodic}, 17, constants=[0], expected=[want])
+
+
+def test_mel_weights():
+    inputs = [np.array(8), np.array(16), np.array(8192), np.float32(0), np.float32(4096)]
+    check_op("MelWeightMatrix", inputs, {}, 17, constants=[0, 1, 2, 3, 4])
