@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import known_equal
+from sardonyx.base.integer import known_equal
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value

@@ -7,7 +7,7 @@ that fits the first-level cache, so the softmax is exact and done in place.
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
@@ -51,7 +51,7 @@ class AttentionKernel:
         self.panel = lanes * vectors
         self.rows, self.keys, self.width = map(extent_of, (group.row, group.key, group.column))
         self.depth = sizes.product(map(extent_of, group.depth))
-        self.padded = sizes.multiply(sizes.ceildiv(self.keys, self.panel), self.panel)
+        self.padded = sizes.multiply(integer.ceildiv(self.keys, self.panel), self.panel)
 
     def build(self) -> Kernel:
         """The kernel, with what it asks of its caller."""
@@ -68,7 +68,7 @@ class AttentionKernel:
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
-        per_batch = sizes.ceildiv(self.rows, _BLOCK_ROWS)
+        per_batch = integer.ceildiv(self.rows, _BLOCK_ROWS)
         self._write(per_batch)
         batches = sizes.product(map(extent_of, g.batch))
         pairs = sizes.multiply(sizes.multiply(batches, self.rows), self.keys)
@@ -77,7 +77,7 @@ class AttentionKernel:
             b.program,
             parameters.arguments,
             sizes.multiply(batches, per_batch),
-            sizes.ceildiv(sizes.multiply(pairs, steps), 3 * self.lanes),
+            integer.ceildiv(sizes.multiply(pairs, steps), 3 * self.lanes),
             self._scratch_bytes(),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
@@ -210,7 +210,7 @@ class Expression:
     def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
         b = self.builder
         quotient = b.binary("div", left, right)
-        if sizes.is_nonnegative(numerator):
+        if integer.is_nonnegative(numerator):
             return quotient
         remainder = b.binary("sub", left, b.binary("mul", quotient, right))
         return b.binary("sub", quotient, b.convert(b.compare("lt", remainder, 0), I64))

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
@@ -72,7 +73,7 @@ class ProductKernel:
         size = s.element.size_bytes
         extents = {v: dim(extent_of(v)) for v in (*s.lead(), *s.rows, *s.reduced)}
         n_rows, panels = dim(s.row_count()), dim(s.panels())
-        chunks = dim(sizes.ceildiv(s.row_count(), BLOCK_ROWS))
+        chunks = dim(integer.ceildiv(s.row_count(), BLOCK_ROWS))
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
@@ -120,7 +121,7 @@ class ProductKernel:
         self.scratch: dict[str, Operand] = {}
         for name, wanted in layout:
             self.scratch[name] = b.offset(scratch, self.outside.dim(offset))
-            rounded = sizes.multiply(sizes.ceildiv(wanted, _ALIGN), _ALIGN)
+            rounded = sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN)
             offset = sizes.add(offset, rounded)
         self.scratch_bytes = offset
 
@@ -234,7 +235,7 @@ class ProductKernel:
         base = self.places[s.left_buffer].pointer
         for number, taps in enumerate(s.tap_values()):
             atoms = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
-            offset = sizes.substitute(s.left_offset, {**zero, **atoms})
+            offset = substitute(s.left_offset, {**zero, **atoms})
             pointer: Operand = b.offset(base, row.dim(offset), s.element)
             if s.window is not None:
                 inside = row.scalar(rewrite(s.window, atoms=atoms))

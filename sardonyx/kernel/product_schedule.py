@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
@@ -159,10 +160,10 @@ class ProductSchedule:
         flat = rest = sizes.numbered_index(whole, 0, "c")
         atoms: dict[Atom, Dim] = {}
         for axis, extent in reversed(list(zip(axes, extents, strict=True))):
-            atoms[sizes.variable(axis)] = sizes.modulo(rest, extent)
-            rest = sizes.floordiv(rest, extent)
+            atoms[sizes.variable(axis)] = integer.modulo(rest, extent)
+            rest = integer.floordiv(rest, extent)
         self.right, self.epilogue = (rewrite(x, atoms=atoms) for x in (self.right, self.epilogue))
-        self.store_at = tuple(sizes.substitute(i, atoms) for i in self.store_at)
+        self.store_at = tuple(substitute(i, atoms) for i in self.store_at)
         self.column, self.outer_columns = flat, []
 
     def _set_depth(self) -> None:
@@ -238,7 +239,7 @@ class ProductSchedule:
 
     def panels(self) -> Dim:
         """How many panels the columns make."""
-        return sizes.ceildiv(extent_of(self.column), self.width)
+        return integer.ceildiv(extent_of(self.column), self.width)
 
     def tap_values(self) -> list[tuple[int, ...]]:
         """The values of the taps, in the order in which the panel holds them."""
@@ -256,7 +257,7 @@ class ProductSchedule:
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""
         lead = sizes.product(map(extent_of, self.lead()))
-        chunks = sizes.ceildiv(self.row_count(), BLOCK_ROWS)
+        chunks = integer.ceildiv(self.row_count(), BLOCK_ROWS)
         return sizes.multiply(sizes.multiply(lead, self.panels()), chunks)
 
     def cost_ns(self) -> Dim:
@@ -265,7 +266,7 @@ class ProductSchedule:
         outputs = sizes.multiply(sizes.multiply(lead, self.row_count()), extent_of(self.column))
         depth = sizes.product(map(extent_of, self.reduced))
         work = sizes.multiply(outputs, sizes.add(depth, cost_of(self.epilogue) + 8))
-        return sizes.ceildiv(work, 3 * self.lanes)
+        return integer.ceildiv(work, 3 * self.lanes)
 
     # -- packing ------------------------------------------------------------------------------
 

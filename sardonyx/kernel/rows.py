@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters, Place
@@ -49,7 +49,7 @@ class RowsKernel:
             if member.in_scratch:
                 size = member.stage.root.tensor.dtype.size_bytes
                 row = sizes.product(map(extent_of, self.schedule.inner))
-                needed = sizes.multiply(sizes.ceildiv(sizes.multiply(row, size), 64), 64)
+                needed = sizes.multiply(integer.ceildiv(sizes.multiply(row, size), 64), 64)
                 self.scratch_bytes = sizes.add(self.scratch_bytes, needed)
         self.parameters = Parameters(touched, [*self.schedule.all_dims(), self.scratch_bytes])
         self.builder = Builder(self.name, self.parameters.types(), kind="kernel")
@@ -107,7 +107,7 @@ class RowsKernel:
             places[buffer] = Place(pointer, self.schedule.strides[buffer])
             row = sizes.product(map(extent_of, self.schedule.inner))
             size = sizes.multiply(row, buffer.dtype.size_bytes)
-            offset = sizes.add(offset, sizes.multiply(sizes.ceildiv(size, 64), 64))
+            offset = sizes.add(offset, sizes.multiply(integer.ceildiv(size, 64), 64))
 
     def _unflatten(
         self,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
@@ -97,7 +98,7 @@ class RowsSchedule:
             [(s.root.buffer, s.indices) for s in stages],
         )
         self.axes.split()
-        position = sizes.substitute(position, self.axes.values)
+        position = substitute(position, self.axes.values)
         self.members = [
             Member(s, self.axes.bodies[k], self.axes.stores[k][1], position)
             for k, s in enumerate(stages)
@@ -246,7 +247,7 @@ class RowsSchedule:
             work = sizes.multiply(inner, steps) if member.stage.full else steps
             per_row = sizes.add(per_row, work)
         volume = sizes.multiply(sizes.product(map(extent_of, self.outer)), per_row)
-        return sizes.ceildiv(volume, 3 * self.lanes)
+        return integer.ceildiv(volume, 3 * self.lanes)
 
     @property
     def block_axes(self) -> list[Dim]:
@@ -257,7 +258,7 @@ class RowsSchedule:
         """How many chunks the vector axis is cut into."""
         if self.vector is None or self.vector_inside:
             return 1
-        return sizes.ceildiv(extent_of(self.vector), CHUNK)
+        return integer.ceildiv(extent_of(self.vector), CHUNK)
 
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -48,7 +48,7 @@ def split_heads(x: Tensor, heads: int | None, where_: str) -> Tensor:
                 expected="rank 4, or 3 and a number of heads",
             )
         )
-    size = sizes.floordiv(x.shape[2], heads)
+    size = integer.floordiv(x.shape[2], heads)
     assume_equal(x.shape[2], size * heads, where_, f"Width {x.shape[2]} is not {heads} heads")
     return transpose(reshape(x, (*x.shape[:2], heads, size)), (0, 2, 1, 3))
 
@@ -91,7 +91,7 @@ class _Mask:
         else:
             masked = score + scalar.cast(value, self.wide)
         width = mask.shape[-1]
-        if width != 1 and sizes.known_equal(width, self.keys) is False:
+        if width != 1 and integer.known_equal(width, self.keys) is False:
             # Keys that a short mask does not reach are hidden.
             reached = scalar.compare("lt", scalar.size(at[3]), scalar.size(width))
             return scalar.select(reached, masked, _LOWEST)
@@ -190,7 +190,7 @@ def attention(
 
 def _repeats(queries: Tensor, keys: Tensor) -> Dim:
     """How many heads of queries share one of keys."""
-    shared = sizes.floordiv(queries.shape[1], keys.shape[1])
+    shared = integer.floordiv(queries.shape[1], keys.shape[1])
     assume_equal(
         queries.shape[1], shared * keys.shape[1], "Attention", "Heads do not share keys evenly"
     )
@@ -206,7 +206,7 @@ def _scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         batch, head, i, j = at
         left = scalar.load(queries, (batch, head, i, over[0]))
-        return left, scalar.load(keys, (batch, sizes.floordiv(head, shared), j, over[0]))
+        return left, scalar.load(keys, (batch, integer.floordiv(head, shared), j, over[0]))
 
     shape = (*queries.shape[:3], keys.shape[2])
     product = contract(shape, (size,), body, wide)
@@ -228,7 +228,7 @@ def _weighted(probabilities: Tensor, values: Tensor) -> Tensor:
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         batch, head, i, d = at
         left = scalar.load(probabilities, (batch, head, i, over[0]))
-        return left, scalar.load(values, (batch, sizes.floordiv(head, shared), over[0], d))
+        return left, scalar.load(values, (batch, integer.floordiv(head, shared), over[0], d))
 
     shape = (*probabilities.shape[:3], values.shape[3])
     return contract(shape, (values.shape[2],), body)
@@ -262,7 +262,7 @@ def rotate(
     """
     split = split_heads(x, heads, "RotaryEmbedding")
     turned: Dim = width or split.shape[3]
-    half = sizes.floordiv(turned, 2)
+    half = integer.floordiv(turned, 2)
     assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
     for cache in (cosine, sine):
         assume_at_most(half, cache.shape[-1], "RotaryEmbedding", "A cache is too narrow")
@@ -270,11 +270,11 @@ def rotate(
     def body(batch: Dim, head: Dim, position: Dim, d: Dim) -> Scalar:
         if interleaved:
             step: Dim = 1
-            pair = sizes.floordiv(d, 2)
-            first = scalar.compare("eq", scalar.size(sizes.modulo(d, 2)), 0)
+            pair = integer.floordiv(d, 2)
+            first = scalar.compare("eq", scalar.size(integer.modulo(d, 2)), 0)
         else:
             step = half
-            pair = sizes.modulo(d, half)
+            pair = integer.modulo(d, half)
             first = scalar.compare("lt", scalar.size(d), scalar.size(half))
         value = scalar.load(split, (batch, head, position, d))
         behind = scalar.load(split, (batch, head, position, d + step))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import BOOL, INT64
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
-from sardonyx.base.sizes import Dim, known_equal
+from sardonyx.base.integer import known_equal
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
@@ -303,7 +304,7 @@ def loop_1(
     most: Dim = LARGEST
     if trips is not None:
         (most,) = contents(scalar_of(trips, "Loop").reshape(1), "The number of iterations")
-        most = sizes.maximum(sizes.minimum(most, LARGEST), 0)
+        most = integer.maximum(integer.minimum(most, LARGEST), 0)
     begin = None if condition is None else scalar_of(cast(condition, BOOL), "Loop")
     if begin is not None:
         known = _known_bool(begin)
@@ -315,7 +316,7 @@ def loop_1(
     repeated.settle([number, known_tensor((True,), (), BOOL)], 1)
     going = _known_bool(repeated.body.outputs[0])
     if going is False:
-        most = sizes.minimum(most, 1)
+        most = integer.minimum(most, 1)
     goes_on = going is None
     if goes_on:
         repeated.body.outputs[0] = scalar_of(repeated.body.outputs[0], "Loop")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -53,7 +53,7 @@ def convolve(
     _check_channels(x, w, groups)
     depthwise = groups > 1 and depth == 1
     grouped = groups > 1 and not depthwise
-    per_group = sizes.floordiv(features, groups)
+    per_group = integer.floordiv(features, groups)
     outer: Shape = (batch, groups, per_group) if grouped else (batch, features)
     extents: Shape = window.kernel if depthwise else (*window.kernel, depth)
     shape = (*outer, *window.outputs)
@@ -65,7 +65,7 @@ def convolve(
     else:
         feature, channel = at[1], inner
         if depthwise:
-            channel = sizes.floordiv(feature, per_group)
+            channel = integer.floordiv(feature, per_group)
     positions = window.positions(space, taps)
     factor = left(scalar.load(x, (at[0], channel, *positions)))
     inside = window.inside(positions)
@@ -225,28 +225,28 @@ class _TransposedAxis:
             self.before = 0 if auto_pad == "VALID" else low
             self.output = full - self.before - (0 if auto_pad == "VALID" else high)
             return
-        total = sizes.maximum(full - target, 0)
-        half = sizes.floordiv(total, 2)
+        total = integer.maximum(full - target, 0)
+        half = integer.floordiv(total, 2)
         self.before = half if auto_pad == "SAME_UPPER" else total - half
         self.output = target
 
     @property
     def first(self) -> Dim:
         """The first block q of outputs, of the phased form."""
-        return sizes.floordiv(self.before, self.stride)
+        return integer.floordiv(self.before, self.stride)
 
     @property
     def shape(self) -> Shape:
         """Extents of the contraction's axes for this one."""
         if not self.phased:
             return (self.output,)
-        last = sizes.floordiv(self.output + self.before - 1, self.stride)
+        last = integer.floordiv(self.output + self.before - 1, self.stride)
         return (last - self.first + 1, self.stride)
 
     @property
     def steps(self) -> Dim:
         """Taps that one output gathers."""
-        return sizes.ceildiv(self.taps, self.stride) if self.phased else self.taps
+        return integer.ceildiv(self.taps, self.stride) if self.phased else self.taps
 
     def source(self, at: Sequence[Dim], step: Dim) -> tuple[Dim, Dim, list[Scalar]]:
         """(input, tap, conditions) for an output of the contraction and one of its steps."""
@@ -259,9 +259,9 @@ class _TransposedAxis:
         else:
             tap = step
             distance = at[0] + self.before - step * self.dilation
-            position = sizes.floordiv(distance, self.stride)
+            position = integer.floordiv(distance, self.stride)
             if self.stride > 1:
-                rest = scalar.size(sizes.modulo(distance, self.stride))
+                rest = scalar.size(integer.modulo(distance, self.stride))
                 tests.append(scalar.compare("eq", rest, 0))
         tests.append(scalar.compare("ge", scalar.size(position), 0))
         tests.append(scalar.compare("lt", scalar.size(position), scalar.size(self.length)))
@@ -272,14 +272,14 @@ class _TransposedAxis:
         if not self.phased:
             return (o,)
         moved = o + self.before
-        return sizes.floordiv(moved, self.stride) - self.first, sizes.modulo(moved, self.stride)
+        return integer.floordiv(moved, self.stride) - self.first, integer.modulo(moved, self.stride)
 
 
 def _transposed(
     x: Tensor, w: Tensor, axes: list[_TransposedAxis], groups: int, dtype: DType
 ) -> Tensor:
     batch, channels = x.shape[:2]
-    depth, per_group = sizes.floordiv(channels, groups), w.shape[1]
+    depth, per_group = integer.floordiv(channels, groups), w.shape[1]
     assume_equal(channels, w.shape[0], "ConvTranspose", "The channels of image and weight differ")
     if isinstance(channels, int) and channels % groups:
         raise InvalidGraph(
@@ -312,8 +312,8 @@ def _transposed(
         return reshape(result, final)
 
     def body(*o: Dim) -> Scalar:
-        front = o[:1] if groups == 1 else (o[0], sizes.floordiv(o[1], per_group))
-        feature = o[1] if groups == 1 else sizes.modulo(o[1], per_group)
+        front = o[:1] if groups == 1 else (o[0], integer.floordiv(o[1], per_group))
+        feature = o[1] if groups == 1 else integer.modulo(o[1], per_group)
         space = (p for axis, k in zip(axes, o[2:], strict=True) for p in axis.result(k))
         return scalar.load(result, (*front, feature, *space))
 
@@ -324,8 +324,8 @@ def _aligned(axis: _TransposedAxis) -> bool:
     """Whether blocks and phases side by side are exactly the output."""
     if not axis.phased:
         return True
-    blocks = sizes.known_equal(axis.shape[0] * axis.stride, axis.output)
-    return bool(blocks) and sizes.modulo(axis.before, axis.stride) == 0
+    blocks = integer.known_equal(axis.shape[0] * axis.stride, axis.output)
+    return bool(blocks) and integer.modulo(axis.before, axis.stride) == 0
 
 
 def _guarded(right: Scalar, axes: list[_TransposedAxis], taps: list[Dim]) -> Scalar:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -30,7 +30,7 @@ def scaled_length(length: Dim, scale: float) -> Dim:
     if isinstance(length, int):
         return int(np.floor(np.float32(length) * np.float32(scale)))
     fraction = as_fraction(scale)
-    return sizes.floordiv(length * fraction.numerator, fraction.denominator)
+    return integer.floordiv(length * fraction.numerator, fraction.denominator)
 
 
 def as_fraction(scale: float) -> Fraction:
@@ -64,7 +64,7 @@ class ResizedAxis:
     @property
     def is_identity(self) -> bool:
         """Whether every output element is the input element of the same index."""
-        same = sizes.known_equal(self.length, self.output)
+        same = integer.known_equal(self.length, self.output)
         if not same or self.mode == "tf_crop_and_resize":
             return False
         return self.scale is None or (isinstance(self.scale, float) and self.scale == 1.0)
@@ -94,7 +94,7 @@ class ResizedAxis:
         prefers = rounding in ("round_prefer_floor", "round_prefer_ceil")
         if longer > 1:
             exact = prefers if centred else rounding == "floor"
-            return sizes.floordiv(o, longer) if exact else None
+            return integer.floordiv(o, longer) if exact else None
         if not centred:
             return o * shorter
         if self.mode == "pytorch_half_pixel" and not (
@@ -187,13 +187,15 @@ def proportional_lengths(lengths: Sequence[Dim], given: Sequence[Dim], policy: s
     """
     if policy not in ("not_larger", "not_smaller"):
         raise InvalidGraph(message("Resize", f"There is no keep_aspect_ratio_policy {policy!r}"))
-    choose: Callable[[Dim, Dim], Dim] = sizes.minimum if policy == "not_larger" else sizes.maximum
+    choose: Callable[[Dim, Dim], Dim] = (
+        integer.minimum if policy == "not_larger" else integer.maximum
+    )
     found: list[Dim] = []
     for length in lengths:
         wanted: Dim | None = None
         for other, size in zip(lengths, given, strict=True):
             # round(length * size / other), halves up
-            candidate = sizes.floordiv(length * size * 2 + other, other * 2)
+            candidate = integer.floordiv(length * size * 2 + other, other * 2)
             wanted = candidate if wanted is None else choose(wanted, candidate)
         found.append(0 if wanted is None else wanted)
     return found

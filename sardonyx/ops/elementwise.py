@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.registry import op
@@ -140,7 +140,7 @@ def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
 
 def _is_nonnegative(x: Tensor) -> bool:
     known = elements_of(x) if x.dtype.is_integer else None
-    return known is not None and all(map(sizes.is_nonnegative, known))
+    return known is not None and all(map(integer.is_nonnegative, known))
 
 
 def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:

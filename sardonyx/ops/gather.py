@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, op
@@ -104,10 +104,10 @@ def scatter_elements(
     _check_scatter("ScatterElements", x, updates, reduction)
     _same_rank("ScatterElements", x, positions)
     axis = normalise_axis(axis, x.rank, "ScatterElements")
-    some = sizes.product(sizes.minimum(d, 1) for d in positions.shape)
+    some = sizes.product(integer.minimum(d, 1) for d in positions.shape)
     for k, (extent, count) in enumerate(zip(x.shape, positions.shape, strict=True)):
         if k != axis:
-            excess = sizes.maximum(count - extent, 0)
+            excess = integer.maximum(count - extent, 0)
             what = f"There are more indices along axis {k} than elements"
             assume_equal(sizes.multiply(some, excess), 0, "ScatterElements", what)
     assume_shape(updates.shape, positions.shape, "ScatterElements", "The tensor of updates")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -88,9 +88,9 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if start.dtype.is_float:
         count: Dim = max(math.ceil((last - first) / step), 0)
     elif isinstance(step, int) and step < 0:
-        count = sizes.maximum(sizes.ceildiv(first - last, -step), 0)
+        count = integer.maximum(integer.ceildiv(first - last, -step), 0)
     else:
-        count = sizes.maximum(sizes.ceildiv(last - first, step), 0)
+        count = integer.maximum(integer.ceildiv(last - first, step), 0)
 
     def body(i: Dim) -> Scalar:
         base, each = (scalar.lift_element(x, wide) for x in (first, step))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -225,7 +225,7 @@ def group_norm(
 ) -> Tensor:
     """Mean 0 and variance 1 over groups of channels of (N, C, ...) and their space."""
     channels = x.shape[1]
-    width = sizes.floordiv(channels, groups)
+    width = integer.floordiv(channels, groups)
     assume_equal(
         channels, width * groups, "GroupNormalization", f"{channels} channels in {groups} groups"
     )
@@ -351,8 +351,8 @@ def first_position(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     rest: Dim = reduced_indices(extents)[0]
     at: list[Dim] = [0] * x.rank
     for axis in reversed(axes[1:]):
-        at[axis] = sizes.modulo(rest, x.shape[axis])
-        rest = sizes.floordiv(rest, x.shape[axis])
+        at[axis] = integer.modulo(rest, x.shape[axis])
+        rest = integer.floordiv(rest, x.shape[axis])
     if axes:
         at[axes[0]] = rest
     for axis in range(x.rank):

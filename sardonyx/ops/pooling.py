@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -126,8 +126,8 @@ def _flat_positions(x: Tensor, window: Window, storage_order: int) -> Tensor:
 def _unflatten(position: Dim, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     found: list[Dim] = []
     for extent in reversed(shape[1:]):
-        found.append(sizes.modulo(position, extent))
-        position = sizes.floordiv(position, extent)
+        found.append(integer.modulo(position, extent))
+        position = integer.floordiv(position, extent)
     return (position, *reversed(found))
 
 
@@ -172,8 +172,8 @@ def _taps_inside(window: Window, at: Sequence[Dim], padded: bool) -> Dim:
         start = o * window.strides[axis] - window.before[axis]
         low = -window.before[axis] if padded else 0
         high = window.inputs[axis] + (window.after[axis] if padded else 0)
-        first = sizes.maximum(sizes.ceildiv(low - start, apart), 0)
-        last = sizes.minimum(sizes.ceildiv(high - start, apart), taps)
+        first = integer.maximum(integer.ceildiv(low - start, apart), 0)
+        last = integer.minimum(integer.ceildiv(high - start, apart), taps)
         if window.hangs_over(axis, padded):
             count = sizes.multiply(count, last - first)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -48,7 +48,7 @@ class Parameters:
                     message("quantise", "A blocked scale has the rank of the input",
                             expected=str(x.rank), got=str(scale.rank))
                 )  # fmt: skip
-            blocks = sizes.ceildiv(x.shape[self.axis], block_size)
+            blocks = integer.ceildiv(x.shape[self.axis], block_size)
             wanted = (*x.shape[: self.axis], blocks, *x.shape[self.axis + 1 :])
             assume_shape(scale.shape, wanted, "quantise", "The scale")
         elif scale.rank != 1:
@@ -71,7 +71,7 @@ class Parameters:
             return scalar.load(values, (0,) * values.rank)
         if not self.block_size:
             return scalar.load(values, (at[self.axis],))
-        block = sizes.floordiv(at[self.axis], self.block_size)
+        block = integer.floordiv(at[self.axis], self.block_size)
         return scalar.load(values, (*at[: self.axis], block, *at[self.axis + 1 :]))
 
 

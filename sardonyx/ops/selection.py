@@ -5,7 +5,7 @@ How many there are is an ordinary sum; it is measured, and from then on a size l
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
@@ -65,9 +65,9 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
     if flags is not None:
         return gather(source, size_tensor(tuple(k for k, flag in enumerate(flags) if flag)), along)
     extent, given = source.shape[along], condition.shape[0]
-    if not sizes.is_nonnegative(extent - given):
+    if not integer.is_nonnegative(extent - given):
         # A longer condition must not choose what is not there.
-        shorter = sizes.minimum(extent, given)
+        shorter = integer.minimum(extent, given)
         assume_equal(given, shorter, "Compress", "The condition is longer than the axis")
         condition = slice_axis(condition, 0, 0, shorter)
     return gather(source, positions_of(condition), along)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -155,15 +155,15 @@ def depth_to_space_1(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
             message("DepthToSpace", "Bad mode", expected="DCR or CRD", got=repr(mode))
         )
     b = blocksize
-    depth = sizes.floordiv(channels, b * b)
+    depth = integer.floordiv(channels, b * b)
     what = f"The channels are no multiple of {b * b}"
     assume_equal(channels, depth * (b * b), "DepthToSpace", what)
 
     def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
-        offset_h, offset_w = sizes.modulo(h, b), sizes.modulo(w, b)
+        offset_h, offset_w = integer.modulo(h, b), integer.modulo(w, b)
         block = offset_h * b + offset_w
         channel = block * depth + c if mode == "DCR" else c * (b * b) + block
-        return n, channel, sizes.floordiv(h, b), sizes.floordiv(w, b)
+        return n, channel, integer.floordiv(h, b), integer.floordiv(w, b)
 
     return t.reindex(x, (batch, depth, height * b, width * b), source)
 
@@ -186,13 +186,13 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 
     def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
         if mode == "DCR":
-            block, channel = sizes.floordiv(c, channels), sizes.modulo(c, channels)
+            block, channel = integer.floordiv(c, channels), integer.modulo(c, channels)
         else:
-            block, channel = sizes.modulo(c, b * b), sizes.floordiv(c, b * b)
-        row, column = sizes.floordiv(block, b), sizes.modulo(block, b)
+            block, channel = integer.modulo(c, b * b), integer.floordiv(c, b * b)
+        row, column = integer.floordiv(block, b), integer.modulo(block, b)
         return n, channel, h * b + row, w * b + column
 
-    shape = (batch, channels * (b * b), sizes.floordiv(height, b), sizes.floordiv(width, b))
+    shape = (batch, channels * (b * b), integer.floordiv(height, b), integer.floordiv(width, b))
     return t.reindex(x, shape, source)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, integers, op
@@ -70,7 +70,7 @@ def _split(
     if lengths is None:
         extent = x.shape[axis]
         exact = sizes.exact_quotient(extent, output_count)
-        length = sizes.ceildiv(extent, output_count) if exact is None else exact
+        length = integer.ceildiv(extent, output_count) if exact is None else exact
         last = sizes.add(extent, sizes.multiply(length, 1 - output_count))
         lengths = [length] * (output_count - 1) + [last]
     if len(lengths) != output_count or any(isinstance(d, int) and d < 0 for d in lengths):

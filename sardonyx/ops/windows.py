@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
@@ -75,7 +75,7 @@ class Window:
 
     def _tests(self, axis: int, position: Dim) -> list[Scalar]:
         tests = []
-        if not sizes.is_nonnegative(-self.before[axis]):
+        if not integer.is_nonnegative(-self.before[axis]):
             tests.append(scalar.compare("ge", scalar.size(position), 0))
         if not self._ends_inside(axis):
             end = scalar.size(self.inputs[axis])
@@ -86,22 +86,22 @@ class Window:
         """Whether the last tap of the last window is provably not behind the image."""
         last = (self.outputs[axis] - 1) * self.strides[axis] - self.before[axis]
         last = last + (self.kernel[axis] - 1) * self.dilations[axis]
-        if sizes.is_nonnegative(self.inputs[axis] - 1 - last):
+        if integer.is_nonnegative(self.inputs[axis] - 1 - last):
             return True
         # Outputs are floor(...) + 1 of what fits, so only padding lets a window hang over.
         fitting = _count(
             self.inputs[axis], self.extent(axis), self.strides[axis], self.before[axis], 0
         )
-        return sizes.is_nonnegative(fitting - self.outputs[axis])
+        return integer.is_nonnegative(fitting - self.outputs[axis])
 
     def hangs_over(self, axis: int, padded: bool) -> bool:
         """Whether a window may reach outside of the image, or of the padded image."""
         if not padded:
-            in_front = sizes.is_nonnegative(-self.before[axis])
+            in_front = integer.is_nonnegative(-self.before[axis])
             return not (in_front and self._ends_inside(axis))
         space = self.inputs[axis] + self.before[axis] + self.after[axis]
         fitting = _count(space, self.extent(axis), self.strides[axis], 0, 0)
-        return not sizes.is_nonnegative(fitting - self.outputs[axis])
+        return not integer.is_nonnegative(fitting - self.outputs[axis])
 
     def extent(self, axis: int) -> Dim:
         """From the first to the last tap, both included."""
@@ -117,13 +117,13 @@ class Window:
 
 
 def _count(length: Dim, extent: Dim, stride: int, before: Dim, after: Dim) -> Dim:
-    return sizes.floordiv(sizes.total((length, before, after, -extent)), stride) + 1
+    return integer.floordiv(sizes.total((length, before, after, -extent)), stride) + 1
 
 
 def _rounded_up(length: Dim, extent: Dim, stride: int, before: Dim, after: Dim) -> Dim:
     """The number of windows where one that hangs over the end counts, if it begins before it."""
-    count = sizes.ceildiv(sizes.total((length, before, after, -extent)), stride) + 1
-    return sizes.minimum(count, sizes.ceildiv(length + before, stride))
+    count = integer.ceildiv(sizes.total((length, before, after, -extent)), stride) + 1
+    return integer.minimum(count, integer.ceildiv(length + before, stride))
 
 
 def check_counts(where: str, **counts: Sequence[Dim]) -> None:
@@ -179,12 +179,12 @@ def make_window(
         rounding = _rounded_up if ceil_mode else _count
         count: Dim
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            count = sizes.ceildiv(length, stride)
+            count = integer.ceildiv(length, stride)
         else:
             count = rounding(length, extent, stride, low, high)
         # No window at all is right only for an image without elements.
         what = f"A window of {extent} is larger than the padded size of {length}"
-        assume_at_most(sizes.minimum(length, 1), count, where, what)
+        assume_at_most(integer.minimum(length, 1), count, where, what)
         before.append(low)
         after.append(high)
         outputs.append(count)
@@ -209,8 +209,8 @@ def _edges(
             )
         )
     needed = sizes.total(
-        (sizes.multiply(sizes.ceildiv(length, stride) - 1, stride), extent, -length)
+        (sizes.multiply(integer.ceildiv(length, stride) - 1, stride), extent, -length)
     )
-    total = sizes.maximum(needed, 0)
-    half = sizes.floordiv(total, 2)
+    total = integer.maximum(needed, 0)
+    half = integer.floordiv(total, 2)
     return (half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half)

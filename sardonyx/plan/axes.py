@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
@@ -92,8 +93,8 @@ class Axes:
 
     def _replace(self, atoms: dict[Atom, Dim]) -> None:
         self.bodies = [rewrite(b, atoms=atoms) for b in self.bodies]
-        self.stores = [(t, tuple(sizes.substitute(i, atoms) for i in at)) for t, at in self.stores]
-        self.values = {a: sizes.substitute(v, atoms) for a, v in self.values.items()}
+        self.stores = [(t, tuple(substitute(i, atoms) for i in at)) for t, at in self.stores]
+        self.values = {a: substitute(v, atoms) for a, v in self.values.items()}
 
     # -- splitting ----------------------------------------------------------------------------
 
@@ -189,11 +190,11 @@ class Axes:
         merged = self._new(extent)
         outer, inner = sizes.variable(a), sizes.variable(b)
         values = {
-            atom: sizes.substitute(
+            atom: substitute(
                 value,
                 {
-                    outer: sizes.floordiv(merged, extent_of(b)),
-                    inner: sizes.modulo(merged, extent_of(b)),
+                    outer: integer.floordiv(merged, extent_of(b)),
+                    inner: integer.modulo(merged, extent_of(b)),
                 },
             )
             for atom, value in self.values.items()

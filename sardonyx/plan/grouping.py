@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.plan.axes import Axes
 from sardonyx.plan.groups import Group, Product, Rows, Special, Stage
 from sardonyx.plan.inline import Root
@@ -131,7 +132,7 @@ def _with_epilogue(root: Root, reach: _Reach, taken: dict[Root, Group]) -> Produ
         reader = None  # what is computed once stays apart from what is computed in every run
     if reader is not None and reader not in taken and isinstance(reader.tensor, Map):
         loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
-        same_volume = sizes.known_equal(
+        same_volume = integer.known_equal(
             sizes.product(reader.tensor.shape), sizes.product(contract.shape)
         )
         if len(loads) == 1 and same_volume and not _has_opaque(loads[0]):
@@ -259,7 +260,7 @@ class _RowsBuilder:
         if free_outer or (unbound and len(unbound) != len(free_inner)):
             return None
         for atom, target in zip(unbound, free_inner, strict=False):
-            if not sizes.known_equal(atom.arguments[0], sizes.as_atom(target).arguments[0]):  # type: ignore[union-attr]
+            if not integer.known_equal(atom.arguments[0], sizes.as_atom(target).arguments[0]):  # type: ignore[union-attr]
                 return None
             binding[atom] = target
         return self._stage(root, binding)
@@ -278,7 +279,7 @@ class _RowsBuilder:
                     if atom is None:
                         continue
                     target = sizes.as_atom(at)
-                    same = target is not None and sizes.known_equal(
+                    same = target is not None and integer.known_equal(
                         atom.arguments[0], target.arguments[0]
                     )
                     if not same or binding.setdefault(atom, at) != at:
@@ -295,7 +296,7 @@ class _RowsBuilder:
         kind = tensor.kind if isinstance(tensor, Reduce) else "map"
         moved = {a: b for a, b in binding.items() if b != sizes.of_atom(a)}
         body = rewrite(root.bodies[0], atoms=moved)
-        at = tuple(sizes.substitute(i, moved) for i in indices(tensor.shape))
+        at = tuple(substitute(i, moved) for i in indices(tensor.shape))
         inner = {sizes.as_atom(i) for i in self.inner} - {None}
         used = {sizes.as_atom(b) for b in binding.values()}
         full = bool(inner & used)
@@ -332,7 +333,7 @@ def _unify(at: tuple[Dim, ...], target: tuple[Dim, ...], binding: dict[Atom, Dim
         atom = sizes.as_atom(index)
         if atom is None or atom.kind != "index" or wanted == 0:
             return False
-        same_extent = sizes.known_equal(
+        same_extent = integer.known_equal(
             atom.arguments[0],
             sizes.as_atom(wanted).arguments[0],  # type: ignore[union-attr]
         )

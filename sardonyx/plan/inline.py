@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load
@@ -272,7 +272,7 @@ class _Inliner:
             axes += reduced_indices(reader.extents)
         volume = sizes.product(a.arguments[0] for a in map(sizes.as_atom, axes) if a is not None)
         larger = sizes.add(volume, sizes.multiply(sizes.product(tensor.shape), -1))
-        return larger != 0 and not sizes.is_nonnegative(sizes.multiply(larger, -1))
+        return larger != 0 and not integer.is_nonnegative(sizes.multiply(larger, -1))
 
 
 def find_roots(outputs: list[Tensor], kept: list[Tensor] | None = None) -> list[Root]:

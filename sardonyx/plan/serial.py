@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.plan import (
@@ -36,7 +36,7 @@ from sardonyx.plan.steps import (
 )
 
 _HEADER = b"sdxplan 2\n"
-_COMBINE = {"floordiv": sizes.floordiv, "max": sizes.maximum, "min": sizes.minimum}
+_COMBINE = {"floordiv": integer.floordiv, "max": integer.maximum, "min": integer.minimum}
 
 
 class _Writer:

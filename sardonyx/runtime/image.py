@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
@@ -129,7 +129,7 @@ class Image:
                 actual = self.constants[buffer.number].nbytes
             else:
                 continue
-            larger = sizes.maximum(buffer.size_bytes, actual)
+            larger = integer.maximum(buffer.size_bytes, actual)
             if larger != actual:
                 reason = f"{buffer.kind} {buffer.number} must hold {buffer.size_bytes!r} bytes"
                 guards.append(Guard(larger, actual, reason, buffer.segment))

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from sardonyx.base import sizes
+from sardonyx.base import integer
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import Dim, known_equal
+from sardonyx.base.integer import known_equal
+from sardonyx.base.sizes import Dim
 
 Assumption = tuple[Dim, Dim]
 
@@ -78,9 +79,9 @@ def assume_at_most(a: Dim, b: Dim, where: str, what: str) -> None:
     Raises:
         InvalidGraph: It is provably larger.
     """
-    if sizes.is_nonnegative(a - b - 1):
+    if integer.is_nonnegative(a - b - 1):
         raise InvalidGraph(message(where, what, expected=f"at most {b!r}", got=repr(a)))
-    assume_equal(sizes.maximum(a, b), b, where, what)
+    assume_equal(integer.maximum(a, b), b, where, what)
 
 
 def assume_shape(shape: Sequence[Dim], wanted: Sequence[Dim], where: str, what: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import Dim, known_equal
+from sardonyx.base.integer import known_equal
+from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar, symbolic
 from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
 from sardonyx.tensor.scalar import Scalar
@@ -61,8 +62,8 @@ def _undecided_dim(a: Dim, b: Dim) -> Dim:
     """The common size of two axes of which a run may find that one has size 1."""
     fits = sizes.multiply(sizes.multiply(a - 1, b - 1), a - b)
     assume_equal(fits, 0, "broadcast", "The sizes of an axis do not fit")
-    longer, shorter = sizes.maximum(a, b), sizes.minimum(a, b)
-    return sizes.multiply(longer, sizes.minimum(shorter, 1))
+    longer, shorter = integer.maximum(a, b), integer.minimum(a, b)
+    return sizes.multiply(longer, integer.minimum(shorter, 1))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -117,7 +118,7 @@ def broadcast_index(extent: Dim, index: Dim) -> Dim:
         return index
     if known_equal(extent, atom.arguments[0]):
         return index
-    return sizes.multiply(index, sizes.minimum(extent - 1, 1))
+    return sizes.multiply(index, integer.minimum(extent - 1, 1))
 
 
 def elementwise(body: Callable[..., Scalar], *operands: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim, Size
+from sardonyx.base.substitution import rebuild, substitute
 from sardonyx.tensor.assumptions import assume_equal, collected
 from sardonyx.tensor.scalar import Scalar, whole_number
 from sardonyx.tensor.tensor import Contract, Reduce, Tensor
@@ -139,14 +140,14 @@ def _equalities() -> dict[Atom, Dim]:
     """Symbols that are assumed to equal something else, and what that is."""
     found: dict[Atom, Dim] = {}
     for a, b in collected():
-        left, right = sizes.substitute(a, found), sizes.substitute(b, found)
+        left, right = substitute(a, found), substitute(b, found)
         if left is right:
             continue
         for one, other in ((left, right), (right, left)):
             atom = sizes.as_atom(one)
             if atom is None or atom.kind != "symbol" or atom in sizes.atoms_of(other):
                 continue
-            found = {key: sizes.substitute(value, {atom: other}) for key, value in found.items()}
+            found = {key: substitute(value, {atom: other}) for key, value in found.items()}
             found[atom] = other
             break
     return found
@@ -168,18 +169,18 @@ def _check(
     demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
     for which in (0, 1):
         room = sizes.add(extent, sizes.multiply(index, -1)) - 1 if which else index
-        if any(_never_negative(sizes.substitute(room - fact, equal)) for fact in known.facts):
+        if any(_never_negative(substitute(room - fact, equal)) for fact in known.facts):
             continue
         for corner in itertools.product(*(ends[which] for ends in ranges)):
-            left = sizes.substitute(room, dict(zip(variables, corner, strict=True)))
-            left = _divisible(sizes.substitute(left, equal))
+            left = substitute(room, dict(zip(variables, corner, strict=True)))
+            left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
-                excess = sizes.maximum(-left, 0)
+                excess = integer.maximum(-left, 0)
                 assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
 
 
 def _never_negative(dim: Dim, depth: int = 6) -> bool:
-    if sizes.is_nonnegative(dim) or sizes.is_nonnegative(_at_least(dim)):
+    if integer.is_nonnegative(dim) or integer.is_nonnegative(_at_least(dim)):
         return True
     # x - max(a, b) >= 0 where x - a >= 0 and x - b >= 0; x - min(a, b) >= 0 where one is.
     for rule, forms in ((all, (("max", -1), ("min", 1))), (any, (("min", -1), ("max", 1)))):
@@ -233,7 +234,7 @@ def _slope(dim: Dim, atom: Atom) -> int | None:
                 continue
             others = sizes.of_monomial(monomial[:place] + monomial[place + 1 :], 1)
             inner = _atom_slope(factor, atom)
-            if inner is None or not sizes.is_nonnegative(others):
+            if inner is None or not integer.is_nonnegative(others):
                 return None
             slopes.add(inner if coefficient > 0 else -inner)
     slopes.discard(0)
@@ -263,9 +264,9 @@ def _divisible(dim: Dim) -> Dim:
         numerator, divisor = map(_divisible, atom.arguments)
         if numerator == -1:
             return -1
-        return sizes.floordiv(numerator, sizes.maximum(divisor, 1))
+        return integer.floordiv(numerator, integer.maximum(divisor, 1))
 
-    return sizes.rebuild(dim, replace)
+    return rebuild(dim, replace)
 
 
 def _at_least(dim: Dim) -> Dim:
@@ -290,4 +291,4 @@ def _is_open(dim: Dim) -> bool:
 def _runs(loops: tuple[Dim, ...]) -> Dim:
     """1 if every loop runs, 0 if one of them is empty."""
     symbolic = (_divisible(d) for d in loops if isinstance(d, Size) or d < 1)
-    return sizes.product(sizes.minimum(d, 1) for d in symbolic)
+    return sizes.product(integer.minimum(d, 1) for d in symbolic)

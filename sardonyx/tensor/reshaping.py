@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import assume_equal
@@ -56,8 +56,8 @@ def source_indices(old: Shape, new: Shape, at: Sequence[Dim]) -> tuple[Dim, ...]
             position = sizes.add(sizes.multiply(position, new[axis]), at[axis])
         for number in range(len(old_axes) - 1, 0, -1):
             axis = old_axes[number]
-            source[axis] = sizes.modulo(position, old[axis])
-            position = sizes.floordiv(position, old[axis])
+            source[axis] = integer.modulo(position, old[axis])
+            position = integer.floordiv(position, old[axis])
         if old_axes:
             source[old_axes[0]] = position
     return tuple(source)
@@ -94,4 +94,4 @@ def infer_reshape(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 def _quotient(count: Dim, known: Dim) -> Dim:
     exact = sizes.exact_quotient(count, known)
-    return sizes.floordiv(count, known) if exact is None else exact
+    return integer.floordiv(count, known) if exact is None else exact

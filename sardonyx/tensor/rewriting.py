@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import rebuild
 from sardonyx.tensor.scalar import (
     BINARY,
     COMPARE,
@@ -48,7 +49,7 @@ def rewrite(
                     return whole if whole is not None else sizes.opaque(inner, low, high)
             return None
 
-        return sizes.rebuild(value, replace)
+        return rebuild(value, replace)
 
     def _touches(value: Dim) -> bool:
         return any(a in table for a in sizes.atoms_of(value))

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
@@ -239,8 +239,8 @@ SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
     "add": sizes.add,
     "sub": lambda a, b: sizes.add(a, sizes.multiply(b, -1)),
     "mul": sizes.multiply,
-    "min": sizes.minimum,
-    "max": sizes.maximum,
+    "min": integer.minimum,
+    "max": integer.maximum,
 }
 
 
@@ -251,11 +251,13 @@ def binary(op: str, a: object, b: object) -> Scalar:
     if left is not None and right is not None:
         if op in SYMBOLIC:
             return size(SYMBOLIC[op](left, right))
-        positive = sizes.is_nonnegative(left) and sizes.is_nonnegative(sizes.add(right, -1))
+        positive = integer.is_nonnegative(left) and integer.is_nonnegative(sizes.add(right, -1))
         if op in ("div", "rem") and (
             positive or (isinstance(right, int) and right > 0 and positive)
         ):
-            return size(sizes.floordiv(left, right) if op == "div" else sizes.modulo(left, right))
+            return size(
+                integer.floordiv(left, right) if op == "div" else integer.modulo(left, right)
+            )
     if x.dtype is dtypes.BOOL:
         for known, other in ((x, y), (y, x)):
             if known.op == "constant" and op in ("and", "or"):
@@ -286,15 +288,15 @@ def compare(op: str, a: object, b: object) -> Scalar:
 def decide(op: str, a: Dim, b: Dim) -> bool | None:
     """Whether a comparison of symbolic integers holds, None if that depends on the run."""
     if op in ("eq", "ne"):
-        equal = sizes.known_equal(a, b)
+        equal = integer.known_equal(a, b)
         return equal if equal is None or op == "eq" else not equal
     if op in ("gt", "le"):
         greater = decide("lt", b, a)
         return greater if greater is None or op == "gt" else not greater
     difference = sizes.add(b, sizes.multiply(a, -1))  # lt: b - a > 0; ge: b - a <= 0
-    if sizes.is_nonnegative(sizes.add(difference, -1)):
+    if integer.is_nonnegative(sizes.add(difference, -1)):
         return op == "lt"
-    if sizes.is_nonnegative(sizes.multiply(difference, -1)):
+    if integer.is_nonnegative(sizes.multiply(difference, -1)):
         return op == "ge"
     return None
 
@@ -335,9 +337,9 @@ def check_index(value: Scalar, extent: Dim) -> Scalar:
     index = cast(value, dtypes.INT64)
     whole = whole_number(index)
     if whole is not None:
-        if sizes.is_nonnegative(whole) and sizes.is_nonnegative(extent - whole - 1):
+        if integer.is_nonnegative(whole) and integer.is_nonnegative(extent - whole - 1):
             return index
-        if isinstance(whole, int) and whole < 0 and sizes.is_nonnegative(extent + whole):
+        if isinstance(whole, int) and whole < 0 and integer.is_nonnegative(extent + whole):
             return size(extent + whole)
     return make_node("check_index", dtypes.INT64, (index,), extent)
 

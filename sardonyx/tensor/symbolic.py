@@ -16,9 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import BOOL, DType
 from sardonyx.base.sizes import Atom, Dim, Size
+from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import (
@@ -220,7 +221,7 @@ def _dim(value: Dim, at: Mapping[Atom, Dim]) -> Dim:
             return found
         return None
 
-    return sizes.rebuild(value, replace)
+    return rebuild(value, replace)
 
 
 def _load(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
@@ -268,9 +269,9 @@ def _rounded(value: float, dtype: DType) -> float:
 def _checked(value: Element, extent: Dim) -> Dim:
     if isinstance(value, float):
         raise Unknown
-    if sizes.is_nonnegative(value):
+    if integer.is_nonnegative(value):
         return value
-    if sizes.is_nonnegative(-1 - value):
+    if integer.is_nonnegative(-1 - value):
         return sizes.add(value, extent)
     raise Unknown
 
@@ -335,8 +336,8 @@ def _binary(op: str, a: Element, b: Element, dtype: DType) -> Element:
         return _wrapped(scalar.SYMBOLIC[op](a, b), dtype)
     if isinstance(a, int) and isinstance(b, int):
         return _integer_binary(op, a, b, dtype)
-    if op in ("div", "rem") and sizes.is_nonnegative(a) and sizes.is_nonnegative(b) and b != 0:
-        return sizes.floordiv(a, b) if op == "div" else sizes.modulo(a, b)
+    if op in ("div", "rem") and integer.is_nonnegative(a) and integer.is_nonnegative(b) and b != 0:
+        return integer.floordiv(a, b) if op == "div" else integer.modulo(a, b)
     raise Unknown
 
 
@@ -366,7 +367,7 @@ def _unary(op: str, a: Element, dtype: DType) -> Element:
     if op == "neg":
         return _wrapped(sizes.multiply(a, -1), dtype)
     if op == "abs":
-        return _wrapped(sizes.maximum(a, sizes.multiply(a, -1)), dtype)
+        return _wrapped(integer.maximum(a, sizes.multiply(a, -1)), dtype)
     if op == "sign" and isinstance(a, int):
         return (a > 0) - (a < 0)
     raise Unknown

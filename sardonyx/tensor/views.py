@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
@@ -63,7 +63,7 @@ def squeeze(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
         dropped = tuple(k for k, d in enumerate(x.shape) if d == 1)
         for axis, d in enumerate(x.shape):
             if not isinstance(d, int):
-                several = sizes.minimum(sizes.multiply(d - 1, d - 1), 1)
+                several = integer.minimum(sizes.multiply(d - 1, d - 1), 1)
                 assume_equal(several, 1, "squeeze", f"Axis {axis} of {list(x.shape)} may be 1")
     else:
         dropped = normalise_axes(axes, len(x.shape), "squeeze")
@@ -95,20 +95,20 @@ def flip(x: Tensor, axis: int) -> Tensor:
 
 def _from_front(position: Dim, extent: Dim) -> Dim:
     """A bound that is counted from the end if negative, counted from the front."""
-    if sizes.is_nonnegative(position):
+    if integer.is_nonnegative(position):
         return position
-    if sizes.is_nonnegative(-1 - position):
+    if integer.is_nonnegative(-1 - position):
         return sizes.add(extent, position)
     if sizes.is_measured(position) or broadcasts_are_undecided():
-        negative = sizes.minimum(sizes.maximum(sizes.multiply(position, -1), 0), 1)
+        negative = integer.minimum(integer.maximum(sizes.multiply(position, -1), 0), 1)
         return sizes.add(position, sizes.multiply(extent, negative))
     # Its sign is not known: exporters mean sizes, which are not negative.
-    assume_equal(position, sizes.maximum(position, 0), "slice", "A bound changes its sign")
+    assume_equal(position, integer.maximum(position, 0), "slice", "A bound changes its sign")
     return position
 
 
 def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
-    return sizes.minimum(sizes.maximum(position, low), high)
+    return integer.minimum(integer.maximum(position, low), high)
 
 
 def _bound(position: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
@@ -137,14 +137,14 @@ def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: 
     if step > 0:
         first = 0 if start is None else _bound(start, extent, 0, extent)
         last = extent if stop is None else _bound(stop, extent, 0, extent)
-        length = sizes.ceildiv(last - first, step)
+        length = integer.ceildiv(last - first, step)
     else:
         first = extent - 1 if start is None else _bound(start, extent, 0, extent - 1)
         last = -1 if stop is None else _bound(stop, extent, -1, extent - 1)
-        length = sizes.ceildiv(first - last, -step)
+        length = integer.ceildiv(first - last, -step)
     # Bounds lie inside the axis, so from or to an end the length cannot be negative.
     whole = (first == 0 or last is extent) if step > 0 else last == -1
-    length = length if whole else sizes.maximum(length, 0)
+    length = length if whole else integer.maximum(length, 0)
     if length is extent and step == 1:
         return x
     if isinstance(length, int) and length == extent and step == 1:
@@ -222,7 +222,7 @@ def tile(x: Tensor, repeats: Sequence[Dim]) -> Tensor:
 
     def source(*at: Dim) -> list[Dim]:
         return [
-            i if r == 1 else sizes.modulo(i, d) if d != 1 else 0
+            i if r == 1 else integer.modulo(i, d) if d != 1 else 0
             for i, d, r in zip(at, x.shape, repeats, strict=True)
         ]
 
@@ -241,7 +241,7 @@ def pad(
     Modes: `constant` (with `value`), `edge`, `reflect` (without repeating the edge), `wrap`.
     """
     shape = tuple(
-        sizes.maximum(sizes.total((b, d, a)), 0)
+        integer.maximum(sizes.total((b, d, a)), 0)
         for b, d, a in zip(before, x.shape, after, strict=True)
     )
     at = indices(shape)
@@ -259,9 +259,9 @@ def pad(
                 inside = test if inside is None else inside & test
             continue
         # Negative counts take away first, so that what is repeated lies inside what is left.
-        first, last = sizes.minimum(low, 0), sizes.minimum(high, 0)
+        first, last = integer.minimum(low, 0), integer.minimum(high, 0)
         left = sizes.total((extent, first, last))
-        assume_equal(sizes.minimum(left, 1), 1, "pad", f"Axis {axis} is empty")
+        assume_equal(integer.minimum(left, 1), 1, "pad", f"Axis {axis} is empty")
         folded = _folded(sizes.add(position, first), left, mode)
         source.append(sizes.add(folded, sizes.multiply(first, -1)))
     element = scalar.load(x, tuple(source))
@@ -273,9 +273,9 @@ def pad(
 
 def _inside(position: Dim, extent: Dim, low: Dim, high: Dim) -> list[Scalar]:
     tests = []
-    if not sizes.is_nonnegative(sizes.multiply(low, -1)):
+    if not integer.is_nonnegative(sizes.multiply(low, -1)):
         tests.append(scalar.compare("ge", scalar.size(position), 0))
-    if not sizes.is_nonnegative(sizes.multiply(high, -1)):
+    if not integer.is_nonnegative(sizes.multiply(high, -1)):
         tests.append(scalar.compare("lt", scalar.size(position), scalar.size(extent)))
     return tests
 
@@ -284,13 +284,13 @@ def _folded(position: Dim, extent: Dim, mode: str) -> Dim:
     if mode == "edge":
         return _clamp(position, 0, extent - 1)
     if mode == "wrap":
-        return sizes.modulo(position, extent)
+        return integer.modulo(position, extent)
     if mode == "reflect":
         if extent == 1:
             return 0
-        period = sizes.maximum(sizes.multiply(sizes.add(extent, -1), 2), 1)
-        inside = sizes.modulo(position, period)
-        return sizes.minimum(inside, period - inside)
+        period = integer.maximum(sizes.multiply(sizes.add(extent, -1), 2), 1)
+        inside = integer.modulo(position, period)
+        return integer.minimum(inside, period - inside)
     raise InvalidGraph(message("pad", f"There is no mode {mode!r}"))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError
 from sardonyx.plan.plan import (
     BitsArgument,
@@ -23,13 +23,13 @@ OUTPUT = OutputSpec("y", dtypes.FLOAT, (N * M,))
 BUFFERS = (
     BufferSpec("input", 0, N * M * 4),
     BufferSpec("output", 0, N * M * 4),
-    BufferSpec("arena", 0, sizes.maximum(N, M) * sizes.ceildiv(N, 16), 0, 1),
+    BufferSpec("arena", 0, integer.maximum(N, M) * integer.ceildiv(N, 16), 0, 1),
     BufferSpec("constant", 2, 64),
 )
 COMMANDS = (
     Command(
         "copy",
-        sizes.ceildiv(N * M, 1024),
+        integer.ceildiv(N * M, 1024),
         N * M,
         (PointerArgument(0), PointerArgument(2, N * 4), SizeArgument(N * M), BitsArgument(1 << 63)),
         M * 64,
@@ -37,7 +37,7 @@ COMMANDS = (
     ),
     Command("add", 1, 5, (PointerArgument(2), PointerArgument(3), PointerArgument(1))),
 )
-PLAN = Plan((INPUT,), (OUTPUT,), BUFFERS, COMMANDS, (Guard(N, sizes.minimum(M, N), "why"),))
+PLAN = Plan((INPUT,), (OUTPUT,), BUFFERS, COMMANDS, (Guard(N, integer.minimum(M, N), "why"),))
 
 
 def test_bytes_round_trip():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError
 from sardonyx.plan import tape as tapes
 from sardonyx.plan.tape import Tape, TapeFault, evaluate
@@ -20,9 +20,9 @@ def random_dim(rng: random.Random, depth: int = 3):
         [
             sizes.add,
             sizes.multiply,
-            sizes.maximum,
-            sizes.minimum,
-            lambda a, _: sizes.floordiv(a, rng.randint(1, 7)),
+            integer.maximum,
+            integer.minimum,
+            lambda a, _: integer.floordiv(a, rng.randint(1, 7)),
         ]
     )
     return make(a, b)
@@ -55,8 +55,8 @@ def test_shared_parts_are_computed_once():
     [
         (N * M, {"N": 1 << 40, "M": 1 << 40}, False),
         (N * M * 4, {"N": 1 << 31, "M": 1 << 30}, False),
-        (sizes.floordiv(N, M), {"N": 4, "M": 0}, True),
-        (sizes.floordiv(N, M - 5), {"N": 4, "M": 2}, True),
+        (integer.floordiv(N, M), {"N": 4, "M": 0}, True),
+        (integer.floordiv(N, M - 5), {"N": 4, "M": 2}, True),
     ],
 )
 def test_faults(dim, symbols, division):

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import (
     EngineError,
     Fail,
@@ -146,7 +146,7 @@ def test_types_that_numpy_does_not_know():
         (InputSpec("x", dtypes.BFLOAT16, (N,)),),
         (OutputSpec("y", dtypes.BFLOAT16, (N,)),),
         (BufferSpec("input", 0, N * 2), BufferSpec("output", 0, N * 2)),
-        (chunked("copy", (0, 1), sizes.floordiv(N, 2)),),
+        (chunked("copy", (0, 1), integer.floordiv(N, 2)),),
     )
     x = np.arange(8).astype(ml_dtypes.bfloat16)
     (y,) = executable(plan).run([x])
@@ -201,7 +201,7 @@ def test_guards():
     ("size", "feed", "error", "text"),
     [
         (N - 5, 2, InvalidArgument, "buffer of -12 "),
-        (sizes.floordiv(N, M), 2, InvalidArgument, "divides by zero"),
+        (integer.floordiv(N, M), 2, InvalidArgument, "divides by zero"),
         (N * (1 << 60), 9, InvalidArgument, "too large for these feeds"),
         (N * N * N * (1 << 60), 9, InvalidArgument, "too large for these feeds"),
         (N * (1 << 50), 2, OutOfMemory, "buffer of"),

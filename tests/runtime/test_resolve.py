@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.plan.plan import BufferSpec, Command, Plan, PointerArgument, SizeArgument
 from sardonyx.plan.tape import TapeFault, evaluate
 from sardonyx.runtime.frame import Frame
@@ -83,7 +83,7 @@ def test_the_best_hole_is_taken_and_holes_join():
 def test_tape_agrees_with_the_reference(seed):
     rng = random.Random(seed)
     dims = [random_dim(rng) for _ in range(20)]
-    dims.append(sizes.floordiv(random_dim(rng), random_dim(rng)) if seed % 2 else 1)
+    dims.append(integer.floordiv(random_dim(rng), random_dim(rng)) if seed % 2 else 1)
     command = Command("copy", 0, 0, tuple(map(SizeArgument, dims)))
     image = Image(Plan((floats(N, M, K),), (), (), (command,)), code(), (), 1)
     frame = Frame(image)

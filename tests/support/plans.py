@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.codegen.blob import build
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import host_target
@@ -106,7 +106,7 @@ def code():
 
 
 def chunks(count):
-    return sizes.ceildiv(count, CHUNK)
+    return integer.ceildiv(count, CHUNK)
 
 
 def chunked(kernel, buffers, count, cost=0, **more):

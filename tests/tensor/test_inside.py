@@ -2,7 +2,7 @@
 
 import pytest
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph
 from sardonyx.tensor import assumptions, scalar
 from sardonyx.tensor import language as t
@@ -64,7 +64,9 @@ def test_what_is_proven_costs_nothing(make):
             {"N": 0, "M": 1},
         ),
         (
-            lambda: t.compute((N, M), lambda i, j: scalar.load(floats(K), (sizes.floordiv(i, M),))),
+            lambda: t.compute(
+                (N, M), lambda i, j: scalar.load(floats(K), (integer.floordiv(i, M),))
+            ),
             {"N": 4, "M": 2, "K": 2},
             {"N": 5, "M": 2, "K": 2},
         ),

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph
 from sardonyx.tensor import assumptions, scalar, tensor
 from sardonyx.tensor import language as t
@@ -24,12 +24,20 @@ def floats(*shape, dtype=dtypes.FLOAT):
     ("old", "new", "source"),
     [
         ((N, S, 768), (N, S, 12, 64), lambda a, b, c, d: (a, b, c * 64 + d)),
-        ((N, S, 12, 64), (N, S, 768), lambda a, b, c: (a, b, c // 64, c % 64)),
-        ((N, S, 8), (N * S, 8), lambda a, b: (a // S, a % S, b)),
+        (
+            (N, S, 12, 64),
+            (N, S, 768),
+            lambda a, b, c: (a, b, integer.floordiv(c, 64), integer.modulo(c, 64)),
+        ),
+        ((N, S, 8), (N * S, 8), lambda a, b: (integer.floordiv(a, S), integer.modulo(a, S), b)),
         ((N * S, 8), (N, S, 8), lambda a, b, c: (a * S + b, c)),
         ((N, 1, S), (N, S, 1), lambda a, b, c: (a, 0, b)),
-        ((N, 6, 4), (N, 4, 6), lambda a, b, c: (a, (b * 6 + c) // 4, (b * 6 + c) % 4)),
-        ((N, 3, S), (3 * N, S), lambda a, b: (a // 3, a % 3, b)),
+        (
+            (N, 6, 4),
+            (N, 4, 6),
+            lambda a, b, c: (a, integer.floordiv(b * 6 + c, 4), integer.modulo(b * 6 + c, 4)),
+        ),
+        ((N, 3, S), (3 * N, S), lambda a, b: (integer.floordiv(a, 3), integer.modulo(a, 3), b)),
     ],
 )
 def test_reshape_matches_groups_of_axes(old, new, source):

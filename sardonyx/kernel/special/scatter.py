@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Operand
@@ -38,7 +38,7 @@ def build_scatter_elements(task: SpecialTask, symbol: str) -> Kernel:
     frame = KernelFrame(task, symbol)
     b = frame.builder
     lead_axes = [a for a in range(rank - 1) if a != axis]
-    chunks: Dim = 1 if axis == rank - 1 else sizes.ceildiv(x.shape[-1], _CHUNK)
+    chunks: Dim = 1 if axis == rank - 1 else integer.ceildiv(x.shape[-1], _CHUNK)
     block_shape = (*(x.shape[a] for a in lead_axes), chunks)
     length, count, width, touched = map(
         frame.dim, (x.shape[axis], positions.shape[axis], x.shape[-1], positions.shape[-1])
@@ -78,7 +78,7 @@ def build_scatter_elements(task: SpecialTask, symbol: str) -> Kernel:
             with b.if_(inside), b.for_(0, count) as i, b.for_(low, last) as column:
                 update(i, column)
     cost = sizes.add(volume(x.shape), sizes.multiply(volume(positions.shape), 3))
-    return frame.kernel(volume(block_shape), sizes.ceildiv(cost, 2))
+    return frame.kernel(volume(block_shape), integer.ceildiv(cost, 2))
 
 
 @special("scatter_nd")
@@ -108,7 +108,7 @@ class _ScatterND:
         everything = volume(self.x.shape)
         owned = sizes.add(_PART, sizes.multiply(self.count, 4))
         # One block at least, so that positions in a tensor of no elements are still checked.
-        blocks = sizes.maximum(1, sizes.ceildiv(everything, owned))
+        blocks = integer.maximum(1, integer.ceildiv(everything, owned))
         tuples = frame.dim(volume(self.outer))
         parts = frame.dim(blocks)
         frame.dims((*self.x.shape, *self.positions.shape, volume(self.slice)))
@@ -123,7 +123,7 @@ class _ScatterND:
                 with b.if_(b.binary("and", valid, mine)):
                     self._apply(target, which)
         cost = sizes.add(sizes.multiply(self.count, 4), volume(self.updates.shape))
-        return frame.kernel(blocks, sizes.ceildiv(sizes.add(everything, cost), 2))
+        return frame.kernel(blocks, integer.ceildiv(sizes.add(everything, cost), 2))
 
     def _copy(self, start: Operand, end: Operand) -> None:
         """Copy the slices from number `start` to `end`."""

@@ -11,7 +11,7 @@ are taken. A merge sort orders what was taken: O(n log k) in all. `sorted` is no
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Operand
@@ -49,7 +49,7 @@ class _TopK:
         wanted, extent = given.shape[self.axis], x.shape[self.axis]
         rows = without(x.shape, self.axis)
         n, k = (b.variable(frame.dim(d), I64).get() for d in (extent, wanted))
-        room = sizes.minimum(extent, sizes.multiply(wanted, _WHOLE))
+        room = integer.minimum(extent, sizes.multiply(wanted, _WHOLE))
         room_items = frame.dim(room)  # before the loop: it is computed once
         first = b.context("scratch")
         second = b.offset(first, room_items, 8 * self.words)

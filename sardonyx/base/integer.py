@@ -1,0 +1,231 @@
+"""What holds for integers but not in any ring: division with rounding, order, bounds.
+
+Divisions, minima and maxima are simplified where bounds prove that they may be, and the bounds of
+an expression follow from those of the divisions, minima and maxima in it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import gcd
+
+from sardonyx.base.sizes import (
+    Atom,
+    Dim,
+    Size,
+    add,
+    as_atom,
+    divide_with_remainder,
+    from_terms,
+    make_atom,
+    multiply,
+    of_atom,
+    terms_of,
+)
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """a // b, rounded toward minus infinity; `b` must be positive when it is used.
+
+    It is 0 for a `b` of 0: an index into an axis without elements, which no loop reaches.
+    """
+    if b == 1:
+        return a
+    if b == 0:
+        return 0
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if a == 0:
+        return 0
+    return _floordiv(a, b)
+
+
+@lru_cache(maxsize=1 << 16)
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    quotient, rest = divide_with_remainder(a, b)
+    if rest == 0:
+        return quotient
+    if is_nonnegative(rest) and is_nonnegative(add(add(b, -1), multiply(rest, -1))):
+        return quotient
+    if isinstance(b, int):
+        # (k * x + c) // (k * d) == (x + c // k) // d for 0 <= c < k
+        variable = [c for m, c in terms_of(rest) if m]
+        common = gcd(b, *variable)
+        if common > 1:
+            constant = sum(c for m, c in terms_of(rest) if not m)
+            reduced = from_terms({m: c // common for m, c in terms_of(rest) if m})
+            return add(quotient, floordiv(add(reduced, constant // common), b // common))
+    atom = as_atom(rest)
+    if atom is not None and atom.kind == "index" and atom.arguments[0] == b:
+        return quotient  # i // n -> 0 for i in 0 .. n - 1, whatever is known of n
+    if atom is not None and atom.kind == "floordiv":  # (x // c) // d -> x // (c * d)
+        inner, divisor = atom.arguments
+        return add(quotient, floordiv(inner, multiply(divisor, b)))
+    return add(quotient, of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b))))
+
+
+def modulo(a: Dim, b: Dim) -> Dim:
+    """a % b with the sign of `b`."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else 0
+    return add(a, multiply(multiply(floordiv(a, b), b), -1))
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """a / b rounded up."""
+    return floordiv(add(a, add(b, -1)), b)
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of the two."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if is_nonnegative(add(a, multiply(b, -1))):
+        return a
+    if is_nonnegative(add(b, multiply(a, -1))):
+        return b
+    a, b = _ordered(a, b)
+    return of_atom(make_atom(("max", a, b), "max", "", (a, b)))
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of the two."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if is_nonnegative(add(a, multiply(b, -1))):
+        return b
+    if is_nonnegative(add(b, multiply(a, -1))):
+        return a
+    a, b = _ordered(a, b)
+    return of_atom(make_atom(("min", a, b), "min", "", (a, b)))
+
+
+def _ordered(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    keys = [tuple((tuple(x.order for x in m), c) for m, c in terms_of(x)) for x in (a, b)]
+    return (a, b) if keys[0] <= keys[1] else (b, a)
+
+
+@lru_cache(maxsize=1 << 16)
+def bounds(a: Dim) -> tuple[Dim, Dim | None]:
+    """(lowest, highest) in terms of symbols only; highest None if unbounded.
+
+    Index variables are taken at 0 and extent - 1, which assumes that their loops run at all.
+    """
+    if isinstance(a, int):
+        return a, a
+    lowest: Dim = 0
+    highest: Dim | None = 0
+    for monomial, coefficient in a.terms:
+        low: Dim = 1
+        high: Dim | None = 1
+        for atom in monomial:
+            atom_low, atom_high = _atom_bounds(atom)
+            if not (is_nonnegative(atom_low) and is_nonnegative(low)):
+                return _wide_bounds(a)
+            low = multiply(low, atom_low)
+            high = None if high is None or atom_high is None else multiply(high, atom_high)
+        if coefficient >= 0:
+            lowest = add(lowest, multiply(low, coefficient))
+            highest = (
+                None
+                if highest is None or high is None
+                else add(highest, multiply(high, coefficient))
+            )
+        else:
+            if high is None:
+                return _wide_bounds(a)
+            lowest = add(lowest, multiply(high, coefficient))
+            highest = None if highest is None else add(highest, multiply(low, coefficient))
+    return lowest, highest
+
+
+_UNBOUNDED_BELOW = -(1 << 62)
+
+
+def _wide_bounds(_: Dim) -> tuple[Dim, Dim | None]:
+    return _UNBOUNDED_BELOW, None
+
+
+def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
+    if atom.kind == "symbol":
+        itself = of_atom(atom)
+        if _atom_nonnegative(atom):
+            return itself, itself
+        return atom.arguments[0], atom.arguments[1] if len(atom.arguments) > 1 else None
+    if atom.kind == "index":
+        return 0, bounds(add(atom.arguments[0], -1))[1]
+    if atom.kind == "opaque":
+        return bounds(atom.arguments[0])[0], bounds(atom.arguments[1])[1]
+    (a_low, a_high), (b_low, b_high) = (bounds(x) for x in atom.arguments)
+    if atom.kind == "floordiv":
+        if not is_nonnegative(a_low):
+            return _UNBOUNDED_BELOW, None
+        if not isinstance(a_low, int) and a_low is a_high and b_low is b_high:
+            itself = of_atom(atom)
+            return itself, itself
+        if isinstance(atom.arguments[1], int):
+            return floordiv(a_low, atom.arguments[1]), None if a_high is None else floordiv(
+                a_high, atom.arguments[1]
+            )
+        return 0, a_high
+    if atom.kind == "max":
+        if a_high is not None and b_high is not None:
+            return maximum(a_low, b_low), maximum(a_high, b_high)
+        return maximum(a_low, b_low), None
+    highs = [x for x in (a_high, b_high) if x is not None]
+    low = minimum(a_low, b_low)
+    if len(highs) == 2:
+        return low, minimum(*highs)
+    return low, highs[0] if highs else None
+
+
+@lru_cache(maxsize=1 << 16)
+def is_nonnegative(a: Dim) -> bool:
+    """Whether `a` is provably at least 0 (symbols are at least 0)."""
+    if isinstance(a, int):
+        return a >= 0
+    if all(c >= 0 and all(x.kind == "symbol" and not x.arguments for x in m) for m, c in a.terms):
+        return True
+    if all(c >= 0 and all(_atom_nonnegative(x) for x in m) for m, c in a.terms):
+        return True
+    smallest = _extreme(a)
+    return smallest is not a and is_nonnegative(smallest)
+
+
+def _atom_nonnegative(atom: Atom) -> bool:
+    if atom.kind == "index" or (atom.kind == "symbol" and not atom.arguments):
+        return True
+    if atom.kind in ("symbol", "opaque"):
+        return is_nonnegative(atom.arguments[0])
+    left, right = (is_nonnegative(x) for x in atom.arguments)
+    return (left or right) if atom.kind == "max" else left and (right or atom.kind == "floordiv")
+
+
+def _extreme(a: Size) -> Dim:
+    """`a` with every bounded atom at the end of its range that makes `a` smallest."""
+    result: Dim = 0
+    for monomial, coefficient in a.terms:
+        value: Dim = 1
+        for atom in monomial:
+            if atom.kind == "symbol" and not (len(atom.arguments) > 1 and coefficient < 0):
+                factor: Dim | None = of_atom(atom)
+            elif not _atom_nonnegative(atom):
+                factor = None
+            else:
+                low, high = _atom_bounds(atom) if atom.kind != "symbol" else atom.arguments
+                factor = low if coefficient > 0 else high
+            if factor is None or (isinstance(factor, int) and factor == _UNBOUNDED_BELOW):
+                factor = of_atom(atom)
+            value = multiply(value, factor)
+        result = add(result, multiply(value, coefficient))
+    return result
+
+
+def known_equal(a: Dim, b: Dim) -> bool | None:
+    """True or False when that is provable, else None."""
+    difference = add(a, multiply(b, -1))
+    if isinstance(difference, int):
+        return difference == 0
+    if is_nonnegative(add(difference, -1)) or is_nonnegative(add(multiply(difference, -1), -1)):
+        return False
+    return None

@@ -1,0 +1,39 @@
+"""Symbolic integers with some of their atoms replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sardonyx.base.integer import floordiv, maximum, minimum
+from sardonyx.base.sizes import Atom, Dim, add, multiply, of_atom
+
+
+def substitute(a: Dim, replacements: Mapping[Atom, Dim]) -> Dim:
+    """`a` with atoms replaced, everywhere, and simplified again."""
+    if isinstance(a, int) or not replacements:
+        return a
+    return rebuild(a, lambda atom: replacements.get(atom))
+
+
+def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
+    """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
+    if isinstance(a, int):
+        return a
+    result: Dim = 0
+    for monomial, coefficient in a.terms:
+        value: Dim = coefficient
+        for atom in monomial:
+            value = multiply(value, _rebuild_atom(atom, replace))
+        result = add(result, value)
+    return result
+
+
+def _rebuild_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
+    found = replace(atom)
+    if found is not None:
+        return found
+    if atom.kind in ("floordiv", "max", "min"):
+        left, right = (rebuild(x, replace) for x in atom.arguments)
+        if (left, right) != atom.arguments:
+            return {"floordiv": floordiv, "max": maximum, "min": minimum}[atom.kind](left, right)
+    return of_atom(atom)
