@@ -35,12 +35,11 @@ def in_order(
     """The feeds in the order of `inputs`, each an array.
 
     Raises:
-        ValueError: One is missing.
-        InvalidArgument: One is not an input, or cannot be made an array.
+        InvalidArgument: One is missing, is not an input, or cannot be made an array.
     """
     missing = [v.name for v in inputs if v.name not in given]
     if missing:
-        raise ValueError(
+        raise InvalidArgument(
             message(
                 "run", f"Required inputs ({missing}) are missing",
                 expected=str([v.name for v in inputs]), got=str(list(given)),

@@ -142,8 +142,7 @@ class IOBinding:
         """Run the session once with what is bound.
 
         Raises:
-            ValueError: An input is not bound.
-            InvalidArgument: No output is bound, or bound memory does not fit.
+            InvalidArgument: An input or every output is not bound, or bound memory does not fit.
         """
         plan = self._plan
         if plan is None or plan.session_engine is not self._session._engine:
@@ -169,7 +168,8 @@ class IOBinding:
         names = [v.name for v in engine.inputs]
         missing = [n for n in names if n not in self._inputs]
         if missing:
-            raise ValueError(message("run_with_iobinding", f"Inputs {missing} are not bound"))
+            text = f"Inputs {missing} are not bound"
+            raise InvalidArgument(message("run_with_iobinding", text))
         if not self._outputs:
             raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
         feeds = [self._inputs[n] for n in names]

@@ -136,8 +136,7 @@ class InferenceSession:
             run_options: May end the run from another thread.
 
         Raises:
-            ValueError: An input is missing.
-            InvalidArgument: A name, type, rank or size is wrong.
+            InvalidArgument: An input is missing, or a name, type, rank or size is wrong.
             RuntimeException: The model met data that it cannot work on.
         """
         places = self._places(output_names) if output_names else None
@@ -253,7 +252,7 @@ class InferenceSession:
         """Run with the memory that a binding names.
 
         Raises:
-            ValueError: The binding is another session's, or an input is not bound.
+            InvalidArgument: The binding is another session's, or an input is not bound.
         """
         if getattr(iobinding, "_session", None) is not self:
             raise InvalidArgument(

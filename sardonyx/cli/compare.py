@@ -11,7 +11,8 @@ import numpy as np
 
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
-from sardonyx.base.errors import SardonyxError
+from sardonyx.base import errors
+from sardonyx.base.errors import SardonyxError, message
 from sardonyx.cli.inputs import add_input_arguments, make_inputs
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
@@ -28,16 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare; the exit status is 1 if an output is off."""
-    other = importlib.import_module(options.against)
+    other = _Other(options.against)
     settings = SessionOptions()
     settings.intra_op_num_threads = options.threads
     session = InferenceSession(options.model, settings)
     feeds = make_inputs(session, options)
     names = [o.name for o in session.get_outputs()]
     ours = session.run(None, feeds)
-    theirs = other.InferenceSession(str(options.model), providers=["CPUExecutionProvider"]).run(
-        names, feeds
-    )
+    theirs = other.run(str(options.model), names, feeds)
     worst = 0.0
     for name, a, b in zip(names, ours, theirs, strict=True):
         error = relative_error(a, b)
@@ -47,6 +46,27 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(_first_difference(options.model, other, feeds, options.tolerance))
     return 1
+
+
+class _Other:
+    """A module with onnxruntime's names, whose errors become ours."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            self._make = importlib.import_module(name).InferenceSession
+        except (ImportError, AttributeError, ValueError) as error:
+            what = f"There is no engine {name!r} ({error})"
+            raise errors.NotFound(message("--against", what)) from None
+        self._name = name
+
+    def run(self, model: Any, names: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+        """Outputs of a model."""
+        try:
+            made = self._make(model, providers=["CPUExecutionProvider"])
+            return list(made.run(names, feeds))
+        except Exception as error:  # noqa: BLE001 - another engine has errors of its own
+            text = " ".join(str(error).split())
+            raise errors.Fail(message(self._name, f"{type(error).__name__}: {text}")) from error
 
 
 def relative_error(ours: Any, theirs: Any) -> float:
@@ -62,7 +82,7 @@ def relative_error(ours: Any, theirs: Any) -> float:
     return float(np.linalg.norm(difference) / (np.linalg.norm(np.where(same, 0, b)) + 1e-30))
 
 
-def _first_difference(path: Path, other: Any, feeds: dict[str, Any], tolerance: float) -> str:
+def _first_difference(path: Path, other: _Other, feeds: dict[str, Any], tolerance: float) -> str:
     """Name the first node, in order, whose output differs: inner values become outputs."""
     graph = load(path)
     for node in graph.nodes:
@@ -71,10 +91,10 @@ def _first_difference(path: Path, other: Any, feeds: dict[str, Any], tolerance: 
             ours = InferenceSession(trial).run(None, feeds)
         except SardonyxError as error:
             return f"node {node.name} ({node.op_type}) cannot be run on its own: {error}"
-        theirs = other.InferenceSession(trial, providers=["CPUExecutionProvider"]).run(None, feeds)
-        errors = [relative_error(a, b) for a, b in zip(ours, theirs, strict=True)]
-        if max(errors, default=0.0) > tolerance:
-            return f"first difference: node {node.name} ({node.op_type}), error {max(errors):.3g}"
+        theirs = other.run(trial, None, feeds)
+        found = [relative_error(a, b) for a, b in zip(ours, theirs, strict=True)]
+        if max(found, default=0.0) > tolerance:
+            return f"first difference: node {node.name} ({node.op_type}), error {max(found):.3g}"
     return "no single node differs: the error grows along the way"
 
 

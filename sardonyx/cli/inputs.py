@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import zipfile
 from typing import Any
 
 import numpy as np
 
 from sardonyx.api.session import InferenceSession
+from sardonyx.api.spelling import nearest
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
 
@@ -28,15 +30,30 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[str, Any]:
     """Arrays for every input: those of --inputs, else random ones."""
     if options.inputs:
-        return dict(np.load(options.inputs))
+        return _from_file(options.inputs)
     sizes = {}
+    names = {d for i in session.get_inputs() for d in i.shape if isinstance(d, str)}
     for text in options.dim:
-        name, _, size = text.partition("=")
+        name, _, size = text.rpartition("=")
         if not size.isdigit():
             raise InvalidArgument(message("--dim", "It is not NAME=SIZE", got=text))
+        if name not in names:
+            what = f"No input has a dimension {name!r}"
+            raise InvalidArgument(message("--dim", what, do=nearest(name, names)))
         sizes[name] = int(size)
     random = np.random.default_rng(options.seed)
     return {i.name: _random(i, sizes, random) for i in session.get_inputs()}
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        held = np.load(path)
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        held = None
+    if not isinstance(held, np.lib.npyio.NpzFile):
+        raise InvalidArgument(message("--inputs", "It is no .npz file of arrays", got=path))
+    with held:
+        return dict(held)
 
 
 def _random(node: Any, sizes: dict[str, int], random: np.random.Generator) -> Any:

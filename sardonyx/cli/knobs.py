@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sardonyx.base import knobs
+from sardonyx.base.errors import InvalidArgument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,13 @@ def run(options: argparse.Namespace) -> int:
     """Print the table."""
     for knob in knobs.all_knobs():
         code = " (changes generated code)" if knob.changes_code else ""
-        print(f"{knob.name} = {knobs.get(knob.name)}  [default {knob.default}]{code}")
+        print(f"{knob.name} = {_value(knob.name)}  [default {knob.default}]{code}")
         print(f"    {knob.doc}")
     return 0
+
+
+def _value(name: str) -> str:
+    try:
+        return str(knobs.get(name))
+    except InvalidArgument as error:
+        return f"({error})"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
+from typing import NoReturn
 
-from sardonyx.base.errors import SardonyxError
+from sardonyx.base.errors import SardonyxError, message
 from sardonyx.base.log import set_up
 
 #: Subcommand -> what it does. Its module of the same name has `add_arguments` and `run`.
@@ -19,9 +21,17 @@ COMMANDS = {
 }
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments."""
+
+    def error(self, text: str) -> NoReturn:
+        """Print it and exit."""
+        self.exit(2, f"{self.prog}: {text} (see {self.prog} --help)\n")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="sardonyx", description="ONNX models, compiled.")
+    parser = Parser(prog="sardonyx", description="ONNX models, compiled.")
     subparsers = parser.add_subparsers(dest="command", required=True)
     given = sys.argv[1:] if arguments is None else arguments
     wanted = next((a for a in given if a in COMMANDS), None)
@@ -30,15 +40,25 @@ def main(arguments: list[str] | None = None) -> int:
         if name == wanted:
             importlib.import_module(f"sardonyx.cli.{name}").add_arguments(subparser)
     options = parser.parse_args(given)
-    set_up()
     try:
+        if options.command != "knobs":
+            set_up()
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
         return int(module.run(options) or 0)
     except SardonyxError as error:
         print(f"sardonyx: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
+        # Whoever read has enough; what is left must not be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        text = message(str(error.filename or options.command), error.strerror or str(error))
+        print(f"sardonyx: {type(error).__name__}: {text}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("sardonyx: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

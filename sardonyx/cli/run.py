@@ -8,6 +8,7 @@ import time
 
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.inputs import add_input_arguments, make_inputs
 
 
@@ -18,10 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=20, help="timed runs")
     parser.add_argument("--timings", action="store_true", help="where load time went")
     parser.add_argument("--explain", action="store_true", help="kernels and their nodes")
+    parser.add_argument("--verbose", action="store_true", help="with --explain: all details")
 
 
 def run(options: argparse.Namespace) -> int:
     """Load, run, print."""
+    if options.repeat < 1:
+        raise InvalidArgument(message("--repeat", "It is not positive", got=str(options.repeat)))
     settings = SessionOptions()
     settings.intra_op_num_threads = options.threads
     start = time.perf_counter()
@@ -30,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     feeds = make_inputs(session, options)
     results = session.run(None, feeds)
     times = []
-    for _ in range(max(1, options.repeat)):
+    for _ in range(options.repeat):
         tick = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - tick)
@@ -47,5 +51,5 @@ def run(options: argparse.Namespace) -> int:
         f"most {max(times) * 1e3:.3f} ms over {len(times)}"
     )
     if options.explain:
-        print(session.explain())
+        print(session.explain(verbose=options.verbose))
     return 0

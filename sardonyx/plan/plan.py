@@ -102,6 +102,14 @@ class Command:
     origin: tuple[str, ...] = ()
     segment: int = 0
 
+    @property
+    def where(self) -> str:
+        """For errors: the nodes, or the kernel if it came from none."""
+        names = self.origin
+        if len(names) > 4:
+            names = (*names[:2], "...", *names[-2:])
+        return f"node {', '.join(names)}" if names else f"kernel {self.kernel}"
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:

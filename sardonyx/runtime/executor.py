@@ -318,10 +318,7 @@ class Executable:
             return RuntimeException(message("run", f"Step {command} failed with code {code}"))
         text = FAULTS.get(code, f"fault {code}")
         text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
-        origin = ", ".join(command.origin)
-        return RuntimeException(
-            message(f"node {origin}" if origin else f"kernel {command.kernel}", text)
-        )
+        return RuntimeException(message(command.where, text))
 
 
 def _new(frame: Frame, result: Result) -> Array:

@@ -72,8 +72,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         return OutOfMemory(message("run", text))
     if code == BAD_BLOCKS:
         command = plan.commands[number]
-        where = ", ".join(command.origin) if isinstance(command, Command) else str(command)
-        return InvalidArgument(message(f"node {where}", "These feeds give it a negative size"))
+        where = command.where if isinstance(command, Command) else str(command)
+        return InvalidArgument(message(where, "These feeds give it a negative size"))
     if code == BAD_MEASURE:
         measure = image.measures[number]
         what = f"It computes the size {frame.get('detail_b')}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
 from sardonyx.cli.main import main
+from tests.api import models
 from tests.engine import networks
 
 
@@ -20,7 +25,10 @@ def model(tmp_path_factory: Any) -> str:
 
 
 CASES = [
-    (["run", "--dim", "S=5", "--repeat", "2", "--timings", "--explain"], ["float32[1, 5, 60]"]),
+    (
+        ["run", "--dim", "S=5", "--repeat", "2", "--timings", "--explain", "--verbose"],
+        ["float32[1, 5, 60]"],
+    ),
     (["show", "--stage", "graph"], ["LayerNormalization"]),
     (["show", "--stage", "graph", "--after", "load"], ["Softmax"]),
     (["show", "--stage", "plan"], ["every run", "attention_"]),
@@ -45,6 +53,72 @@ def test_knobs(capsys: Any) -> None:
     assert "SARDONYX_CPU" in capsys.readouterr().out
 
 
-def test_errors_are_a_line(capsys: Any, tmp_path: Path) -> None:
-    assert main(["run", str(tmp_path / "missing.onnx")]) == 1
-    assert "NoSuchFile" in capsys.readouterr().err
+ERRORS: list[tuple[list[str], int, str]] = [
+    ([], 2, "required"),
+    (["nonsense"], 2, "invalid choice"),
+    (["run"], 2, "model"),
+    (["run", "missing.onnx"], 1, "NoSuchFile"),
+    (["run", "broken.onnx"], 1, "InvalidProtobuf"),
+    (["run", "unknown.onnx"], 1, "Frobnicate"),
+    (["run", "MODEL", "--dim", "S"], 1, "NAME=SIZE"),
+    (["run", "MODEL", "--dim", "T=3"], 1, "No input has a dimension 'T'"),
+    (["run", "MODEL", "--inputs", "missing.npz"], 1, "missing.npz"),
+    (["run", "MODEL", "--inputs", "broken.onnx"], 1, "no .npz file"),
+    (["run", "MODEL", "--inputs", "other.npz"], 1, "are missing"),
+    (["run", "MODEL", "--repeat", "0"], 1, "--repeat"),
+    (["run", "MODEL", "--threads", "-1"], 1, "negative"),
+    (["show", "missing.onnx"], 1, "NoSuchFile"),
+    (["show", "MODEL", "--stage", "nonsense"], 2, "invalid choice"),
+    (["show", "MODEL", "--after", "nonsense"], 1, "merge equal values"),
+    (["show", "unknown.onnx", "--stage", "plan"], 1, "Frobnicate"),
+    (["compare", "MODEL", "--against", "nonsense"], 1, "nonsense"),
+    (["compare", "MODEL", "--against", "json"], 1, "InferenceSession"),
+    (["compare", "unknown.onnx"], 1, "Frobnicate"),
+    (["compare", "MODEL", "--tolerance", "x"], 2, "--tolerance"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "text"), ERRORS, ids=lambda a: str(a)[:40])
+def test_errors_are_a_line(
+    arguments: list[str], status: int, text: str, model: str, tmp_path: Path, capsys: Any,
+    monkeypatch: Any,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("broken.onnx").write_bytes(b"this is no model")
+    np.savez("other.npz", q=np.zeros(3))
+    node = onnx.helper.make_node("Frobnicate", ["a"], ["y"], domain="of.mine")
+    float_pair = (onnx.TensorProto.FLOAT, [2])
+    unknown = models.model([node], {"a": float_pair}, {"y": float_pair})
+    Path("unknown.onnx").write_bytes(unknown)
+    try:
+        found = main([model if a == "MODEL" else a for a in arguments])
+    except SystemExit as ended:
+        found = int(ended.code or 0)
+    assert found == status
+    printed = capsys.readouterr().err.strip()
+    assert "\n" not in printed
+    assert re.search(text, printed)
+
+
+def test_another_engine_that_refuses(model: str, capsys: Any, monkeypatch: Any) -> None:
+    class Refusing:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("not\ntoday")
+
+    monkeypatch.setitem(sys.modules, "refusing", types.SimpleNamespace(InferenceSession=Refusing))
+    assert main(["compare", model, "--against", "refusing"]) == 1
+    assert capsys.readouterr().err == "sardonyx: Fail: [refusing] RuntimeError: not today.\n"
+
+
+def test_bad_switches(model: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SARDONYX_LOG", "loud")
+    assert main(["run", model]) == 1
+    assert "SARDONYX_LOG" in capsys.readouterr().err
+    assert main(["knobs"]) == 0
+    assert "'loud'" in capsys.readouterr().out
+
+
+def test_the_first_difference(model: str, capsys: Any) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["compare", model, "--dim", "S=4", "--tolerance", "0"]) == 1
+    assert "first difference: node " in capsys.readouterr().out
