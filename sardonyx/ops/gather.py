@@ -182,7 +182,8 @@ def reverse_sequence(
     return compute(x.shape, body)
 
 
-def _top_k(x: Tensor, k: Dim, axis: int, largest: int, is_sorted: int) -> tuple[Tensor, ...]:
+def top_k(x: Tensor, k: Dim, axis: int, largest: int = 1, is_sorted: int = 1) -> tuple[Tensor, ...]:
+    """(values, positions) of the k largest or smallest elements along an axis."""
     axis = normalise_axis(axis, x.rank, "TopK")
     extent = x.shape[axis]
     if isinstance(k, int) and (k < 0 or (isinstance(extent, int) and k > extent)):
@@ -201,7 +202,7 @@ def _top_k(x: Tensor, k: Dim, axis: int, largest: int, is_sorted: int) -> tuple[
 @op("TopK", 1)
 def top_k_1(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, ...]:
     """The k largest along an axis, and where they were."""
-    return _top_k(x, k, axis, 1, 1)
+    return top_k(x, k, axis, 1, 1)
 
 
 @op("TopK", 10, 11, 24)
@@ -210,4 +211,4 @@ def top_k_10(
 ) -> tuple[Tensor, ...]:
     """The k largest or smallest along an axis, and where they were."""
     (count,) = contents(k, "The number of elements", 0)
-    return _top_k(x, count, axis, largest, sorted)
+    return top_k(x, count, axis, largest, sorted)

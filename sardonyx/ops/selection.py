@@ -1,4 +1,4 @@
-"""Operators that keep some elements, as many as the data says: NonZero, Compress.
+"""Operators that keep some elements, as many as the data says: NonZero, Compress, suppression.
 
 How many there are is an ordinary sum; it is measured, and from then on a size like any other.
 """
@@ -6,7 +6,11 @@ How many there are is an ordinary sum; it is measured, and from then on a size l
 from __future__ import annotations
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.control import scalar_of
+from sardonyx.ops.gather import top_k
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -14,6 +18,7 @@ from sardonyx.tensor.language import (
     assume_equal,
     cast,
     compute,
+    constant,
     gather,
     normalise_axis,
     not_equal,
@@ -71,3 +76,48 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
         assume_equal(given, shorter, "Compress", "The condition is longer than the axis")
         condition = slice_axis(condition, 0, 0, shorter)
     return gather(source, positions_of(condition), along)
+
+
+@op("NonMaxSuppression", 10, 11)
+def non_max_suppression(
+    boxes: Tensor,
+    scores: Tensor,
+    most: Tensor | None = None,
+    overlap: Tensor | None = None,
+    least_score: Tensor | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Tensor:
+    """[batch, class, box] of boxes that do not overlap better ones, best first in each class."""
+    if boxes.rank != 3 or scores.rank != 3:
+        shapes = f"{list(boxes.shape)} and {list(scores.shape)}"
+        raise InvalidGraph(message("NonMaxSuppression", "Three axes are needed", got=shapes))
+    batches, classes, count = scores.shape
+    assume_equal(boxes.shape[0], batches, "NonMaxSuppression", "The batches differ")
+    assume_equal(boxes.shape[1], count, "NonMaxSuppression", "Each box needs a score")
+    assume_equal(boxes.shape[2], 4, "NonMaxSuppression", "A box has four numbers")
+    limit = cast(_scalar(most, 0, dtypes.INT64), dtypes.INT64)
+    ranked, order = top_k(cast(scores, dtypes.FLOAT), count, -1)
+    (known,) = elements_of(limit) or (None,)
+    per_class = count if known is None else integer.minimum(integer.maximum(known, 0), count)
+    room = sizes.product((batches, classes, per_class))
+    selected, found = make_call(
+        "select_boxes",
+        (
+            cast(boxes, dtypes.FLOAT), ranked, order, limit,
+            _scalar(overlap, 0.0, dtypes.FLOAT), _scalar(least_score, 0.0, dtypes.FLOAT),
+        ),
+        (((room, 3), dtypes.INT64), ((), dtypes.INT64)),
+        scored=least_score is not None,
+        centred=bool(center_point_box),
+    )  # fmt: skip
+    (length,) = contents(found, "The number of boxes that are kept", 0)
+
+    def body(row: Dim, column: Dim) -> Scalar:
+        return scalar.load(selected, (row, column))
+
+    return compute((length, 3), body, dtypes.INT64)
+
+
+def _scalar(x: Tensor | None, default: float, dtype: DType) -> Tensor:
+    return constant(default, dtype, ()) if x is None else scalar_of(x, "NonMaxSuppression")

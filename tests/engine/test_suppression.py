@@ -1,0 +1,89 @@
+"""NonMaxSuppression against the operator spec, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+from tests.support.session import model_of
+
+_random = np.random.default_rng(14)
+
+
+def _boxes(batches: int, count: int, centred: int) -> Any:
+    """Corners in any order, or centres and sizes."""
+    low = _random.random((batches, count, 2)).astype(np.float32)
+    size = (_random.random((batches, count, 2)) * 0.4).astype(np.float32)
+    if centred:
+        return np.concatenate([low, size], -1)
+    swapped = _random.random((batches, count, 1)) < 0.5
+    high = low + size
+    return np.concatenate([np.where(swapped, high, low), np.where(swapped, low, high)], -1)
+
+
+def _corners(box: Any, centred: int) -> tuple[Any, Any]:
+    a, b = box[:2], box[2:]
+    return (a - b / 2, a + b / 2) if centred else (np.minimum(a, b), np.maximum(a, b))
+
+
+def _overlap(one: Any, two: Any, centred: int) -> float:
+    (a, b), (c, d) = _corners(one, centred), _corners(two, centred)
+    shared = np.prod(np.maximum(np.minimum(b, d) - np.maximum(a, c), 0))
+    union = np.prod(b - a) + np.prod(d - c) - shared
+    return float(shared / union) if shared > 0 else 0.0
+
+
+def _expected(feeds: dict[str, Any], centred: int) -> Any:
+    found = []
+    boxes, scores = feeds["b"], feeds["s"]
+    for batch, kind in np.ndindex(scores.shape[:2]):
+        kept: list[int] = []
+        for box in np.argsort(-scores[batch, kind], kind="stable"):
+            if len(kept) == feeds["m"][0]:
+                break
+            if "l" in feeds and not scores[batch, kind, box] > feeds["l"][0]:
+                break
+            limit = feeds["o"][0]
+            if all(_overlap(boxes[batch, box], boxes[batch, k], centred) <= limit for k in kept):
+                kept.append(box)
+        found += [(batch, kind, box) for box in kept]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+#: Batches, boxes, classes, most of a class.
+SIZES = [(1, 10, 1, 3), (2, 50, 3, 20), (1, 120, 2, 300), (1, 0, 1, 3), (1, 5, 2, 0), (0, 5, 2, 4)]
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+@pytest.mark.parametrize("scored", [False, True])
+def test_boxes_that_are_kept(centred, scored):
+    inputs = "float[B,N,4] b, float[B,C,N] s, int64[1] m, float[1] o"
+    names = "b, s, m, o"
+    if scored:
+        inputs, names = f"{inputs}, float[1] l", f"{names}, l"
+    text = (
+        f"g ({inputs}) => (int64[K,3] y)"
+        f" {{ y = NonMaxSuppression <center_point_box = {centred}> ({names}) }}"
+    )
+    session = sardonyx.InferenceSession(model_of(text, opset=11).SerializeToString())
+    for batches, count, classes, most in SIZES:
+        feeds = {
+            "b": _boxes(batches, count, centred),
+            "s": _random.random((batches, classes, count)).astype(np.float32),
+            "m": np.array([most]),
+            "o": np.array([0.3], np.float32),
+        }
+        if scored:
+            feeds["l"] = np.array([0.4], np.float32)
+        (got,) = session.run(None, feeds)
+        np.testing.assert_array_equal(got, _expected(feeds, centred))
+
+
+def test_without_a_number_nothing_is_kept():
+    text = "g (float[B,N,4] b, float[B,C,N] s) => (int64[K,3] y) { y = NonMaxSuppression (b, s) }"
+    session = sardonyx.InferenceSession(model_of(text, opset=11).SerializeToString())
+    scores = np.ones((1, 1, 4), np.float32)
+    assert session.run(None, {"b": _boxes(1, 4, 0), "s": scores})[0].shape == (0, 3)
