@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target
 
 #: Attributes that every function in a text must carry: without them LLVM may call memcpy, memset or
@@ -118,6 +119,11 @@ def compile_text(
     Raises:
         EngineError: The text is not valid; the error shows the lines around the fault.
     """
+    with compiling:
+        return _object(text, target, pipeline, level, verify)
+
+
+def _object(text: str, target: Target, pipeline: str, level: int, verify: bool) -> bytes:
     module, machine = _prepare(text, target, pipeline, level, verify)
     COUNTS["modules"] += 1
     return bytes(machine.emit_object(module))

@@ -11,13 +11,13 @@ import importlib.util
 import os
 import re
 import tempfile
-import threading
 import time
 from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import files
@@ -28,6 +28,7 @@ _DAY_SECONDS = 86400
 # Evicting goes on below the limit, so that not every later write evicts again.
 _KEPT_SHARE = 0.9
 _WRITES_PER_SCAN = 256
+_ACCOUNTING = lock_over_forks()
 
 
 class Cache:
@@ -41,7 +42,6 @@ class Cache:
     def __init__(self, folder: Path | None, limit_bytes: int) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
-        self._lock = threading.Lock()
         self._used_bytes = 0
         self._writes = 0
 
@@ -116,7 +116,7 @@ class Cache:
 
     def _account(self, path: Path, written: int) -> None:
         """Count what was written; every so often, and at the limit, count and clean the folder."""
-        with self._lock:
+        with _ACCOUNTING:
             self._used_bytes += written
             scan = self._writes % _WRITES_PER_SCAN == 0 or self._used_bytes > self.limit_bytes
             self._writes += 1

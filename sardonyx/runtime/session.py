@@ -21,6 +21,7 @@ import numpy as np
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import identity_of, is_unchanged
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger, scope
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
@@ -162,7 +163,8 @@ def _compile(
     threads: int,
     timings: dict[str, float],
 ) -> Engine:
-    from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
+    with compiling:
+        from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
 
     built = build_model(source, options, target, timings)
     return _finish(built, cache, key, threads, timings)

@@ -7,7 +7,6 @@ integers (`base.sizes`); a value read from a tensor becomes one through `as_inde
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -16,6 +15,7 @@ import numpy as np
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.sizes import Dim
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Scalar:
 
 # Weak, so that the weights behind a model's expressions go when the model does.
 _NODES: WeakValueDictionary[object, Scalar] = WeakValueDictionary()
-_NODES_LOCK = Lock()
+_NODES_LOCK = lock_over_forks()
 
 
 def make_node(

@@ -13,12 +13,12 @@ Index variables are numbered by axis, so tensors of equal structure are the same
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.operators import Operators
 
@@ -162,7 +162,7 @@ class Call(Tensor):
 
 # Weak, so that the weights behind a model's tensors go when the model does.
 _TENSORS: WeakValueDictionary[object, Tensor] = WeakValueDictionary()
-_TENSORS_LOCK = Lock()
+_TENSORS_LOCK = lock_over_forks()
 
 
 def _intern(key: object, tensor: Tensor) -> Tensor:

@@ -144,6 +144,37 @@ def test_seen_before_needs_no_compiler(tmp_path: Path) -> None:
     assert cold[1] == warm[1]
 
 
+def test_forks_while_another_thread_compiles(tmp_path: Path) -> None:
+    code = """
+import os, signal, threading
+import numpy as np, sardonyx
+from tests.engine import networks
+def compile(name):
+    model = networks.perceptron()
+    model.producer_name = name
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    return session.run(None, {'x': np.ones((2, 40), np.float32)})[0].shape
+stopped = []
+def go():
+    while not stopped:
+        compile(os.urandom(6).hex())
+compile('first')  # what numpy and llvmlite import late is theirs to protect
+thread = threading.Thread(target=go)
+thread.start()
+ends = []
+for number in range(6):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(0 if compile(str(number)) == (2, 5) else 1)
+    ends.append(os.waitpid(child, 0)[1])
+stopped.append(1)
+thread.join()
+print(set(ends))
+"""
+    assert _in_fresh_process(code, tmp_path / "cache").strip() == "{0}"
+
+
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
