@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from numpy import ndarray
+
 from sardonyx.api import feeds as feeding
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
 from sardonyx.api.config_keys import note
@@ -198,15 +200,16 @@ class InferenceSession:
     ) -> list[OrtValue]:
         """`run`, with handles in place of arrays."""
         feeding.check_mapping(input_dict_ort_values)
+        given = {}
         for name, value in input_dict_ort_values.items():
-            if not isinstance(value, OrtValue):
+            if type(value) is not OrtValue:
                 raise InvalidArgument(
                     message(
                         f"input {name}", "The feed is no OrtValue",
                         expected="OrtValue", got=type(value).__name__,
                     )
                 )  # fmt: skip
-        given = {name: value.numpy() for name, value in input_dict_ort_values.items()}
+            given[name] = value._array
         return [OrtValue(a) for a in self.run(output_names, given, run_options)]
 
     def run_with_ortvaluevector(
@@ -400,11 +403,10 @@ def _plain_feeds(names: tuple[str, ...], feeds: Mapping[str, Any]) -> list[Any] 
     if type(feeds) is not dict or len(feeds) != len(names):
         return None
     given = [feeds.get(name) for name in names]
-    return given if all(map(_is_array, given)) else None
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "strides")
+    for value in given:
+        if type(value) is not ndarray:
+            return None
+    return given
 
 
 #: Further arguments: what they are for, and why they have no effect.
