@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.api import dlpack
 from sardonyx.api.devices import OrtMemoryInfo, need_cpu
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
@@ -111,10 +112,8 @@ class OrtValue:
     @staticmethod
     def from_dlpack(value: Any, /) -> OrtValue:
         """A handle on the memory of anything with `__dlpack__`, or of a capsule from there."""
-        if type(value).__name__ == "PyCapsule":
-            value = _Capsule(value)
         try:
-            return OrtValue(np.from_dlpack(value))
+            return OrtValue(dlpack.from_producer(value))
         except (BufferError, RuntimeError, AttributeError) as error:
             raise InvalidArgument(
                 message("OrtValue.from_dlpack", f"The memory cannot be shared: {error}")
@@ -145,7 +144,7 @@ class OrtValue:
         return np.array(self._array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
+        return dlpack.to_capsule(self._array, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -239,19 +238,6 @@ class OrtValueVector(list[OrtValue]):
     def dlpack_at(self, index: int) -> Any:
         """A value as a DLPack capsule."""
         return self[index].__dlpack__()
-
-
-class _Capsule:
-    """What NumPy takes, around a bare capsule of memory of the processor."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
 
 
 def copy_tensors(

@@ -17,6 +17,7 @@ _KEPT = ("__all__", "__getattr__")
 #: Modules of sardonyx that onnxruntime has, too.
 _PARTS = (
     "",
+    ".backend",
     ".capi",
     ".capi._pybind_state",
     ".capi.onnxruntime_pybind11_state",

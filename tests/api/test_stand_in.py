@@ -17,6 +17,8 @@ assert importlib.metadata.distribution("onnxruntime").metadata["Name"] == "onnxr
 assert importlib.metadata.version("numpy")
 
 import onnxruntime
+import onnxruntime.backend as backend
+assert backend.supports_device("CPU")
 from onnxruntime import *
 import onnxruntime.capi.onnxruntime_pybind11_state as state
 from onnxruntime import GraphOptimizationLevel, InferenceSession as Session
