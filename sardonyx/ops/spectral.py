@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors, sizes
+from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.dtypes import DOUBLE, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -41,8 +41,8 @@ def fourier_table(
     sign = 1.0 if inverse else -1.0
 
     def body(row: Dim, column: Dim) -> Scalar:
-        n, component = sizes.floordiv(row, parts), sizes.modulo(row, parts)
-        k, result = sizes.floordiv(column, 2), sizes.modulo(column, 2)
+        n, component = integer.floordiv(row, parts), integer.modulo(row, parts)
+        k, result = integer.floordiv(column, 2), integer.modulo(column, 2)
         points = scalar.size(length)
         turns = scalar.binary("rem", scalar.size(n) * scalar.size(k), points)
         count = scalar.cast(points, DOUBLE)
@@ -76,7 +76,7 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
     moved = transpose(x, order)
     lead = moved.shape[:-2]
-    frequencies = sizes.add(sizes.floordiv(length, 2), 1) if onesided else length
+    frequencies = sizes.add(integer.floordiv(length, 2), 1) if onesided else length
     table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
     rows = moved.reshape(*lead, sizes.multiply(length, parts))
     result = matmul(rows, table).reshape(*lead, frequencies, 2)
@@ -89,8 +89,8 @@ def _of_length(x: Tensor, axis: int, length: Dim) -> Tensor:
     more = sizes.add(length, sizes.multiply(x.shape[axis], -1))
     if more == 0:
         return x
-    kept = slice_axis(x, axis, 0, sizes.minimum(length, x.shape[axis]))
-    after = [sizes.maximum(more, 0) if k == axis else 0 for k in range(x.rank)]
+    kept = slice_axis(x, axis, 0, integer.minimum(length, x.shape[axis]))
+    after = [integer.maximum(more, 0) if k == axis else 0 for k in range(x.rank)]
     return pad(kept, [0] * x.rank, after)
 
 
@@ -153,7 +153,7 @@ def stft_17(
     batch, samples = signal.shape[:2]
     flat = signal.reshape(batch, sizes.multiply(samples, parts))
     room = sizes.add(samples, sizes.multiply(length, -1))
-    count = sizes.maximum(sizes.add(sizes.floordiv(room, step), 1), 0)
+    count = integer.maximum(sizes.add(integer.floordiv(room, step), 1), 0)
     width = sizes.multiply(length, parts)
 
     def frame(b: Dim, f: Dim, n: Dim) -> Scalar:
@@ -161,14 +161,14 @@ def stft_17(
         return scalar.load(flat, (b, sizes.add(start, n)))
 
     frames = compute((batch, count, width), frame, signal.dtype)
-    frequencies = sizes.add(sizes.floordiv(length, 2), 1) if onesided else length
+    frequencies = sizes.add(integer.floordiv(length, 2), 1) if onesided else length
     table = fourier_table(length, frequencies, parts, signal.dtype)
     if window is not None:
         assume_equal(window.shape[0], length, "STFT", "The window is not as long as a frame")
         weights = cast(window, signal.dtype)
 
         def weighted(row: Dim, column: Dim) -> Scalar:
-            n = sizes.floordiv(row, parts)
+            n = integer.floordiv(row, parts)
             return scalar.load(table, (row, column)) * scalar.load(weights, (n,))
 
         table = compute(table.shape, weighted, signal.dtype)
@@ -184,7 +184,7 @@ def _window(size: Tensor, terms: Sequence[float], periodic: int, output_datatype
     period = length if periodic else sizes.add(length, -1)
 
     def body(n: Dim) -> Scalar:
-        points = scalar.cast(scalar.size(sizes.maximum(period, 1)), DOUBLE)
+        points = scalar.cast(scalar.size(integer.maximum(period, 1)), DOUBLE)
         angle = scalar.cast(scalar.size(n), DOUBLE) * (2.0 * math.pi) / points
         value = scalar.constant(terms[0], DOUBLE)
         for k, term in enumerate(terms[1:], 1):
@@ -260,5 +260,5 @@ def mel_weight_matrix_17(
         peak = flat & scalar.compare("eq", at, centre)
         return scalar.cast(scalar.select(peak, 1.0, value), target)
 
-    frequencies = sizes.add(sizes.floordiv(length, 2), 1)
+    frequencies = sizes.add(integer.floordiv(length, 2), 1)
     return compute((frequencies, bins), body, target)
