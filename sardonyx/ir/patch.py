@@ -72,6 +72,8 @@ def apply(graph: Graph, patch: Patch) -> None:
 def remove_dead(graph: Graph) -> int:
     """Remove all nodes and constants of a graph and its subgraphs that nothing uses.
 
+    Nodes stay whose symbols inference has given to others, too.
+
     Returns:
         The number of nodes removed.
     """
@@ -79,7 +81,7 @@ def remove_dead(graph: Graph) -> int:
     for node in reversed(graph.nodes):
         for subgraph in node.subgraphs():
             count += remove_dead(subgraph)
-        if not any(value.is_used for value in node.outputs):
+        if not node.measured and not any(value.is_used for value in node.outputs):
             graph.remove_node(node)
             count += 1
     for value in list(graph.initializers.values()):
@@ -131,7 +133,7 @@ def _remove_dead(values: list[Value]) -> list[Node]:
         if node is None:
             _remove_constant(value)
             continue
-        if node.graph is None or any(output.is_used for output in node.outputs):
+        if node.graph is None or node.measured or any(output.is_used for output in node.outputs):
             continue
         needed = [read for read in node.inputs if read is not None]
         needed.extend(node.captures())

@@ -77,6 +77,7 @@ def _known_bool(x: Tensor) -> bool | None:
 
 
 def results_of(
+    scope: Scope,
     kernel: str,
     region: Branches | Repetition,
     outside: Outside,
@@ -85,6 +86,8 @@ def results_of(
     """The results of a region; what its end gives its size is copied where it must be dense."""
     specs = tuple((shape, like.dtype) for shape, like in outputs)
     calls = make_call(kernel, tuple(outside), specs, region=region)
+    for call, final in zip(calls, region.finals, strict=True):
+        scope.own(final.values(), call)
     return tuple(
         _view(call) if final else call for call, final in zip(calls, region.finals, strict=True)
     )
@@ -167,9 +170,8 @@ def if_1(
         }
         outputs.append((tuple(final.get(k, d) for k, d in enumerate(a.shape)), a))
         finals.append(final)
-    scope.own(symbol for final in finals for symbol in final.values())
     region = Branches(list(outside.values()), finals, decider, then, otherwise)
-    return results_of("if", region, outside, outputs)
+    return results_of(scope, "if", region, outside, outputs)
 
 
 # -- Loop and Scan ----------------------------------------------------------------------------
@@ -279,7 +281,6 @@ class _Repeated:
             finals.append(final)
             last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
             places.append(last if reverse and reverse[number] else self.counter)
-        self.scope.own(symbol for final in finals for symbol in final.values())
         carried = [
             Carried(stand_in(x, self.outside), b, changing)
             for x, b, changing in zip(self.initial, self.inside, self.changing, strict=True)
@@ -289,7 +290,7 @@ class _Repeated:
             list(self.outside.values()), finals, trips, self.counter, begin, goes_on, carried,
             sliced, places, count, body,
         )  # fmt: skip
-        return results_of("loop", region, self.outside, outputs)
+        return results_of(self.scope, "loop", region, self.outside, outputs)
 
 
 @op("Loop", 1, 11, 13, 16, 19, 21, 23, 24)

@@ -37,6 +37,7 @@ class LoweredGraph:
         values: The tensor of every value.
         origins: Names of the nodes of the model that each tensor came from.
         measured: Where the symbols come from that a run measures, by the symbol.
+        ends: The region whose end brings a symbol.
         assumptions: Pairs of sizes that are taken as equal, and why; a plan must check them.
     """
 
@@ -46,6 +47,7 @@ class LoweredGraph:
     values: dict[Value, Tensor] = field(default_factory=dict)
     origins: dict[Tensor, tuple[str, ...]] = field(default_factory=dict)
     measured: dict[Dim, Measured] = field(default_factory=dict)
+    ends: dict[Dim, Tensor] = field(default_factory=dict)
     assumptions: dict[Assumption, str] = field(default_factory=dict)
 
 
@@ -115,11 +117,14 @@ class _Lowering:
             inner.run(graph)
             outputs = [inner.tensor(value) for value in graph.outputs]
         lowered = inner.lowered
-        return Body(outputs, lowered.measured, found, lowered.origins, inner.symbols)
+        return Body(outputs, lowered.measured, found, lowered.origins, inner.symbols, lowered.ends)
 
-    def own(self, symbols: Iterable[Dim]) -> None:
-        """Note symbols that a node of this graph brings."""
-        self.symbols.update(symbols)
+    def own(self, symbols: Iterable[Dim], call: Tensor | None = None) -> None:
+        """Note symbols that a node of this graph brings, perhaps with the end of a region."""
+        found = set(symbols)
+        self.symbols |= found
+        if call is not None:
+            self.lowered.ends.update(dict.fromkeys(found, call))
 
     def tensor(self, value: Value) -> Tensor:
         """The tensor of a value, of this graph or one around it."""

@@ -245,7 +245,7 @@ class Network:
         )  # fmt: skip
         shapes = [(c.inside.shape, c.inside) for c in carried]
         specs = [*shapes, ((length, *output.shape), output)]
-        *states, everything = results_of("loop", region, outside, specs)
+        *states, everything = results_of(self.scope, "loop", region, outside, specs)
         return [everything, *states]
 
     def _active(self, lengths: Tensor, place: Dim, batch: Dim) -> Tensor:

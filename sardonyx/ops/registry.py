@@ -65,8 +65,8 @@ class Scope(Protocol):
             outside: Gets a buffer for each tensor from outside that is computed in a run.
         """
 
-    def own(self, symbols: Iterable[Dim]) -> None:
-        """Note that the node brings these symbols."""
+    def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
+        """Note that the node brings these symbols, with the end of a region."""
 
 
 _VARIADIC = 0x04  # the flag of a code object that takes *arguments

@@ -214,7 +214,7 @@ class _Scope:
     def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
         return self._inference.body(graph, inputs)
 
-    def own(self, symbols: Iterable[Dim]) -> None:
+    def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
         self._inference.symbols.update(symbols)
 
 

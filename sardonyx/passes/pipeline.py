@@ -22,6 +22,7 @@ Pass = Callable[[Graph], object]
 #: Name for people, pass, lowest optimisation level at which it runs.
 PASSES: list[tuple[str, Pass, int]] = [
     ("separate clashing dimensions", separate_dimensions, 0),
+    ("remove what nothing reads", remove_dead, 1),
     ("infer shapes", infer, 0),
     ("merge equal values", merge_equal, 1),
     ("fold known shapes", fold_shapes, 0),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.plan.attention import fuse_attention
@@ -84,6 +85,13 @@ class Block:
     origins: Mapping[Tensor, tuple[str, ...]]
     results: dict[Tensor, Buffer] = field(default_factory=dict)
 
+    def symbols(self, among: Container[Dim]) -> list[Dim]:
+        """Those of some symbols that must be known before all is done."""
+        used = [d for work in self.works for d in work.sizes]
+        used += [d for pair in self.guards for d in pair]
+        found = (sizes.of_atom(a) for d in used for a in sizes.atoms_of(d, "symbol"))
+        return [s for s in dict.fromkeys(found) if s in among]
+
     def regions(self) -> Iterator[RegionWork]:
         """All branches and loops, those inside others too."""
         for work in self.works:
@@ -122,11 +130,37 @@ class Blocks:
         guards: Mapping[tuple[Dim, Dim], str],
         origins: Mapping[Tensor, tuple[str, ...]],
         measured: Mapping[Dim, Measured],
+        ends: Mapping[Dim, Tensor],
     ) -> Block:
-        """The work that computes `outputs`."""
+        """The work that computes `outputs`.
+
+        Args:
+            outputs: What is wanted.
+            guards: Pairs of sizes that must be equal, and why.
+            origins: Names of the nodes behind each tensor.
+            measured: Where the symbols come from that are measured.
+            ends: The region whose end brings a symbol. It runs if the symbol is used, even if
+                nothing reads its results.
+        """
+        regions: dict[Tensor, None] = {}
+        while True:
+            block = self._block(outputs, guards, origins, measured, list(regions))
+            missing = [s for s in block.symbols(ends) if s not in block.sources]
+            if not missing:
+                return block
+            regions.update((ends[s], None) for s in missing)
+
+    def _block(
+        self,
+        outputs: list[Tensor],
+        guards: Mapping[tuple[Dim, Dim], str],
+        origins: Mapping[Tensor, tuple[str, ...]],
+        measured: Mapping[Dim, Measured],
+        regions: list[Tensor],
+    ) -> Block:
         start = time.perf_counter()
         wanted = list(dict.fromkeys(outputs))
-        sources = list(dict.fromkeys(m.tensor for m in measured.values()))
+        sources = list(dict.fromkeys([*(m.tensor for m in measured.values()), *regions]))
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         roots = find_roots(wanted, kept)
@@ -160,7 +194,7 @@ class Blocks:
         )  # fmt: skip
 
     def _body(self, body: Body) -> Block:
-        return self.block(body.outputs, body.assumptions, body.origins, body.measured)
+        return self.block(body.outputs, body.assumptions, body.origins, body.measured, body.ends)
 
     def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
         call = group.call
@@ -214,11 +248,8 @@ def _outside(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def _buffer(tensor: Tensor, buffers: Mapping[Tensor, Buffer]) -> Buffer:
-    found = buffers.get(tensor)
-    if found is not None:
-        return found
-    assert isinstance(tensor, Buffer)  # noqa: S101 - everything else that is kept has a root
-    return tensor
+    """Where a tensor lies; what is there before is read there, even if it is copied, too."""
+    return tensor if isinstance(tensor, Buffer) else buffers[tensor]
 
 
 def _with_inlined(

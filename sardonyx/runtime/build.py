@@ -113,7 +113,7 @@ def compile_lowered(
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
-        lowered.measured,
+        lowered.measured, lowered.ends,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

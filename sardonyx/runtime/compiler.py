@@ -55,6 +55,7 @@ def compile_tensors(
     target: Target,
     origins: dict[Tensor, tuple[str, ...]] | None = None,
     measured: Mapping[Dim, Measured] | None = None,
+    ends: Mapping[Dim, Tensor] | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -65,11 +66,12 @@ def compile_tensors(
         target: What to generate code for.
         origins: Names of the ONNX nodes behind each tensor.
         measured: Where the symbols that a run measures come from.
+        ends: The region whose end brings a symbol.
     """
     former = Former(target.lanes(32))
     blocks = Blocks(former)
     results = [t for _, t in outputs]
-    block = blocks.block(results, guards, origins or {}, measured or {})
+    block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()
     compiled = _assemble(block, outputs, inputs, former)
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}

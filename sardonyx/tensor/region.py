@@ -27,6 +27,7 @@ class Body:
         assumptions: Pairs of sizes that are taken as equal in it, and why.
         origins: Names of the nodes behind each tensor.
         symbols: Symbols that mean nothing outside it.
+        ends: The region in it whose end brings a symbol.
     """
 
     outputs: list[Tensor]
@@ -34,6 +35,7 @@ class Body:
     assumptions: dict[Assumption, str] = field(default_factory=dict)
     origins: dict[Tensor, tuple[str, ...]] = field(default_factory=dict)
     symbols: set[Dim] = field(default_factory=set)
+    ends: dict[Dim, Tensor] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)

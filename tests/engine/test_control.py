@@ -75,6 +75,31 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "else_branch = e () => (float[A,B] b) { b = Concat<axis = 0>(x, x) }> }",
         [{"x": _floats(n, 4)} for n in (3, 1, 6, 4, 3)],
     ),
+    "an input that a branch gives and a region in it reads": (
+        "(float[N,4] x, bool c, int64 k) => (float[A,B] v, float[C,D] z)"
+        f" {{ {_TRUE} y, v = If(c) <"
+        "then_branch = t () => (float[A,B] a, float[A,B] a2) { a = Neg(x) a2 = Exp(x) },"
+        "else_branch = e () => (float[A,B] b, float[A,B] b2) { b = Identity(x)"
+        " b2 = Loop(k, on, x) <"
+        "body = d (int64 i, bool ci, float[N,4] h) => (bool co, float[N,4] ho)"
+        " { co = Identity(ci) ho = Add(h, x) }> }> z = Concat<axis = 0>(x, y) }",
+        [{"x": _floats(3, 4), "c": np.array(c), "k": np.array(2)} for c in (True, False, True)],
+    ),
+    "only the sizes of a result are read": (
+        f"(float[N,4] x) => (float[A,B] y) {{ {_POSITIVE} z = If(c) <"
+        "then_branch = t () => (float[A,B] a) { a = Concat<axis = 0>(x, x) },"
+        "else_branch = e () => (float[A,B] b) { b = Neg(x) }>"
+        " n = Shape(z) one = Constant<value_float = 1.5>() y = Expand(one, n) }",
+        _SIGNS,
+    ),
+    "a loop that nothing reads": (
+        f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} z = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
+        " { co = Identity(ci) ho = Neg(h) }> y = Loop(k, on, x) <"
+        "body = b2 (int64 j, bool cj, float[N] u) => (bool cjo, float[N] uo)"
+        " { cjo = Identity(cj) uo = Add(u, u) }> }",
+        _trips((3,), 3, 0, 1),
+    ),
     "so many times": (
         f"(float[N,4] x) => (float[A,B] y, float[T,A,B] s) {{ {_TRUE}"
         " k = Constant<value_int = 5>() y, s = Loop(k, on, x) <"
@@ -150,7 +175,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "sizes from data in a body": (
         f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} y = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
-        " { co = Identity(ci) r = Relu(h) p = NonZero(r) q = Squeeze(p)"
+        " { co = Identity(ci) r = Relu(h) p = NonZero(r) q = Squeeze(p, axis)"
         " g = Gather(h, q) s = ReduceSum<keepdims = 0>(g) ho = Sub(h, s) }> }",
         _trips((6,), 2, 0, 5),
     ),
