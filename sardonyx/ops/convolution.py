@@ -228,7 +228,8 @@ class _TransposedAxis:
         total = integer.maximum(full - target, 0)
         half = integer.floordiv(total, 2)
         self.before = half if auto_pad == "SAME_UPPER" else total - half
-        self.output = target
+        # Padding cannot be negative: without a size that is asked for, the output stays shorter.
+        self.output = full - total if wanted is None else target
 
     @property
     def first(self) -> Dim:

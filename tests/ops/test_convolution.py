@@ -236,3 +236,14 @@ def test_transposed_errors(attributes, text):
     inputs = [floats(1, 3, 4, 4), floats(3, 2, 2, 2)]
     with pytest.raises(InvalidGraph, match=text):
         check_op("ConvTranspose", inputs, attributes, expected=[], symbolic=False)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_transposed_windows_shorter_than_their_strides(auto_pad):
+    """Padding cannot be negative, so the output ends where the last window does."""
+    x, w = floats(1, 2, 5), floats(2, 3, 2)
+    expected = np.zeros((1, 3, 14), np.float32)
+    for position in range(5):
+        taps = np.einsum("c,cmk->mk", x[0, :, position], w)
+        expected[0, :, 3 * position : 3 * position + 2] += taps
+    check_op("ConvTranspose", [x, w], {"strides": [3], "auto_pad": auto_pad}, expected=[expected])
