@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Union
 
 
@@ -49,12 +50,13 @@ Monomial = tuple[Atom, ...]
 class Size:
     """A symbolic integer that is not a known constant. See the module's text."""
 
-    __slots__ = ("__weakref__", "_hash", "terms")
+    __slots__ = ("__weakref__", "_hash", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._text: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -88,6 +90,11 @@ class Size:
         raise TypeError(f"{self!r} is not known before a run")
 
     def __repr__(self) -> str:
+        if self._text is None:
+            self._text = _cut(self._written())
+        return self._text
+
+    def _written(self) -> str:
         parts: list[str] = []
         for monomial, coefficient in self.terms:
             factors = [repr(a) for a in monomial]
@@ -100,6 +107,14 @@ class Size:
                 else ("-" * (coefficient < 0)) + "*".join(factors)
             )
         return "".join(parts) if len(parts) == 1 else f"({''.join(parts)})"
+
+
+#: Longer texts are cut: an expression that shares its parts may be written in exponential length.
+_LONGEST_TEXT = 1000
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 Dim = Union[int, Size]  # noqa: UP007 - evaluated at run time, where Size | int has no support
@@ -318,6 +333,19 @@ def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
                 if kind is None or atom.kind == kind:
                     found.add(atom)
     return found
+
+
+@lru_cache(maxsize=1 << 16)
+def weight(a: Dim) -> int:
+    """How many atoms it has when written out, parts that are shared counted again and again."""
+    if isinstance(a, int):
+        return 0
+    inner = (
+        1 + sum(weight(x) for x in atom.arguments if atom.kind != "index")
+        for monomial, _ in a.terms
+        for atom in monomial
+    )
+    return sum(inner)
 
 
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:

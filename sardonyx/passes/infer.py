@@ -35,6 +35,8 @@ from sardonyx.tensor.symbolic import (
 )
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer
 
+#: Written out, no size has more atoms: work on sizes may take as long as it takes to write them.
+_MOST_ATOMS = 2000
 #: Float tensors of more elements are no sizes or scales.
 _FLOATS_LIMIT = 8
 
@@ -179,6 +181,9 @@ class _Inference:
             raise InvalidGraph(
                 message(where(node), f"Its output has the shape {list(tensor.shape)}")
             )
+        if any(sizes.weight(d) > _MOST_ATOMS for d in tensor.shape):
+            what = "Its shape is too complicated an expression of the inputs' shapes"
+            raise errors.NotImplemented(message(where(node), what))
         value.dtype, value.shape = tensor.dtype, tensor.shape
         known = _elements(tensor)
         value.elements = known if known is None or None not in known else None  # type: ignore

@@ -13,6 +13,7 @@ from sardonyx.base.errors import (
     EngineError,
     Fail,
     InvalidArgument,
+    SardonyxError,
     message,
 )
 from sardonyx.base.log import get_logger, scope
@@ -165,8 +166,15 @@ class Variants:
         with self._lock, scope(*self._log):
             if "contradicting sizes" not in self._made:
                 _logger.warning("%s A more general plan is compiled for such feeds.", error)
-                self._made["contradicting sizes"] = self._make(general=True)
+                self._made["contradicting sizes"] = self._make_general()
             return self._made["contradicting sizes"]
+
+    def _make_general(self) -> Engine | None:
+        try:
+            return self._make(general=True)
+        except SardonyxError as reason:
+            _logger.warning("There is no more general plan: %s", reason)
+            return None
 
     def with_inputs(self, names: tuple[str, ...]) -> Engine | None:
         """The plan in which these overridable initializers are inputs."""

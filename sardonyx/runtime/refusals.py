@@ -25,6 +25,7 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
+from sardonyx.tensor.assumptions import is_left_to_the_run
 
 
 def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
@@ -51,9 +52,10 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         what = "The feeds' shapes contradict each other"
         if guard.reason:
             what += f": {guard.reason}"
+        kind = ContradictingSizes if is_left_to_the_run(guard.reason) else InvalidArgument
         if guard.right == 0:  # not two sizes, but a condition
-            return ContradictingSizes(message("run", what))
-        return ContradictingSizes(
+            return kind(message("run", what))
+        return kind(
             message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
         )
     if code in (OVERFLOW, DIVISION):

@@ -40,6 +40,15 @@ def broadcasts_are_undecided() -> bool:
     return _undecided.get()
 
 
+#: What a plan that leaves broadcasts and branches to the run does not assume.
+_LEFT_TO_THE_RUN = ("broadcast: ", "If: ")
+
+
+def is_left_to_the_run(reason: str) -> bool:
+    """Whether a general plan does without an assumption that was made for this reason."""
+    return reason.startswith(_LEFT_TO_THE_RUN)
+
+
 @contextmanager
 def collect() -> Iterator[dict[Assumption, str]]:
     """Collect, in order, the pairs of sizes that are assumed equal inside the block, and why."""

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.base import knobs
+from sardonyx.base.errors import InvalidArgument
 from sardonyx.codegen import compile
 from sardonyx.codegen.target import host_target
 from sardonyx.loader.load import load
@@ -20,6 +21,7 @@ from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import is_view
 from sardonyx.runtime.build import compile_lowered
 from tests.engine import networks
+from tests.support.session import model_of
 
 _random = np.random.default_rng(5)
 
@@ -205,3 +207,21 @@ def _copies(model: Any) -> int:
 )
 def test_layout_copies(build: Any, most: int) -> None:
     assert _copies(build()) <= most
+
+
+def test_feeds_that_no_plan_fits_are_refused_at_once():
+    """A plan that leaves so many broadcasts to the run would need sizes of exponential length."""
+    names = [f"x{k}" for k in range(40)]
+    total, lines = "x0", []
+    for k, name in enumerate(names[1:]):
+        total, before = f"t{k}", total
+        lines.append(f"{total} = Add({before}, {name})")
+    declared = ", ".join(f"float[N] {name}" for name in names)
+    text = f"g ({declared}) => (float[N] {total}) {{ {' '.join(lines)} }}"
+    session = sardonyx.InferenceSession(model_of(text).SerializeToString())
+    feeds = {name: np.full(4, k, np.float32) for k, name in enumerate(names)}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], np.full(4, sum(range(40))))
+    feeds["x3"] = np.zeros(7, np.float32)
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match="x3"):
+            session.run(None, feeds)
