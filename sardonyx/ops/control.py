@@ -117,8 +117,8 @@ def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxErro
         return error
 
 
-def _only_way(bodies: Sequence[Body | SardonyxError]) -> bool | None:
-    """Which branch the plan is made for, if it can be made for one alone; None: for both.
+def _only_way(bodies: Sequence[Body | SardonyxError]) -> tuple[bool, str] | None:
+    """Which branch the plan is made for, if it can be made for one alone, and why; None: for both.
 
     Branches that differ in their number of axes come from a squeeze of an axis that the exporter
     did not know: the first one squeezes.
@@ -127,14 +127,16 @@ def _only_way(bodies: Sequence[Body | SardonyxError]) -> bool | None:
     if isinstance(then, SardonyxError):
         if isinstance(otherwise, SardonyxError):
             raise then
-        return False
+        return False, f"The then_branch cannot be taken: {then}"
     if isinstance(otherwise, SardonyxError):
-        return True
+        return True, f"The else_branch cannot be taken: {otherwise}"
     if len(then.outputs) != len(otherwise.outputs):
         raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
     if all(a.rank == b.rank for a, b in zip(then.outputs, otherwise.outputs, strict=True)):
         return None
-    return not broadcasts_are_undecided()
+    first = not broadcasts_are_undecided()
+    name = "then" if first else "else"
+    return first, f"The branches differ in their number of axes, and the {name}_branch is planned"
 
 
 @op("If", 1, 11, 13, 16, 19, 21, 23, 24)
@@ -149,12 +151,13 @@ def if_1(
     outside: Outside = {}
     decider = stand_in(condition, outside)
     bodies = [_branch(scope, graph, outside) for graph in (then_branch, else_branch)]
-    one_way = _only_way(bodies)
-    if one_way is not None:
+    only = _only_way(bodies)
+    if only is not None:
         # It holds for as long as the condition says so; for other feeds there is the general plan.
+        way, reason = only
         (taken,) = contents(cast(condition, INT64).reshape(1), "The condition", 0)
-        assume_equal(taken, int(one_way), "If", "The branches differ in kind, and this one")
-        return tuple(scope.inline(then_branch if one_way else else_branch))
+        assume_equal(taken, int(way), f"node {scope.name} (If)", reason)
+        return tuple(scope.inline(then_branch if way else else_branch))
     then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
     outputs: list[tuple[Shape, Tensor]] = []

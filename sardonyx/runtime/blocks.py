@@ -275,5 +275,7 @@ def _sizes(region: Region, call: Call, blocks: list[Block]) -> tuple[Dim, ...]:
     for block in blocks:
         for invocation in block.invocations():
             found.extend(invocation.sizes)
+        for inner in block.regions():
+            found.extend(inner.sizes)
         found.extend(d for pair in block.guards for d in pair)
     return tuple(dict.fromkeys(d for d in found if not isinstance(d, int)))

@@ -92,6 +92,16 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " n = Shape(z) one = Constant<value_float = 1.5>() y = Expand(one, n) }",
         _SIGNS,
     ),
+    "as often as is known only outside": (
+        f"(float[N] x, int64 k) => (float[A] y, float[B] z) {{ {_TRUE} y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
+        " { co = Identity(ci) ho = Neg(h) }> two = Constant<value_int = 2>()"
+        " z = Loop(two, on, x) <body = b2 (int64 j, bool cj, float[N] u) => (bool cjo, float[N] uo)"
+        " { cjo = Identity(cj) uo = Loop(k, on, u) <"
+        "body = b3 (int64 l, bool cl, float[N] v) => (bool clo, float[N] vo)"
+        " { clo = Identity(cl) vo = Add(v, v) }> }> }",
+        _trips((3,), 3, 0, 1),
+    ),
     "a loop that nothing reads": (
         f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} z = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
@@ -304,3 +314,24 @@ def test_bad_graphs_are_refused(name):
         sardonyx.InferenceSession(model_of(f"g {text}").SerializeToString())
     assert type(error.value).__module__.startswith("sardonyx")
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_branch_that_cannot_run_ends_the_run_that_takes_it():
+    text = (
+        "g (float[N,3] x, int64 k) => (float[A,B] y) {"
+        f" {_TRUE} five = Constant<value_int = 5>() y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[N,3] h) => (bool co, float[N,3] ho)"
+        " { co = Identity(ci) c = Greater(i, five) q = If(c) <"
+        "then_branch = t () => (float[A,B] a) { a = MatMul(x, w) },"
+        "else_branch = e () => (float[A,B] a2) { a2 = Identity(x) }> ho = Add(h, q) }> }"
+    )
+    model = model_of(text, {"w": _WEIGHTS["w"]})
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    x = _floats(2, 3)
+    for k in (3, 9, 5):
+        feeds = {"x": x, "k": np.array(k)}
+        if k > 6:
+            with pytest.raises(Exception, match="then_branch cannot be taken.*MatMul"):
+                session.run(None, feeds)
+        else:
+            np.testing.assert_allclose(session.run(None, feeds)[0], x * (k + 1), rtol=1e-5)
