@@ -21,6 +21,13 @@ COMMANDS = {
 }
 
 
+def version() -> str:
+    """This version of the package."""
+    from sardonyx.api.version import __version__
+
+    return __version__
+
+
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with the arguments."""
 
@@ -32,6 +39,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; gives the exit status."""
     parser = Parser(prog="sardonyx", description="ONNX models, compiled.")
+    parser.add_argument("--version", action="version", version=f"sardonyx {version()}")
     subparsers = parser.add_subparsers(dest="command", required=True)
     given = sys.argv[1:] if arguments is None else arguments
     wanted = next((a for a in given if a in COMMANDS), None)

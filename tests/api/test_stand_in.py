@@ -72,3 +72,29 @@ def test_from_a_program_that_has_onnxruntime_already() -> None:
 
 def test_usage() -> None:
     assert "usage" in run("-m", "sardonyx.as_onnxruntime")[1]
+
+
+_SPAWNING = """
+import multiprocessing, helper
+
+def which(_):
+    import onnxruntime
+    return onnxruntime.InferenceSession.__module__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(helper.WORD, *pool.map(which, [0]))
+"""
+
+
+def test_a_program_finds_its_neighbours_and_spawned_processes_have_sardonyx(tmp_path) -> None:
+    (tmp_path / "program.py").write_text(_SPAWNING)
+    (tmp_path / "helper.py").write_text("WORD = 'found'")
+    output, errors = run("-m", "sardonyx.as_onnxruntime", str(tmp_path / "program.py"))
+    assert (output.strip(), errors) == ("found sardonyx.api.session", "")
+
+
+def test_a_program_that_is_not_there() -> None:
+    output, errors = run("-m", "sardonyx.as_onnxruntime", "nowhere.py")
+    assert output == ""
+    assert errors.strip() == "sardonyx: there is no file 'nowhere.py'"
