@@ -175,8 +175,9 @@ class _Scope:
 
 def _is_known(value: Value) -> bool:
     return value.is_omitted or (
+        # The node of a tensor without elements may check the sizes that make it so.
         value.elements is not None
-        and len(value.elements) <= ELEMENTS_LIMIT
+        and 0 < len(value.elements) <= ELEMENTS_LIMIT
         and value.dtype is not None
         and value.shape is not None
     )

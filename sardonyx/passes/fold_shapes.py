@@ -40,7 +40,8 @@ def fold_shapes(graph: Graph) -> int:
 
 def _constant(value: Value) -> Constant | None:
     elements, shape, dtype = value.elements, value.shape, value.dtype
-    if elements is None or shape is None or dtype is None or not value.is_used:
+    # A tensor without elements saves nothing, and its node may check the sizes that make it so.
+    if not elements or shape is None or dtype is None or not value.is_used:
         return None
     if not all(isinstance(x, (int, float)) for x in (*elements, *shape)):
         return None

@@ -1,7 +1,9 @@
 """Operators that change shapes, against onnx's reference."""
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import InvalidArgument, InvalidGraph, RuntimeException
@@ -331,3 +333,19 @@ def test_slices_of_an_axis_that_a_run_finds_empty():
     session = sardonyx.InferenceSession(model.SerializeToString())
     for rows in (4, 1, 0):
         assert session.run(None, {"x0": floats(rows, 3)})[0].shape == (max(rows - 1, 0), 3)
+
+
+def test_slices_without_elements_keep_the_condition_on_their_other_axis():
+    bounds = {"a": [30], "b": [29], "c": [0], "d": [-1], "e": [0, 4], "f": [1, 5], "g": [0, 1]}
+    bounds["h"] = [1, -1]
+    nodes = [
+        helper.make_node("Slice", ["x", "a", "b", "c", "d"], ["part"]),
+        helper.make_node("Slice", ["part", "e", "f", "g", "h"], ["y"]),
+    ]
+    held = [numpy_helper.from_array(longs(*values), name) for name, values in bounds.items()]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 9])
+    graph = helper.make_graph(nodes, "g", [x], [onnx.ValueInfoProto(name="y")], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for rows, left in ((31, 1), (30, 0), (1, 0)):
+        assert session.run(None, {"x": floats(rows, 9)})[0].shape == (left, 0)
