@@ -40,8 +40,8 @@ def broadcasts_are_undecided() -> bool:
     return _undecided.get()
 
 
-#: What a plan that leaves broadcasts and branches to the run does not assume.
-_LEFT_TO_THE_RUN = ("broadcast: ", "If: ")
+#: What a plan that leaves broadcasts, bounds and branches to the run does not assume.
+_LEFT_TO_THE_RUN = ("broadcast: ", "slice: ", "If: ")
 
 
 def is_left_to_the_run(reason: str) -> bool:
