@@ -7,6 +7,7 @@ becomes a symbol that only the end of the region brings.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import BOOL, INT64
@@ -16,7 +17,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
-from sardonyx.tensor.assumptions import broadcasts_are_undecided
+from sardonyx.tensor.assumptions import because_of, broadcasts_are_undecided
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -117,26 +118,42 @@ def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxErro
         return error
 
 
-def _only_way(bodies: Sequence[Body | SardonyxError]) -> tuple[bool, str] | None:
-    """Which branch the plan is made for, if it can be made for one alone, and why; None: for both.
+class _OnlyWay(NamedTuple):
+    """The branch that a plan is made for, where it can be made for one alone.
+
+    Attributes:
+        first: Whether it is the first one.
+        where: Who takes for granted that it is taken. A more general plan does without what `If`
+            assumes; where a branch makes no sense, it would not help.
+        reason: Why the other one cannot be taken.
+    """
+
+    first: bool
+    where: str
+    reason: str
+
+
+def _only_way(scope: Scope, bodies: Sequence[Body | SardonyxError]) -> _OnlyWay | None:
+    """Which branch the plan is made for; None: for both.
 
     Branches that differ in their number of axes come from a squeeze of an axis that the exporter
     did not know: the first one squeezes.
     """
     then, otherwise = bodies
+    where = f"node {scope.name} (If)"
     if isinstance(then, SardonyxError):
         if isinstance(otherwise, SardonyxError):
             raise then
-        return False, f"The then_branch cannot be taken: {then}"
+        return _OnlyWay(False, where, f"The then_branch cannot be taken: {then}")
     if isinstance(otherwise, SardonyxError):
-        return True, f"The else_branch cannot be taken: {otherwise}"
+        return _OnlyWay(True, where, f"The else_branch cannot be taken: {otherwise}")
     if len(then.outputs) != len(otherwise.outputs):
         raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
     if all(a.rank == b.rank for a, b in zip(then.outputs, otherwise.outputs, strict=True)):
         return None
     first = not broadcasts_are_undecided()
-    name = "then" if first else "else"
-    return first, f"The branches differ in their number of axes, and the {name}_branch is planned"
+    what = f"The branches of {where} differ in their number of axes, and one is planned"
+    return _OnlyWay(first, "If", what)
 
 
 @op("If", 1, 11, 13, 16, 19, 21, 23, 24)
@@ -151,13 +168,13 @@ def if_1(
     outside: Outside = {}
     decider = stand_in(condition, outside)
     bodies = [_branch(scope, graph, outside) for graph in (then_branch, else_branch)]
-    only = _only_way(bodies)
+    only = _only_way(scope, bodies)
     if only is not None:
         # It holds for as long as the condition says so; for other feeds there is the general plan.
-        way, reason = only
         (taken,) = contents(cast(condition, INT64).reshape(1), "The condition", 0)
-        assume_equal(taken, int(way), f"node {scope.name} (If)", reason)
-        return tuple(scope.inline(then_branch if way else else_branch))
+        assume_equal(taken, int(only.first), only.where, only.reason)
+        with because_of(only.where):
+            return tuple(scope.inline(then_branch if only.first else else_branch))
     then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
     outputs: list[tuple[Shape, Tensor]] = []

@@ -22,6 +22,20 @@ _collected: ContextVar[dict[Assumption, str] | None] = ContextVar("assumptions",
 _undecided: ContextVar[bool] = ContextVar("undecided_broadcasts", default=False)
 
 
+#: What the reasons begin with.
+_cause: ContextVar[str] = ContextVar("cause", default="")
+
+
+@contextmanager
+def because_of(cause: str) -> Iterator[None]:
+    """What is assumed inside the block is assumed because of something else that is."""
+    token = _cause.set(f"{cause}: ")
+    try:
+        yield
+    finally:
+        _cause.reset(token)
+
+
 @contextmanager
 def undecided_broadcasts() -> Iterator[None]:
     """Inside the block, broadcasts whose sizes are not known are left to the run.
@@ -79,7 +93,7 @@ def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
     if known is None:
         found = _collected.get()
         if found is not None:
-            found.setdefault((a, b), f"{where}: {what}")
+            found.setdefault((a, b), f"{_cause.get()}{where}: {what}")
 
 
 def assume_at_most(a: Dim, b: Dim, where: str, what: str) -> None:

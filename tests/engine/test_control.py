@@ -110,6 +110,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " { cjo = Identity(cj) uo = Add(u, u) }> }",
         _trips((3,), 3, 0, 1),
     ),
+    "branches of different numbers of axes": (
+        "(float[N,M] x) => (float[A] y) { n = Shape<end = 1>(x) one = Constant<value_ints = [1]>()"
+        " c = Equal(n, one) y = If(c) <"
+        "then_branch = t () => (float[A] a) { a = Squeeze(x, axis) },"
+        "else_branch = e () => (float[A,B] b) { b = Neg(x) }> }",
+        [{"x": _floats(n, 3)} for n in (1, 2, 1, 5)],
+    ),
     "so many times": (
         f"(float[N,4] x) => (float[A,B] y, float[T,A,B] s) {{ {_TRUE}"
         " k = Constant<value_int = 5>() y, s = Loop(k, on, x) <"
