@@ -22,7 +22,7 @@ def main() -> None:
     """Run the program that the command line names."""
     arguments = sys.argv[1:]
     if arguments[:1] in (["-h"], ["--help"]):
-        print(_USAGE)
+        sys.stdout.write(f"{_USAGE}\n")
         return
     if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
         sys.exit(_USAGE)
