@@ -51,8 +51,11 @@ def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
 
     Weights that are constants for a body, too, are packed once.
     """
-    if elements_of(tensor) is not None or _never_changes(tensor):
+    if _never_changes(tensor):
         return tensor
+    elements = elements_of(tensor)
+    if elements is not None:  # as itself it would bring what it reads into the body
+        return known_tensor(elements, tensor.shape, tensor.dtype)
     found = stand_in(tensor, outside)
     known = partial_elements_of(tensor)
     if known is not None and found is not tensor:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import Former, Invocation, is_constant
+from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.target import Target
 from sardonyx.plan.groups import Group
+from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.runtime.blocks import Block, Blocks
@@ -108,6 +109,11 @@ def _assemble(
     )  # fmt: skip
 
 
+def _is_stored(tensor: Tensor) -> bool:
+    """Whether the model has the contents, rather than kernels that compute them."""
+    return isinstance(tensor, Buffer) and tensor.constant not in (None, COMPUTED)
+
+
 def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
     """Invocations whose results are the same in every run, and that nothing else writes to."""
     mutable = set(block.outputs)
@@ -120,7 +126,7 @@ def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
     constant: set[Tensor] = set()
     fixed: set[Invocation] = set()
     for invocation in invocations:
-        sources = [b for b in invocation.reads if b not in constant and not is_constant(b)]
+        sources = [b for b in invocation.reads if b not in constant and not _is_stored(b)]
         sized = any(isinstance(a, sizes.Size) for a in invocation.arguments) or isinstance(
             invocation.kernel.blocks, sizes.Size
         )

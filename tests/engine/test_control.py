@@ -102,6 +102,29 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " { clo = Identity(cl) vo = Add(v, v) }> }> }",
         _trips((3,), 3, 0, 1),
     ),
+    "rows of weights by the iteration's number": (
+        f"(float[1,4] x, int64 k) => (float[A,B] y) {{ {_TRUE} y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[1,4] h) => (bool co, float[1,4] ho)"
+        " { co = Identity(ci) g = Gather(w, i) p = Softmax(g) row = Constant<value_ints = [1, 4]>()"
+        " q = Reshape(p, row) m = MatMul(q, w) r = ReduceMax<keepdims = 0>(m) ho = Mul(h, r) }> }",
+        _trips((1, 4), 2, 0, 4),
+    ),
+    "no rows of a result of a branch": (
+        "(float[1,4] x, bool c, int64 k) => (float[A,B] y, float[C,D] z)"
+        f" {{ {_TRUE} y = If(c) <"
+        "then_branch = t () => (float[1,4] a) { a = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[1,4] h) => (bool co, float[1,4] ho)"
+        " { co = Identity(ci) ho = Neg(h) }> },"
+        "else_branch = e () => (float[1,4] a2) { a2 = Exp(x) }>"
+        " one = Constant<value_ints = [1]>() all = Constant<value_ints = [1000]>()"
+        " none = Slice(y, one, all) two = Constant<value_int = 2>() z = Loop(two, on, x) <"
+        "body = b2 (int64 j, bool cj, float[1,4] u) => (bool cjo, float[1,4] uo)"
+        " { cjo = Identity(cj) q = Loop(k, on, none) <"
+        "body = b3 (int64 l, bool cl, float[P,4] v) => (bool clo, float[Q,4] vo)"
+        " { clo = Identity(cl) vo = Concat<axis = 0>(v, u) }>"
+        " uo = ReduceSum<keepdims = 1>(q, axis) }> }",
+        [{"c": np.array(c), **f} for c in (True, False) for f in _trips((1, 4), 2, 0)],
+    ),
     "a loop that nothing reads": (
         f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} z = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
