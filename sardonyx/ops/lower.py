@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT64
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
@@ -200,9 +200,9 @@ class _Measuring:
         for position in positions:
             symbol = self._node.measured.get((number, position))
             if symbol is None:
-                raise EngineError(
-                    message(where(self._node), "It asks for sizes that inference has not seen")
-                )
+                # Inference knew it from the graph around this one, where the same was measured.
+                name = f"{self._node.name}:again{number}.{position}"
+                symbol = self._node.measured[number, position] = sizes.measured(name, low, high)
             found = Measured(source, position, low, high, origin)
             self._lowering.lowered.measured.setdefault(symbol, found)
             symbols.append(symbol)

@@ -125,6 +125,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " uo = ReduceSum<keepdims = 1>(q, axis) }> }",
         [{"c": np.array(c), **f} for c in (True, False) for f in _trips((1, 4), 2, 0)],
     ),
+    "elements counted outside and inside": (
+        f"(float[N] x, int64 k) => (float[A] y, float[B] z) {{ {_TRUE} e = Abs(x)"
+        " limit = Constant<value_float = 0.5>() c = Greater(e, limit) y = Compress(e, c)"
+        " z = Loop(k, on, y) <body = b (int64 i, bool ci, float[P] h) => (bool co, float[Q] ho)"
+        " { co = Identity(ci) q = Neg(e) d = Compress(q, c) ho = Sub(h, d) }> }",
+        [*_trips((9,), 2, 0), *_trips((4,), 3, 1)],
+    ),
     "a loop that nothing reads": (
         f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} z = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
