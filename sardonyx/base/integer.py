@@ -1,7 +1,8 @@
 """What holds for integers but not in any ring: division with rounding, order, bounds.
 
 Divisions, minima and maxima are simplified where bounds prove that they may be, and the bounds of
-an expression follow from those of the divisions, minima and maxima in it.
+an expression follow from those of the divisions, minima and maxima in it. What was found is
+remembered until `forget`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sardonyx.base.sizes import (
     multiply,
     of_atom,
     terms_of,
+    weight,
 )
 
 
@@ -229,3 +231,12 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
     if is_nonnegative(add(difference, -1)) or is_nonnegative(add(multiply(difference, -1), -1)):
         return False
     return None
+
+
+def forget() -> None:
+    """Forget what was found, so that sizes can go which nothing else holds.
+
+    Called when a model is compiled: what it found helps no other model.
+    """
+    for remembered in (_floordiv, bounds, is_nonnegative, weight):
+        remembered.cache_clear()

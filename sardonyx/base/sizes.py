@@ -16,13 +16,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from threading import Lock
 from typing import Union
+from weakref import WeakValueDictionary
 
 
 class Atom:
     """What polynomials are made of. Compared by identity; made only through the functions below."""
 
-    __slots__ = ("arguments", "kind", "name", "order", "payload")
+    __slots__ = ("__weakref__", "arguments", "kind", "name", "order", "payload")
 
     def __init__(
         self, kind: str, name: str, arguments: tuple[Dim, ...], order: int, payload: object
@@ -119,8 +121,10 @@ def _cut(text: str) -> str:
 
 Dim = Union[int, Size]  # noqa: UP007 - evaluated at run time, where Size | int has no support
 
-_SIZES: dict[tuple[tuple[Monomial, int], ...], Size] = {}
-_ATOMS: dict[object, Atom] = {}
+# Weak, so that what a model's sizes are made of goes when the model does.
+_SIZES: WeakValueDictionary[tuple[tuple[Monomial, int], ...], Size] = WeakValueDictionary()
+_ATOMS: WeakValueDictionary[object, Atom] = WeakValueDictionary()
+_LOCK = Lock()
 _ORDER = itertools.count()
 _INDEX = itertools.count()
 
@@ -131,7 +135,9 @@ def make_atom(
     """The one atom with this key."""
     found = _ATOMS.get(key)
     if found is None:
-        found = _ATOMS.setdefault(key, Atom(kind, name, arguments, next(_ORDER), payload))
+        made = Atom(kind, name, arguments, next(_ORDER), payload)
+        with _LOCK:
+            found = _ATOMS.setdefault(key, made)
     return found
 
 
@@ -141,11 +147,14 @@ def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
 
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
     found = _SIZES.get(key)
-    return _SIZES.setdefault(key, Size(key)) if found is None else found
+    if found is None:
+        made = Size(key)
+        with _LOCK:
+            found = _SIZES.setdefault(key, made)
+    return found
 
 
 def from_terms(terms: Mapping[Monomial, int]) -> Dim:
-    """The polynomial with these coefficients, in normal form."""
     """The polynomial with these coefficients, in normal form."""
     kept = sorted(((m, c) for m, c in terms.items() if c), key=_monomial_key)
     if not kept:

@@ -8,6 +8,8 @@ called with different arguments.
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
+from weakref import WeakValueDictionary
 
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
@@ -22,7 +24,11 @@ from sardonyx.tensor.traverse import loads_of
 Strides = tuple[Dim, ...]
 Shareable = Rows | Product | Attention
 
-_PLACEHOLDERS: dict[tuple[int, tuple[Dim, ...], DType], Buffer] = {}
+# Weak, as all that is interned: placeholders stand for buffers of models that still are.
+_PLACEHOLDERS: WeakValueDictionary[tuple[int, tuple[Dim, ...], DType], Buffer] = (
+    WeakValueDictionary()
+)
+_PLACEHOLDERS_LOCK = Lock()
 
 
 def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
@@ -30,7 +36,9 @@ def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
     key = (number, shape, dtype)
     found = _PLACEHOLDERS.get(key)
     if found is None:
-        found = _PLACEHOLDERS.setdefault(key, buffer(f"b{number}", shape, dtype))
+        made = buffer(f"b{number}", shape, dtype)
+        with _PLACEHOLDERS_LOCK:
+            found = _PLACEHOLDERS.setdefault(key, made)
     return found
 
 

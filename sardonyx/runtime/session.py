@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.base import integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import identity_of, is_unchanged
@@ -119,10 +120,13 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     timings["identify"] = time.perf_counter() - start
     threads = thread_count(options.threads)
     engine = None
-    if cache is not None and key is not None:
-        engine = _from_cache(cache, key, threads, timings)
-    if engine is None:
-        engine = _compile(source, options, target, cache, key, threads, timings)
+    try:
+        if cache is not None and key is not None:
+            engine = _from_cache(cache, key, threads, timings)
+        if engine is None:
+            engine = _compile(source, options, target, cache, key, threads, timings)
+    finally:
+        integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
     engine.use(Variants(_maker(source, options, engine.record), may_be_general, log))
