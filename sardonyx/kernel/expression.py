@@ -14,6 +14,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, has_load
 from sardonyx.kernel.program import Constant, Operand
@@ -251,7 +252,9 @@ class Expression:
         if x.op == "bitcast":
             return b.bitcast(arguments[0], value_type(x.dtype).with_lanes(arguments[0].type.lanes))
         if x.op == "check_index":
-            return self._check_index(arguments[0], x.payload, guard)  # type: ignore[arg-type]
+            return check_index(
+                b, arguments[0], self.dim(x.dim), lambda lanes: self._held_mask(guard, lanes)
+            )
         if len(arguments) == 1:
             if x.op == "not" and x.dtype is dtypes.BOOL:
                 return b.binary("xor", arguments[0], True)
@@ -261,22 +264,8 @@ class Expression:
         if x.op in COMPARE:
             return b.compare(x.op, *arguments)
         if x.op in ("div", "rem") and arguments[0].type.is_integer:
-            self._check_divisor(arguments[1], guard)
+            check_divisor(b, arguments[1], lambda lanes: self._held_mask(guard, lanes))
         return b.binary(x.op, *arguments)
-
-    def _check_divisor(self, divisor: Operand, guard: Operand | None) -> None:
-        """A fault where an integer is divided by zero; the quotient is then 0."""
-        b, lanes = self.builder, divisor.type.lanes
-        if isinstance(divisor, Constant) and divisor.value != 0:
-            return
-        if isinstance(divisor, Constant):
-            divisor = b.variable(divisor).get()
-        zero: Operand = b.compare("eq", divisor, 0)
-        mask = self._held_mask(guard, lanes)
-        if mask is not None:
-            zero = b.binary("and", zero, mask)
-        with b.if_(zero if lanes == 1 else b.reduce("reduce_or", zero)):
-            b.fault(2)
 
     def _select(self, x: Scalar, guard: Operand | None) -> Operand:
         b = self.builder
@@ -357,30 +346,6 @@ class Expression:
         if self.lanes == 1:
             return self
         return self.child({}, vector=self.vector, lanes=1)
-
-    def _check_index(self, value: Operand, extent: Dim, guard: Operand | None) -> Operand:
-        b = self.builder
-        size = self.dim(extent)
-        lanes = value.type.lanes
-        if isinstance(value, Constant):
-            value = b.variable(value).get()
-        moved = b.select(b.compare("lt", value, 0), b.binary("add", value, size), value)
-        outside = b.binary("or", b.compare("lt", moved, 0), b.compare("ge", moved, size))
-        counted = outside
-        mask = self._held_mask(guard, lanes)
-        if mask is not None:
-            counted = b.binary("and", outside, mask)
-        fails = counted if lanes == 1 else b.reduce("reduce_or", counted)
-        with b.if_(fails):
-            worst = value
-            if lanes > 1:
-                worst = b.reduce("reduce_max", b.select(counted, value, -(1 << 62)))
-            b.fault(1, worst, self.scalar_of(size))
-        return b.select(outside, b.lift(0, moved.type), moved)
-
-    def scalar_of(self, value: Operand) -> Operand:
-        """Lane 0 of a vector, or the scalar itself."""
-        return value if value.type.lanes == 1 else self.builder.extract(value, 0)
 
     # -- memory -------------------------------------------------------------------------------
 
