@@ -73,7 +73,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["show", "unknown.onnx", "--stage", "plan"], 1, "Frobnicate"),
     (["compare", "MODEL", "--against", "nonsense"], 1, "nonsense"),
     (["compare", "MODEL", "--against", "json"], 1, "InferenceSession"),
-    (["compare", "unknown.onnx"], 1, "Frobnicate"),
+    (["compare", "unknown.onnx", "--against", "sardonyx"], 1, "Frobnicate"),
     (["compare", "MODEL", "--tolerance", "x"], 2, "--tolerance"),
 ]
 
