@@ -1,4 +1,4 @@
-"""The engine's logger: standard `logging`, quiet unless the application or SARDONYX_LOG asks."""
+"""The engine's logger: standard `logging`; warnings go to stderr unless an application takes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextvars import ContextVar
 
 from sardonyx.base import knobs
 
-#: Root of the engine's loggers. Applications attach handlers to it as to any other.
+#: Root of the engine's loggers. Applications attach handlers to it as to any other; while there are
+#: none, Python itself writes warnings to stderr, so that no slower plan goes unnoticed.
 logger = logging.getLogger("sardonyx")
-logger.addHandler(logging.NullHandler())
 
 
 #: Least level, and the name of a session, while that session is made.
@@ -44,8 +44,7 @@ def set_up() -> None:
     """Apply SARDONYX_LOG: set the level and, when nothing else would show it, write to stderr."""
     level = getattr(logging, str(knobs.get("SARDONYX_LOG")).upper())
     logger.setLevel(level)
-    shown = any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
-    if level < logging.WARNING and not shown and not logging.getLogger().handlers:
+    if level < logging.WARNING and not logger.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
