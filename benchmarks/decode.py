@@ -43,9 +43,9 @@ def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
     resolving: list[float] = []
     native = executable._native_resolve
 
-    def timed(address: int) -> int:
+    def timed(address: int, segment: int) -> int:
         start = time.perf_counter()
-        code = native(address)
+        code = native(address, segment)
         resolving.append(time.perf_counter() - start)
         return code
 

@@ -1,4 +1,4 @@
-"""The engine's logger: standard `logging`; warnings go to stderr unless an application takes them."""
+"""The engine's logger: standard `logging`; warnings go to stderr unless they are handled."""
 
 from __future__ import annotations
 
