@@ -15,16 +15,27 @@ def text(outputs: list[Any], characters: str) -> list[str]:
         characters: the model's own list, one a line; class 0 is blank, the last one is a space.
     """
     alphabet = ["", *characters.splitlines(), " "]
-    lines = []
-    for row in outputs[0].argmax(2):
-        kept = row[np.concatenate([[True], row[1:] != row[:-1]])]
-        lines.append("".join(alphabet[index] for index in kept))
-    return lines
+    return ["".join(alphabet[index] for index in _changes(row)) for row in outputs[0].argmax(2)]
+
+
+def classes(outputs: list[Any]) -> list[list[int]]:
+    """The best class at each step (steps, N, classes), repetitions and the blank 0 dropped."""
+    rows = outputs[0].argmax(2).T
+    return [[int(index) for index in _changes(row) if index] for row in rows]
+
+
+def _changes(row: Any) -> Any:
+    return row[np.concatenate([[True], row[1:] != row[:-1]])]
 
 
 def labels(outputs: list[Any]) -> list[int]:
     """The best class of each row of probabilities (N, classes)."""
     return [int(index) for index in outputs[0].argmax(1)]
+
+
+def spans(outputs: list[Any], threshold: float = 0.5) -> list[list[list[int]]]:
+    """For each row of probabilities (N, steps): where it rises over the threshold and falls."""
+    return [[list(run) for run in _runs(row > threshold)] for row in outputs[0]]
 
 
 def text_regions(outputs: list[Any], threshold: float = 0.3) -> list[list[int]]:

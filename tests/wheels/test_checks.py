@@ -1,4 +1,4 @@
-"""The helpers of these tests: fetching, PNG files, and checks that notice wrong values."""
+"""The helpers of these tests: fetching, PNG files, sounds, and checks that notice wrong values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.wheels import fetch, png, prepare, references
+from tests.wheels import fetch, png, prepare, references, signals
 from tests.wheels.fetch import Mismatch, Unreachable, Wheel
 from tests.wheels.models import MODELS
 
@@ -141,6 +141,34 @@ def test_resizing() -> None:
     doubled = prepare.resize(ramp, 4, 20)[0, :, 0]
     np.testing.assert_array_equal(doubled[:5], [0, 5, 15, 25, 35])
     np.testing.assert_array_equal(prepare.resize(ramp, 2, 5)[1, :, 2], [10, 50, 90, 130, 170])
+
+
+def test_noise_follows_the_formula() -> None:
+    state, want = 7, []
+    for _ in range(1000):
+        state = (state * 1664525 + 1013904223) % 2**32
+        want.append((state >> 16) - (state >> 31 << 16))
+    np.testing.assert_array_equal(signals.noise(1000, 7), want)
+
+
+def test_windows_of_a_stream_overlap() -> None:
+    feed = signals.stream(5, 8000, signals=2)
+    windows = list(signals.windows(feed))
+    assert [window.shape for window in windows] == [(2, 288)] * 5
+    assert not windows[0][:, :32].any()
+    for before, after in zip(windows, windows[1:], strict=False):
+        np.testing.assert_array_equal(before[:, -32:], after[:, :32])
+    sound = np.concatenate([window[1, 32:] for window in windows])
+    np.testing.assert_array_equal(sound, signals.speech(5 * 256, 8000, 2))
+
+
+def test_a_batch_ends_in_zeros() -> None:
+    feed = signals.batch(300, 500)
+    long, short = signals.speech(16500, 16000, 2)[16000:], signals.speech(16300, 16000, 1)[16000:]
+    np.testing.assert_array_equal(feed["waveforms"][1], long)
+    np.testing.assert_array_equal(feed["waveforms"][0, :300], short)
+    assert not feed["waveforms"][0, 300:].any()
+    assert feed["waveforms_lens"].tolist() == [300, 500]
 
 
 def _add(value: float, where: Any) -> Callable[[Any], None]:

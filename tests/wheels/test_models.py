@@ -1,4 +1,4 @@
-"""Published models on pictures equal onnxruntime's results, at changing sizes in one session."""
+"""Published models on pictures and sounds equal onnxruntime's results, at changing sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sardonyx.base import knobs
 from sardonyx.codegen import compile
 from tests.wheels import prepare, references
 from tests.wheels.fetch import Unreachable
-from tests.wheels.models import CASES, MODELS
+from tests.wheels.models import CASES, MODELS, arrays
 
 
 @functools.lru_cache(maxsize=2)
@@ -32,7 +32,7 @@ def _session(name: str, isa: str | None = None) -> Any:
 def _run(name: str, case: str, isa: str | None = None) -> tuple[Any, Any, list[Any]]:
     session, feed = _session(name, isa), MODELS[name].cases[case]()
     modules = compile.COUNTS["modules"]
-    outputs = session.run(None, {session.get_inputs()[0].name: feed})
+    outputs = MODELS[name].run(session, feed)
     assert compile.COUNTS["modules"] == modules, "a size was compiled for"
     return session, feed, outputs
 
@@ -59,15 +59,35 @@ def test_equals_onnxruntime_on_avx2(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_layout_of_a_feed_changes_nothing(name: str) -> None:
     cases = MODELS[name].cases
-    case = next(case for case in cases if not cases[case]().flags.c_contiguous)
+    case = next(case for case in cases if not _is_packed(cases[case]()))
     session, feed, outputs = _run(name, case)
-    packed = {session.get_inputs()[0].name: np.ascontiguousarray(feed)}
-    for output, again in zip(outputs, session.run(None, packed), strict=True):
+    for output, again in zip(outputs, MODELS[name].run(session, _packed(feed)), strict=True):
         np.testing.assert_array_equal(output, again)
+
+
+def _is_packed(feed: Any) -> bool:
+    return all(array.flags.c_contiguous for array in arrays(feed))
+
+
+def _packed(feed: Any) -> Any:
+    if isinstance(feed, dict):
+        return {name: array.copy(order="C") for name, array in feed.items()}
+    return np.ascontiguousarray(feed)
 
 
 def test_text_is_what_was_drawn() -> None:
     assert references.decoded("ppocr_rec", "all") == [text for text, _ in prepare.LINES]
+
+
+def test_classes_are_the_letters_drawn() -> None:
+    classes_of: dict[str, set[int]] = {}
+    for case, row in (("word", 0), ("prose", 1)):
+        letters = prepare.LINES[row][0].replace(" ", "")
+        (classes,) = references.decoded("ddddocr", case)
+        for letter, index in zip(letters, classes, strict=True):
+            classes_of.setdefault(letter, set()).add(index)
+    found = [index for indices in classes_of.values() for index in indices]
+    assert len(found) == len(set(found)) == len(classes_of)
 
 
 def test_every_case_has_a_reference_and_every_reference_a_case() -> None:
