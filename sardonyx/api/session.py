@@ -41,7 +41,7 @@ class NodeArg:
 
     def __init__(self, info: ValueInfo, sizes: Mapping[str, int] | None = None) -> None:
         self.name = info.name
-        self.type = f"tensor({info.dtype})"
+        self.type = info.dtype.type_text
         self.shape = [sizes.get(d, d) if sizes and isinstance(d, str) else d for d in info.shape]
 
     def __repr__(self) -> str:

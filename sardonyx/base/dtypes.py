@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DType:
     """An element type.
 
@@ -17,7 +17,8 @@ class DType:
         onnx_id: The number in `TensorProto.DataType`.
         numpy: The NumPy (or ml_dtypes) dtype of one unpacked element; object for strings.
         bits: Size of one stored element; below 8, elements share bytes in files.
-        kind: `f` float, `i` signed, `u` unsigned, `b` bool, `c` complex, `s` string.
+        kind: `f` float, `i` signed, `u` unsigned, `b` bool, `c` complex, `s` string, `o` another
+            object (see object_types.py).
     """
 
     name: str
@@ -41,8 +42,26 @@ class DType:
         """Whether it is a signed or unsigned integer (bool is neither)."""
         return self.kind in "iu"
 
+    @property
+    def is_code(self) -> bool:
+        """Whether an element is a code in memory: its place in a table of objects of the run."""
+        return self.kind in "so"
+
+    @property
+    def stored(self) -> np.dtype:
+        """The NumPy dtype of elements in the memory of a plan."""
+        return _CODES if self.is_code else self.numpy
+
+    @property
+    def type_text(self) -> str:
+        """The type of tensors of it, in ONNX's words, such as `tensor(float)`."""
+        return f"tensor({self.name})"
+
     def __repr__(self) -> str:
         return self.name
+
+
+_CODES = np.dtype(np.int64)
 
 
 def _make(name: str, onnx_id: int, numpy: object, bits: int, kind: str) -> DType:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sardonyx.base.object_types import object_type
+
 if TYPE_CHECKING:
     from sardonyx.base.dtypes import DType
     from sardonyx.base.sizes import Dim
@@ -30,6 +32,20 @@ class ValueType:
     shape: tuple[Dim, ...] | None = None
     element: ValueType | None = None
     denotation: str = ""
+
+    def as_dtype(self) -> DType | None:
+        """The element type of a tensor; of a sequence and the like, its own type.
+
+        None where something is undeclared, or for sparse and opaque values.
+        """
+        if self.kind == "tensor":
+            return self.dtype
+        inside = self.element.as_dtype() if self.element is not None else None
+        if inside is None or self.kind in ("sparse", "opaque"):
+            return None
+        known = self.element.shape if self.element is not None else None
+        shape = None if known is None else tuple(d if isinstance(d, int) else None for d in known)
+        return object_type(self.kind, inside, shape, key=self.dtype)
 
     def __str__(self) -> str:
         """The type as onnxruntime's `NodeArg.type` writes it, such as `seq(tensor(float))`."""

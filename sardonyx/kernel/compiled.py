@@ -9,6 +9,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR, Type
+from sardonyx.plan.plan import HostSignature
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 
@@ -36,6 +37,7 @@ class Kernel:
         blocks: How many blocks the parallel axis has.
         cost_ns: Estimated time of all blocks together on one thread.
         scratch_bytes: Memory that each thread needs.
+        host: What is called in place of the program, which is empty then.
     """
 
     program: Program
@@ -44,6 +46,7 @@ class Kernel:
     cost_ns: Dim
     scratch_bytes: Dim = 0
     functions: tuple[Program, ...] = field(default=())
+    host: HostSignature | None = None
 
 
 class Parameters:

@@ -25,7 +25,7 @@ def value_type(dtype: DType) -> Type:
         raise errors.NotImplemented(
             message("kernel", f"There is no arithmetic on {dtype} yet", do="Cast it beforehand")
         )
-    if dtype.kind in "sc":
+    if dtype.kind == "c":
         raise errors.NotImplemented(message("kernel", f"There are no kernels for {dtype} yet"))
     if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
         return F32

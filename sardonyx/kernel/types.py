@@ -81,5 +81,5 @@ _MEMORY = {
 
 
 def memory_type(dtype: dtypes.DType) -> Type:
-    """How one element of `dtype` lies in memory; KeyError for strings and complex numbers."""
-    return _MEMORY[dtype]
+    """How one element of `dtype` lies in memory; KeyError for complex numbers."""
+    return I64 if dtype.is_code else _MEMORY[dtype]

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.dtypes import BOOL, INT64
+from sardonyx.base.dtypes import BOOL, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.integer import known_equal
+from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
@@ -85,11 +86,10 @@ def results_of(
     kernel: str,
     region: Branches | Repetition,
     outside: Outside,
-    outputs: list[tuple[Shape, Tensor]],
+    outputs: list[tuple[Shape, DType]],
 ) -> tuple[Tensor, ...]:
     """The results of a region; what its end gives its size is copied where it must be dense."""
-    specs = tuple((shape, like.dtype) for shape, like in outputs)
-    calls = make_call(kernel, tuple(outside), specs, region=region)
+    calls = make_call(kernel, tuple(outside), tuple(outputs), region=region)
     for call, final in zip(calls, region.finals, strict=True):
         scope.own(final.values(), call)
     return tuple(
@@ -159,7 +159,7 @@ def _only_way(scope: Scope, bodies: Sequence[Body | SardonyxError]) -> _OnlyWay 
     return _OnlyWay(first, "If", what)
 
 
-@op("If", 1, 11, 13, 16, 19, 21, 23, 24)
+@op("If", 1, 11, 13, 16, 19, 21, 23, 24, flags=("strings", "objects"))
 def if_1(
     condition: Tensor, *, then_branch: Graph, else_branch: Graph, scope: Scope
 ) -> tuple[Tensor, ...]:
@@ -180,10 +180,11 @@ def if_1(
             return tuple(scope.inline(then_branch if only.first else else_branch))
     then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
-    outputs: list[tuple[Shape, Tensor]] = []
+    outputs: list[tuple[Shape, DType]] = []
     finals: list[dict[int, Dim]] = []
     for number, (a, b) in enumerate(zip(then.outputs, otherwise.outputs, strict=True)):
-        if a.dtype is not b.dtype:
+        dtype = join(a.dtype, b.dtype)
+        if dtype is None:
             what = f"The branches differ in the type of output {number}"
             raise InvalidGraph(message("If", what, expected=str(a.dtype), got=str(b.dtype)))
         final = {
@@ -191,7 +192,7 @@ def if_1(
             for axis, (d, e) in enumerate(zip(a.shape, b.shape, strict=True))
             if known_equal(d, e) is not True or _is_inside(d, inside)
         }
-        outputs.append((tuple(final.get(k, d) for k, d in enumerate(a.shape)), a))
+        outputs.append((tuple(final.get(k, d) for k, d in enumerate(a.shape)), dtype))
         finals.append(final)
     region = Branches(list(outside.values()), finals, decider, then, otherwise)
     return results_of(scope, "if", region, outside, outputs)
@@ -210,6 +211,7 @@ class _Repeated:
         self.initial, self.slices = list(initial), list(slices)
         self.counter = sizes.measured(f"{scope.name}:iteration", 0)
         self.changing: list[dict[int, Dim]] = [{} for _ in initial]
+        self.dtypes = [x.dtype for x in initial]
         self.outside: Outside = {}
         self.inside: list[Buffer] = []
         self.body = Body([])
@@ -235,15 +237,19 @@ class _Repeated:
     def _input(self, number: int, initial: Tensor) -> Buffer:
         changing = self.changing[number]
         shape = tuple(changing.get(axis, d) for axis, d in enumerate(initial.shape))
-        return buffer((self.scope.name, "carried", number), shape, initial.dtype)
+        return buffer((self.scope.name, "carried", number), shape, self.dtypes[number])
 
     def _compare(self, number: int, output: Tensor) -> bool:
         inside, again = self.inside[number], False
-        if output.dtype is not inside.dtype:
+        dtype = join(inside.dtype, output.dtype)
+        if dtype is None:
             what = f"Carried value {number} changes its type"
             raise InvalidGraph(
                 message("Loop", what, expected=str(inside.dtype), got=str(output.dtype))
             )
+        if dtype is not inside.dtype:  # more items than those that it began with
+            self.dtypes[number] = dtype
+            again = True
         if output.rank != inside.rank:
             what = f"Carried value {number} changes its number of axes"
             raise errors.NotImplemented(
@@ -280,11 +286,12 @@ class _Repeated:
         own = {s for changing in self.changing for s in changing.values()}
         inside = body.symbols | own | {self.counter}
         skip = int(goes_on)
-        outputs: list[tuple[Shape, Tensor]] = []
+        outputs: list[tuple[Shape, DType]] = []
         finals: list[dict[int, Dim]] = []
         for number, buffer_ in enumerate(self.inside):
             final = {axis: _final(self.scope, number, axis) for axis in self.changing[number]}
-            outputs.append((tuple(final.get(k, d) for k, d in enumerate(buffer_.shape)), buffer_))
+            shape = tuple(final.get(k, d) for k, d in enumerate(buffer_.shape))
+            outputs.append((shape, buffer_.dtype))
             finals.append(final)
         carried_count = len(self.inside)
         slices = body.outputs[skip + carried_count :]
@@ -300,7 +307,7 @@ class _Repeated:
             if count is not None:
                 final[0] = count
             shape = (trips, *slice_.shape)
-            outputs.append((tuple(final.get(k, d) for k, d in enumerate(shape)), slice_))
+            outputs.append((tuple(final.get(k, d) for k, d in enumerate(shape)), slice_.dtype))
             finals.append(final)
             last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
             places.append(last if reverse and reverse[number] else self.counter)
@@ -316,7 +323,7 @@ class _Repeated:
         return results_of(self.scope, "loop", region, self.outside, outputs)
 
 
-@op("Loop", 1, 11, 13, 16, 19, 21, 23, 24)
+@op("Loop", 1, 11, 13, 16, 19, 21, 23, 24, flags=("strings", "objects"))
 def loop_1(
     trips: Tensor | None = None,
     condition: Tensor | None = None,
@@ -349,7 +356,7 @@ def loop_1(
     return repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
 
 
-@op("Scan", 9, 11, 16, 19, 21, 23, 24)
+@op("Scan", 9, 11, 16, 19, 21, 23, 24, flags=("strings",))
 def scan_9(
     *inputs: Tensor,
     body: Graph,

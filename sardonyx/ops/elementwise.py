@@ -11,6 +11,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
+from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Tensor
 
@@ -94,7 +95,7 @@ def _compare(operation: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 for _name, _operation, _flags, *_versions in (
-    ("Equal", "eq", _COMMUTATIVE, 7, 11, 13, 19),
+    ("Equal", "eq", (*_COMMUTATIVE, "strings"), 7, 11, 13, 19),
     ("Less", "lt", (), 7, 9, 13),
     ("LessOrEqual", "le", (), 12, 16),
     ("Greater", "gt", (), 7, 9, 13),
@@ -173,7 +174,7 @@ def mean_6(*inputs: Tensor) -> Tensor:
     return _fold("Mean", "add", inputs) / float(len(inputs))
 
 
-@op("Where", 9, 16)
+@op("Where", 9, 16, flags=("strings",))
 def where_9(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """`a` where the condition holds, else `b`."""
     return t.where(condition, a, b)
@@ -225,8 +226,12 @@ def bit_shift_11(x: Tensor, count: Tensor, *, direction: str) -> Tensor:
 
 
 def _cast(x: Tensor, target: DType, saturate: int) -> Tensor:
-    if dtypes.STRING in (x.dtype, target) and x.dtype is not target:
-        raise errors.NotImplemented(message("Cast", f"From {x.dtype} to {target} is not supported"))
+    if x.dtype is target:
+        return x
+    if target is dtypes.STRING:
+        return host_call("text.from_numbers", [x], [Result(target, x.shape)])[0]
+    if x.dtype is dtypes.STRING:
+        return host_call("text.to_numbers", [x], [Result(target, x.shape)], to=target.name)[0]
     if not saturate and target.name.startswith("float8"):
         raise errors.NotImplemented(
             message("Cast", "To float8 without saturation is not supported")
@@ -242,19 +247,19 @@ def _element_type(number: int) -> DType:
     return dtypes.BY_ONNX_ID[number]
 
 
-@op("Cast", 6, 9, 13)
+@op("Cast", 6, 9, 13, flags=("strings",))
 def cast_6(x: Tensor, *, to: int) -> Tensor:
     """Converted to an element type given by number."""
     return _cast(x, _element_type(to), 1)
 
 
-@op("Cast", 19)
+@op("Cast", 19, flags=("strings",))
 def cast_19(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
     """As before, with saturation of float8 as a choice."""
     return _cast(x, _element_type(to), saturate)
 
 
-@op("Cast", 24)
+@op("Cast", 24, flags=("strings",))
 def cast_24(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """As before, with rounding to float8e8m0 as a choice."""
     if _element_type(to) is dtypes.FLOAT8E8M0 and round_mode != "nearest":
@@ -264,25 +269,25 @@ def cast_24(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") ->
     return _cast(x, _element_type(to), saturate)
 
 
-@op("CastLike", 15)
+@op("CastLike", 15, flags=("strings",))
 def cast_like_15(x: Tensor, like: Tensor) -> Tensor:
     """Converted to the element type of another tensor."""
     return _cast(x, like.dtype, 1)
 
 
-@op("CastLike", 19)
+@op("CastLike", 19, flags=("strings",))
 def cast_like_19(x: Tensor, like: Tensor, *, saturate: int = 1) -> Tensor:
     """As before, with saturation of float8 as a choice."""
     return _cast(x, like.dtype, saturate)
 
 
-@op("CastLike", 24)
+@op("CastLike", 24, flags=("strings",))
 def cast_like_24(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """As before, with rounding to float8e8m0 as a choice."""
     return cast_24(x, to=like.dtype.onnx_id, saturate=saturate, round_mode=round_mode)
 
 
-@op("Identity", 1)
+@op("Identity", 1, flags=("strings", "objects"))
 def identity_1(x: Tensor) -> Tensor:
     """The same."""
     return x

@@ -19,7 +19,7 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import make_call
 
 
-@op("GatherElements", 11, 13)
+@op("GatherElements", 11, 13, flags=("strings",))
 def gather_elements(x: Tensor, positions: Tensor, *, axis: int = 0) -> Tensor:
     """Elements whose index along one axis is replaced by `positions`."""
     axis = normalise_axis(axis, x.rank, "GatherElements")
@@ -41,7 +41,7 @@ def _same_rank(where: str, x: Tensor, positions: Tensor) -> None:
         )  # fmt: skip
 
 
-@op("GatherND", 11, 12, 13)
+@op("GatherND", 11, 12, 13, flags=("strings",))
 def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices at the index tuples along the last axis of `positions`."""
     depth = _tuple_length("GatherND", x, positions, batch_dims)
@@ -90,13 +90,13 @@ def _check_scatter(where: str, x: Tensor, updates: Tensor, reduction: str) -> No
         raise InvalidGraph(message(where, f"The types {x.dtype} and {updates.dtype} differ"))
 
 
-@op("Scatter", 9)
+@op("Scatter", 9, flags=("strings",))
 def scatter(x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
     """The former name of ScatterElements."""
     return scatter_elements(x, positions, updates, axis=axis)
 
 
-@op("ScatterElements", 11, 13, 16, 18)
+@op("ScatterElements", 11, 13, 16, 18, flags=("strings",))
 def scatter_elements(
     x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -121,7 +121,7 @@ def scatter_elements(
     return result
 
 
-@op("ScatterND", 11, 13, 16, 18)
+@op("ScatterND", 11, 13, 16, 18, flags=("strings",))
 def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """`x` with slices replaced by, or combined with, `updates`."""
     _check_scatter("ScatterND", x, updates, reduction)
@@ -141,7 +141,7 @@ def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str 
 # -- others with a known shape ----------------------------------------------------------------
 
 
-@op("OneHot", 9, 11, 28)
+@op("OneHot", 9, 11, 28, flags=("strings",))
 def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     """`values[1]` where the new axis has the given position, else `values[0]`."""
     (count,) = contents(cast(depth, dtypes.INT64), "The depth", 0)
@@ -161,7 +161,7 @@ def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1)
     return compute(shape, body)
 
 
-@op("ReverseSequence", 10, 28)
+@op("ReverseSequence", 10, 28, flags=("strings",))
 def reverse_sequence(
     x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Tensor:

@@ -14,6 +14,7 @@ from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.control import seen_inside
 from sardonyx.ops.generate import constant_tensor
+from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import DataDependent, apply, where
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
@@ -71,7 +72,9 @@ def lower(graph: Graph) -> LoweredGraph:
 
 
 def _input(value: Value) -> Buffer:
-    if value.kind != "tensor" or value.dtype is None or value.shape is None:
+    if value.kind != "tensor":
+        return object_buffer(value, value)
+    if value.dtype is None or value.shape is None:
         raise errors.NotImplemented(
             message(f"value {value.name}", "Only tensors of known type and rank are supported")
         )

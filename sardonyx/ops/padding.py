@@ -42,13 +42,13 @@ def _value(x: Tensor, value: Tensor | None) -> float | Tensor:
     return t.reshape(value, ())
 
 
-@op("Pad", 2)
+@op("Pad", 2, flags=("strings",))
 def pad_2(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """With elements added before and after, counts given by an attribute."""
     return _padded(x, pads, None, mode, value)
 
 
-@op("Pad", 11, 13)
+@op("Pad", 11, 13, flags=("strings",))
 def pad_11(
     x: Tensor, pads: Tensor, value: Tensor | None = None, *, mode: str = "constant"
 ) -> Tensor:
@@ -56,7 +56,7 @@ def pad_11(
     return _padded(x, contents(pads, "The pads"), None, mode, _value(x, value))
 
 
-@op("Pad", 18)
+@op("Pad", 18, flags=("strings",))
 def pad_18(
     x: Tensor,
     pads: Tensor,
@@ -70,7 +70,7 @@ def pad_18(
     return _padded(x, contents(pads, "The pads"), chosen, mode, _value(x, value))
 
 
-@op("Pad", 19, 21, 23, 24)
+@op("Pad", 19, 21, 23, 24, flags=("strings",))
 def pad_19(
     x: Tensor,
     pads: Tensor,

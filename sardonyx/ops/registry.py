@@ -40,7 +40,7 @@ FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
-    "contrib_transformer",
+    "contrib_transformer", "sequences",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))
@@ -89,7 +89,8 @@ class OpRecord:
         op_type: The operator's name.
         since: First version of the operator set that it holds for.
         lowering: See the module's text.
-        flags: Words about it, such as `commutative`, for passes.
+        flags: Words about it, such as `commutative`, for passes. With `strings` inputs may be
+            strings, with `objects` sequences and the like; see tensor/host.py.
         attributes: Names of the attributes that it takes.
         required: Names of those without a default.
         least_inputs: Number of inputs that must be given.
@@ -247,6 +248,7 @@ def apply(
                 got=str(count),
             )
         )
+    _check_kinds(node, record, given)
     if record.least_inputs and any(x is None for x in given[: record.least_inputs]):
         missing = given.index(None)
         raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
@@ -270,6 +272,16 @@ def apply(
             )
         )
     return outputs
+
+
+def _check_kinds(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) -> None:
+    """Refuse strings and objects where a lowering would compute with their codes."""
+    for x in inputs:
+        if x is None or not x.dtype.is_code:
+            continue
+        if ("strings" if x.dtype.kind == "s" else "objects") not in record.flags:
+            what = f"It does not take inputs of type {x.dtype.type_text}"
+            raise errors.NotImplemented(message(where(node), what))
 
 
 def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception) -> str:

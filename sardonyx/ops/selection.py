@@ -61,7 +61,7 @@ def non_zero(x: Tensor) -> Tensor:
     return compute((x.rank or 1, found.shape[0]), body, dtypes.INT64)
 
 
-@op("Compress", 9, 11, 28)
+@op("Compress", 9, 11, 28, flags=("strings",))
 def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
     """Slices where a condition holds; what the condition is too short for is dropped."""
     source = x if axis is not None else x.reshape(sizes.product(x.shape))

@@ -15,8 +15,8 @@ from sardonyx.tensor.assumptions import assume_equal
 from sardonyx.tensor.symbolic import partial_elements_of
 from sardonyx.tensor.tensor import Tensor, make_map
 
-_SHAPE_ONLY = ("shape_only",)
-_VIEW = ("view",)
+_SHAPE_ONLY = ("shape_only", "strings")
+_VIEW = ("view", "strings")
 
 
 @op("Shape", 1, 13, flags=_SHAPE_ONLY)

@@ -11,7 +11,7 @@ from sardonyx.ops.registry import contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor
 
-_VIEW = ("view",)
+_VIEW = ("view", "strings")
 
 
 def _sliced(

@@ -21,8 +21,10 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.generate import constant_tensor
+from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import DataDependent, apply, record_of, where
 from sardonyx.tensor.composition import compose, is_index_map
+from sardonyx.tensor.host import is_object
 from sardonyx.tensor.measuring import Asked, measuring
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import (
@@ -161,9 +163,7 @@ class _Inference:
         if value.constant is not None and value not in self._overridable:
             return constant_tensor(value.constant, value.name)
         if value.kind != "tensor":
-            raise errors.NotImplemented(
-                message(f"value {value.name}", f"Values of kind {value.kind} are not supported")
-            )
+            return object_buffer(value, value.name)
         if value.dtype is None or value.shape is None:
             raise errors.NotImplemented(
                 message(f"value {value.name}", "Its type or number of axes is not declared")
@@ -185,6 +185,13 @@ class _Inference:
             what = "Its shape is too complicated an expression of the inputs' shapes"
             raise errors.NotImplemented(message(where(node), what))
         value.dtype, value.shape = tensor.dtype, tensor.shape
+        if is_object(tensor):
+            # What it was made of stays in sight: lowerings look for items that are known.
+            first = self._first.setdefault(tensor, value)
+            if first is not value:
+                value.equal_to = first if _is_visible(first, node.graph) else None
+            self._tensors[value] = tensor
+            return
         known = _elements(tensor)
         value.elements = known if known is None or None not in known else None  # type: ignore
         whole = compose(tensor, self._index_maps)

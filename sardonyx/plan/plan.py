@@ -81,8 +81,53 @@ Argument = PointerArgument | SizeArgument | BitsArgument
 
 
 @dataclass(frozen=True, slots=True)
+class HostResult:
+    """What a host function gives, as memory of the plan.
+
+    Attributes:
+        dtype: Element type of the tensor; of a sequence and the like, its own type.
+        rank: Number of axes of the tensor.
+        held: The shape is known only now. The plan gets a number for `TAKE`, then the shape, as
+            int64; what has the type and number of axes above is kept until it is taken.
+    """
+
+    dtype: DType
+    rank: int
+    held: bool = False
+
+    @property
+    def memory_rank(self) -> int:
+        """Number of axes of what lies in the plan's memory."""
+        return 1 if self.held else self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class HostSignature:
+    """How a function of `sardonyx.host` is called: with values that have no form as tensors.
+
+    Of each tensor, the command's arguments are its address, the number of its first element, its
+    sizes and its strides in elements.
+
+    Attributes:
+        function: `module.name` of the function.
+        facts: Its keyword arguments.
+        operands: Element type and number of axes of each tensor; None where one is omitted.
+        results: What it gives; None for what nobody reads.
+    """
+
+    function: str
+    facts: tuple[tuple[str, object], ...]
+    operands: tuple[tuple[DType, int] | None, ...]
+    results: tuple[HostResult | None, ...]
+
+
+#: The function that gives what an earlier call has held back.
+TAKE = "take"
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
-    """A call of one kernel.
+    """A call of one kernel, or of a function on the host.
 
     Attributes:
         kernel: Its symbol name, with the C type that codegen/module.py documents.
@@ -92,6 +137,7 @@ class Command:
         scratch_bytes: Memory of its own that each thread needs.
         origin: Names of the ONNX nodes that it came from.
         segment: The segment that it belongs to.
+        host: What is called in place of a kernel.
     """
 
     kernel: str
@@ -101,6 +147,7 @@ class Command:
     scratch_bytes: Dim = 0
     origin: tuple[str, ...] = ()
     segment: int = 0
+    host: HostSignature | None = None
 
     @property
     def where(self) -> str:
@@ -132,6 +179,7 @@ class Plan:
         commands: Kernel calls and steps, in the order in which they are walked.
         guards: What must hold.
         segments: Where sizes become known; the first is known from the feeds' shapes.
+        strings: What the codes in constants stand for; the first is "".
 
     Raises:
         EngineError: The parts contradict each other.
@@ -143,6 +191,7 @@ class Plan:
     commands: tuple[Command | Step, ...]
     guards: tuple[Guard, ...] = ()
     segments: tuple[Segment, ...] = (Segment(-1),)
+    strings: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
         limits = {"input": len(self.inputs), "output": len(self.outputs)}
@@ -205,6 +254,12 @@ class Plan:
     def calls(self) -> list[Command]:
         """The commands that call kernels."""
         return [c for c in self.commands if isinstance(c, Command)]
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether there are strings, sequences or the like in it."""
+        faces = any(x.dtype.is_code for x in (*self.inputs, *self.outputs))
+        return faces or any(c.host is not None for c in self.calls)
 
     @property
     def grown_count(self) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.object_types import from_text
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.plan import (
     Argument,
@@ -17,6 +18,8 @@ from sardonyx.plan.plan import (
     BufferSpec,
     Command,
     Guard,
+    HostResult,
+    HostSignature,
     InputSpec,
     OutputSpec,
     Plan,
@@ -35,7 +38,7 @@ from sardonyx.plan.steps import (
     Step,
 )
 
-_HEADER = b"sdxplan 2\n"
+_HEADER = b"sdxplan 3\n"
 _COMBINE = {"floordiv": integer.floordiv, "max": integer.maximum, "min": integer.minimum}
 
 
@@ -84,6 +87,7 @@ class _Writer:
         return [
             x.kernel, self.dim(x.blocks), self.dim(x.cost_ns),
             list(map(self.argument, x.arguments)), self.dim(x.scratch_bytes), x.origin, x.segment,
+            _host_out(x.host),
         ]  # fmt: skip
 
     def measure(self, x: Measure) -> list[Any]:
@@ -141,10 +145,10 @@ class _Reader:
         if isinstance(written, dict):
             ((kind, values),) = written.items()
             return self._step(kind, values)
-        kernel, blocks, cost, arguments, scratch, origin, segment = written
+        kernel, blocks, cost, arguments, scratch, origin, segment, host = written
         return Command(
             kernel, self.dim(blocks), self.dim(cost), tuple(map(self.argument, arguments)),
-            self.dim(scratch), tuple(origin), segment,
+            self.dim(scratch), tuple(origin), segment, _host_in(host),
         )  # fmt: skip
 
     def _step(self, kind: str, values: list[Any]) -> Step:
@@ -169,6 +173,30 @@ class _Reader:
         return Measure(symbol, buffer, at, least, most, tuple(origin))
 
 
+def _host_out(host: HostSignature | None) -> list[Any] | None:
+    if host is None:
+        return None
+    operands = [x and [x[0].name, x[1]] for x in host.operands]
+    results = [x and [x.dtype.name, x.rank, x.held] for x in host.results]
+    return [host.function, host.facts, operands, results]
+
+
+def _host_in(written: list[Any] | None) -> HostSignature | None:
+    if written is None:
+        return None
+    function, facts, operands, results = written
+    return HostSignature(
+        function,
+        tuple((name, _frozen(value)) for name, value in facts),
+        tuple(x and (from_text(x[0]), x[1]) for x in operands),
+        tuple(x and HostResult(from_text(x[0]), x[1], x[2]) for x in results),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 def to_bytes(plan: Plan) -> bytes:
     """The plan as bytes that `from_bytes` reads, in this version of the engine or an equal one."""
     w = _Writer()
@@ -185,6 +213,7 @@ def to_bytes(plan: Plan) -> bytes:
             [x.parent, list(map(w.measure, x.measures)), x.counters, x.conditional]
             for x in plan.segments
         ],
+        "strings": plan.strings,
     }
     return _HEADER + json.dumps([w.table, body], separators=(",", ":")).encode()
 
@@ -201,8 +230,8 @@ def from_bytes(data: bytes) -> Plan:
         table, body = json.loads(data[len(_HEADER) :])
         r = _Reader(table)
         return Plan(
-            tuple(InputSpec(n, dtypes.BY_NAME[d], r.dims(s)) for n, d, s in body["inputs"]),
-            tuple(OutputSpec(n, dtypes.BY_NAME[d], r.dims(s), g) for n, d, s, g in body["outputs"]),
+            tuple(InputSpec(n, from_text(d), r.dims(s)) for n, d, s in body["inputs"]),
+            tuple(OutputSpec(n, from_text(d), r.dims(s), g) for n, d, s, g in body["outputs"]),
             tuple(BufferSpec(k, n, r.dim(s), f, e, g) for k, n, s, f, e, g in body["buffers"]),
             tuple(map(r.command, body["commands"])),
             tuple(Guard(r.dim(a), r.dim(b), reason, g) for a, b, reason, g in body["guards"]),
@@ -210,6 +239,7 @@ def from_bytes(data: bytes) -> Plan:
                 Segment(parent, tuple(map(r.measure, measures)), tuple(counters), conditional)
                 for parent, measures, counters, conditional in body["segments"]
             ),
+            tuple(body["strings"]),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
         raise EngineError(message("plan", "The bytes of the plan are damaged")) from None

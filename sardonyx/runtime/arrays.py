@@ -100,7 +100,7 @@ def plain(feed: object, spec: InputSpec) -> Array:
     Raises:
         InvalidArgument: The element type or the rank does not fit.
     """
-    where, wanted = f"input {spec.name}", spec.dtype.numpy
+    where, wanted = f"input {spec.name}", spec.dtype.stored
     if isinstance(feed, (np.ndarray, np.generic)):
         array: Array = np.asarray(feed)
     else:

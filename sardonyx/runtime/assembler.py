@@ -216,6 +216,7 @@ class PlanWriter:
                 kernel.scratch_bytes,
                 _origin(invocation, origins),
                 self._here,
+                kernel.host,
             )  # fmt: skip
         )
 

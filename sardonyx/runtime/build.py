@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base import errors
+from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
 from sardonyx.codegen.blob import Blob, build
 from sardonyx.codegen.module import emit_module
@@ -28,6 +28,7 @@ from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.host_calls import RunStrings
 from sardonyx.runtime.record import ConstantPlace, Record
 from sardonyx.tensor.assumptions import undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
@@ -86,11 +87,12 @@ def build_model(
         blob = build(text, target)
         code = load_blob(blob)
     with phases("constants"):
-        constants = _prepare(compiled, code)
+        strings = _strings(compiled)
+        constants = _prepare(compiled, code, strings)
     outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
     record = Record(
         declared, outputs, spare, places, metadata, _places(compiled, constants),
-        compiled.main, graph.files,
+        replace(compiled.main, strings=strings.all), graph.files,
     )  # fmt: skip
     return Built(record, blob, code, constants)
 
@@ -122,32 +124,47 @@ def programs_of(compiled: Compiled) -> list[Program]:
     """Every program of a compiled model, each once."""
     found: dict[str, Program] = {}
     for invocation in compiled.invocations:
+        if invocation.kernel.host is not None:
+            continue
         for program in (invocation.kernel.program, *invocation.kernel.functions):
             found.setdefault(program.name, program)
     return list(found.values())
 
 
-def _prepare(compiled: Compiled, code: LoadedCode) -> list[np.ndarray[Any, Any]]:
+def _strings(compiled: Compiled) -> RunStrings:
+    """Codes for all strings among the model's constants."""
+    strings = RunStrings()
+    for buffer in (*compiled.initial_constants, *compiled.constants):
+        if buffer.dtype is dtypes.STRING and buffer not in compiled.prepared:
+            _contents(buffer, strings)
+    return strings
+
+
+def _prepare(
+    compiled: Compiled, code: LoadedCode, strings: RunStrings
+) -> list[np.ndarray[Any, Any]]:
     """Arrays behind the main plan's constants; runs the initial plan for those it makes."""
     made: list[np.ndarray[Any, Any]] = []
     if compiled.initial is not None:
         made = [
-            aligned_array(tuple(int(d) for d in o.dims), o.dtype.numpy)
+            aligned_array(tuple(int(d) for d in o.dims), o.dtype.stored)
             for o in compiled.initial.outputs
         ]
-        given = list(map(_contents, compiled.initial_constants))
+        given = [_contents(b, strings) for b in compiled.initial_constants]
         Executable(compiled.initial, code, given).run_into([], made)
     return [
-        made[compiled.prepared[b]] if b in compiled.prepared else _copy(_contents(b))
+        made[compiled.prepared[b]] if b in compiled.prepared else _copy(_contents(b, strings))
         for b in compiled.constants
     ]
 
 
-def _contents(buffer: Buffer) -> np.ndarray[Any, Any]:
+def _contents(buffer: Buffer, strings: RunStrings) -> np.ndarray[Any, Any]:
     constant: Any = buffer.constant
     if constant is None:
         raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))
     array = constant.array()
+    if buffer.dtype is dtypes.STRING:
+        return strings.encode(array, buffer.label)
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

@@ -130,7 +130,9 @@ def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
         sized = any(isinstance(a, sizes.Size) for a in invocation.arguments) or isinstance(
             invocation.kernel.blocks, sizes.Size
         )
-        if not sources and not sized and not mutable & set(invocation.writes):
+        # What the host makes lives in the table of one run.
+        native = invocation.kernel.host is None
+        if native and not sources and not sized and not mutable & set(invocation.writes):
             fixed.add(invocation)
             constant |= set(invocation.writes)
     return fixed

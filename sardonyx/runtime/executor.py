@@ -23,11 +23,13 @@ from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
+from sardonyx.runtime.host_calls import HostTable, Strings
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
 from sardonyx.runtime.native_layout import (
     NEED_GROWTH,
+    NEED_HOST,
     NEED_MEMORY,
     NEED_RESULTS,
     NEEDED_FLAGS,
@@ -72,6 +74,7 @@ class Executable:
         self._generation = -1
         self._resolves = 0
         self._segmented = len(plan.segments) > 1
+        self._strings = Strings(plan.strings) if plan.has_objects else None
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -150,13 +153,23 @@ class Executable:
         """
         frame = self._take()
         try:
-            kept = self._bind(frame, tuple(feeds))
+            kept = self._bind(frame, self._encoded(frame, feeds))
             outputs: list[Any] = [None if r is None else _new(frame, r) for r in frame.results]
             self._execute(frame, outputs, cancel)
             del kept
+            if frame.host is not None:
+                outputs = frame.host.decode(self.plan.outputs, outputs)
         finally:
+            frame.host = None
             self._free.append(frame)
         return outputs
+
+    def _encoded(self, frame: Frame, feeds: Sequence[object]) -> tuple[object, ...]:
+        """The feeds, with codes for objects, whose table the frame has from now on."""
+        if self._strings is None:
+            return tuple(feeds)
+        frame.host = HostTable(self._strings)
+        return frame.host.encode(self.plan.inputs, feeds)
 
     def run_into(
         self,
@@ -170,12 +183,13 @@ class Executable:
         """
         frame = self._take()
         try:
-            kept = self._bind(frame, tuple(feeds))
+            kept = self._bind(frame, self._encoded(frame, feeds))
             given = list(outputs)
             self._check_outputs(frame, given)
             self._execute(frame, given, cancel)
             del kept
         finally:
+            frame.host = None
             self._free.append(frame)
 
     def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...] | None]:
@@ -184,7 +198,8 @@ class Executable:
         None for an output whose shape depends on more than the feeds' shapes.
         """
         with self.lease() as frame:
-            self._bind(frame, tuple(feeds))
+            self._bind(frame, self._encoded(frame, feeds))
+            frame.host = None
             return [None if r is None else r[0] for r in frame.results]
 
     def _bind(self, frame: Frame, feeds: tuple[object, ...]) -> tuple[object, ...]:
@@ -290,9 +305,21 @@ class Executable:
                 self._give_results(frame, frame.get("detail_a"), outputs)
             elif code == NEED_GROWTH:
                 frame.grow()
+            elif code == NEED_HOST:
+                self._call_host(frame, frame.get("command"))
             elif code == REFUSED:
                 raise refusals.refusal(frame.get("detail_c"), frame, self._image)
         return code
+
+    def _call_host(self, frame: Frame, number: int) -> None:
+        """Do the command at which native code stopped."""
+        command = self.plan.commands[number]
+        assert isinstance(command, Command)  # noqa: S101 - native code stops at no other
+        assert frame.host is not None  # noqa: S101 - a plan with such commands has a table
+        start = self._image.host_arguments[number]
+        words = frame.table("arguments")[start : start + len(command.arguments)]
+        frame.host.call(number, command, words.tolist())
+        frame.go_on(number + 1)
 
     def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
         """Memory for the outputs whose shapes a segment has brought."""

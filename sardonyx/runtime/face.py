@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
+from sardonyx.ops.object_values import declared_dtype
 from sardonyx.runtime.declared import ValueInfo
 
 
@@ -23,18 +23,9 @@ def input_info(value: Value) -> ValueInfo:
     Raises:
         NotImplemented: It is of a kind or type that cannot be fed.
     """
-    if value.dtype is None or value.kind != "tensor":
-        raise errors.NotImplemented(
-            message(f"input {value.name}", f"Inputs of kind {value.kind} are not supported")
-        )
-    if value.dtype is dtypes.STRING:
-        raise errors.NotImplemented(
-            message(f"input {value.name}", "Inputs of type tensor(string) are not supported")
-        )
-    shape = value.shape or ()
-    return ValueInfo(
-        value.name, value.dtype, tuple(_size(value, k, d) for k, d in enumerate(shape))
-    )
+    dtype = declared_dtype(value)
+    shape = (value.shape or ()) if value.kind == "tensor" else ()
+    return ValueInfo(value.name, dtype, tuple(_size(value, k, d) for k, d in enumerate(shape)))
 
 
 def output_info(value: Value, dtype: DType, shape: tuple[Dim, ...]) -> ValueInfo:

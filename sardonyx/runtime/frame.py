@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
+from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
 
@@ -27,11 +28,12 @@ class Frame:
         results: Shape and dtype of every output as last resolved; None if not yet known.
         threads: How many threads the last resolved shapes are worth.
         scratch: Memory of the calling thread.
+        host: The objects of the run that has the frame, where the plan has any.
     """
 
     __slots__ = (
-        "_grown", "_image", "_places", "address", "arenas", "results", "scratch", "threads",
-        "words",
+        "_grown", "_image", "_places", "address", "arenas", "host", "results", "scratch",
+        "threads", "words",
     )  # fmt: skip
 
     def __init__(self, image: Image, functions: int = 0) -> None:
@@ -68,6 +70,7 @@ class Frame:
         self.scratch = Memory("scratch")
         self.results: list[Result | None] = []
         self.threads = 0
+        self.host: HostTable | None = None
         self._set("image", image.address)
         self._set("cancel", self.address + WORD * FRAME["cancel_word"])
         self._set("context_fault", self.address + WORD * FRAME["fault"])
@@ -139,7 +142,7 @@ class Frame:
         if any(size < 0 for size in shape):
             what = f"Its shape would be {shape} for these feeds"
             raise InvalidArgument(message(f"output {spec.name}", what))
-        return shape, spec.dtype.numpy
+        return shape, spec.dtype.stored
 
     def supply(self, segment: int) -> None:
         """Give a resolved segment the memory that it needs.
@@ -161,6 +164,10 @@ class Frame:
         for number, array in arrays.items():
             self.table("bases")[self._image.output_buffers[number]] = address_of(array)
         self._set_state(segment, "given", 1)
+
+    def go_on(self, command: int) -> None:
+        """Let native code go on at a command."""
+        self._set("command", command)
 
     def grow(self) -> None:
         """Give the growing buffer that the native code names what it asks for.

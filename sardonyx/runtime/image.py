@@ -23,6 +23,7 @@ from sardonyx.runtime.native_layout import (
     GROW,
     GROWN,
     GUARD,
+    HOST,
     IMAGE,
     INPUT,
     INSTRUCTION,
@@ -156,7 +157,7 @@ class Image:
         inputs, binds = [], []
         for number, spec in enumerate(self.plan.inputs):
             inputs.append(
-                (id(spec.dtype.numpy), len(spec.dims), len(self.axes), places.get(number, unused))
+                (id(spec.dtype.stored), len(spec.dims), len(self.axes), places.get(number, unused))
             )
             for axis, dim in enumerate(spec.dims):
                 atom = sizes.as_atom(dim)
@@ -227,19 +228,25 @@ class Image:
         moving: list[tuple[int, tuple[int, int, int]]] = []
         resting: list[tuple[int, tuple[int, int, int]]] = []
         numbers, first = [], 0
+        #: Where the arguments of each command begin that the host does.
+        self.host_arguments: dict[int, int] = {}
         bits: dict[int, int] = {}
         for number, command in enumerate(self.plan.commands):
             if not isinstance(command, Command):
                 commands.append((0, *self._step(command)))
                 continue
             here = command.segment
-            address = self._code.address(command.kernel)
-            sized = (command.blocks, command.cost_ns, command.scratch_bytes)
-            slots = tuple(self._slot(x, here) for x in sized)
-            commands.append((address, first, *slots))
-            segment = self._segment_of(*slots)
-            scheduled.append((segment, number))
-            self._note_reads(segment, *slots)
+            if command.host is not None:
+                commands.append((0, HOST, 0, 0, 0))
+                self.host_arguments[number] = first
+            else:
+                address = self._code.address(command.kernel)
+                sized = (command.blocks, command.cost_ns, command.scratch_bytes)
+                slots = tuple(self._slot(x, here) for x in sized)
+                commands.append((address, first, *slots))
+                segment = self._segment_of(*slots)
+                scheduled.append((segment, number))
+                self._note_reads(segment, *slots)
             for position, argument in enumerate(command.arguments, first):
                 if isinstance(argument, PointerArgument):
                     offset = self._slot(argument.offset_bytes, here)

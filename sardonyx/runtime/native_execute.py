@@ -12,6 +12,7 @@ from sardonyx.runtime.native_layout import (
     ENTER,
     FRAME,
     GROWN,
+    HOST,
     IMAGE,
     JOB,
     JUMP,
@@ -19,6 +20,7 @@ from sardonyx.runtime.native_layout import (
     JUMP_UNLESS,
     LARGEST_BYTES,
     NEED_GROWTH,
+    NEED_HOST,
     NS_PER_ROUND,
     NS_PER_STEP,
     NS_WORTH_WAKING,
@@ -100,6 +102,8 @@ def step() -> Program:
     with b.if_(b.eq(kind, JUMP_IF_LESS)):
         left, right = b.load(I64, slots, first), b.load(I64, slots, second)
         b.return_(b.select(left < right, third, following))
+    with b.if_(b.eq(kind, HOST)):
+        b.return_(b.constant(I64, NEED_HOST))
     value = b.load(I64, slots, second)
     with b.if_(b.eq(kind, SET)):
         with b.if_(b.ne(b.load(I64, slots, first), value)):

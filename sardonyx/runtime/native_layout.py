@@ -85,7 +85,7 @@ GUARD = Record("left right")
 #: A kernel with slots of sizes; or 0, the number of a step in place of the arguments, and up to
 #: three words that mean what the step says.
 COMMAND = Record("kernel arguments blocks cost scratch")
-ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW = range(6)
+ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST = range(7)
 #: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
 POINTER = Record("argument buffer offset")
 NUMBER = Record("argument slot")
@@ -132,8 +132,9 @@ NS_PER_POLL = 1_000_000
 NS_PER_ROUND = 50_000_000
 #: What `execute` gives when it wants to be called again: just so; after the segment `detail_a` has
 #: got memory; after its results have; after the growing buffer `detail_a` has got `detail_b` bytes
-#: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment.
-UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED = -1, -2, -3, -4, -5
+#: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment. NEED_HOST:
+#: after the host has done the command at which it stopped, and has counted it on.
+UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED, NEED_HOST = -1, -2, -3, -4, -5, -6
 #: What a step counts as, so that a loop of nothing but steps is interrupted, too.
 NS_PER_STEP = 30
 #: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from sardonyx.base import dtypes
+from sardonyx.base import dtypes, object_types
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.files import Identity, is_unchanged
@@ -99,4 +99,4 @@ def _value_out(value: ValueInfo) -> list[object]:
 
 def _value_in(written: list[object]) -> ValueInfo:
     name, dtype, shape = written
-    return ValueInfo(str(name), dtypes.BY_NAME[str(dtype)], tuple(shape))  # type: ignore[arg-type]
+    return ValueInfo(str(name), object_types.from_text(str(dtype)), tuple(shape))  # type: ignore[arg-type]

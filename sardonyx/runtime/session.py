@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base import integer
-from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import identity_of, is_unchanged
 from sardonyx.base.forks import compiling
@@ -239,10 +238,6 @@ def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:
     for dtype, shape, offset, size_bytes in record.constants:
         if offset + size_bytes > whole.size:
             raise InvalidArgument(message("cache", "The file of constants is cut short"))
-        part = whole[offset : offset + size_bytes].view(_storage(dtype))
+        part = whole[offset : offset + size_bytes].view(dtype.stored)
         found.append(part.reshape(shape))
     return found
-
-
-def _storage(dtype: DType) -> np.dtype[Any]:
-    return dtype.numpy

@@ -1,0 +1,45 @@
+"""Sequences as the host keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class Items:
+    """A sequence that never changes; one with a further item at the end shares its memory.
+
+    Args:
+        items: The items, of which the first `count` count. Others may be behind them.
+        count: How many; None for all.
+    """
+
+    __slots__ = ("_items", "count")
+
+    def __init__(self, items: list[Any] | None = None, count: int | None = None) -> None:
+        self._items = [] if items is None else items
+        self.count = len(self._items) if count is None else count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items[: self.count])
+
+    def __getitem__(self, position: int) -> Any:
+        if not 0 <= position < self.count:
+            raise IndexError(position)
+        return self._items[position]
+
+    def with_item(self, position: int, item: Any) -> Items:
+        """The sequence with one more item, before the one at `position`."""
+        if position == self.count == len(self._items):
+            self._items.append(item)
+            return Items(self._items)
+        return Items([*self._items[:position], item, *self._items[position : self.count]])
+
+    def without_item(self, position: int) -> Items:
+        """The sequence without the item at `position`."""
+        if position == self.count - 1:
+            return Items(self._items, position)
+        return Items([*self._items[:position], *self._items[position + 1 : self.count]])

@@ -1,0 +1,295 @@
+"""Strings, sequences and the like in a run: codes in the plan's memory, objects in a table."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base import dtypes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import (
+    EngineError,
+    InvalidArgument,
+    RuntimeException,
+    SardonyxError,
+    message,
+)
+from sardonyx.base.object_types import ObjectType
+from sardonyx.host.functions import find
+from sardonyx.host.items import Items
+from sardonyx.plan.plan import TAKE, Command, HostResult, InputSpec, OutputSpec
+from sardonyx.runtime.arrays import Array
+
+#: A held value's number is that of its command times this, and which result it is.
+_MOST_RESULTS = 64
+
+
+class Strings:
+    """Codes of strings: equal strings have equal codes.
+
+    Args:
+        known: Strings whose codes are their places; "" first.
+    """
+
+    def __init__(self, known: Sequence[str] = ("",)) -> None:
+        self.known = tuple(known)
+        self._first = {text: code for code, text in enumerate(self.known)}
+
+    def run(self) -> RunStrings:
+        """Codes for one run: these, and those of strings that it brings."""
+        return RunStrings(self.known, self._first)
+
+
+class RunStrings:
+    """The strings of one run. See `Strings`."""
+
+    def __init__(self, known: Sequence[str] = ("",), first: dict[str, int] | None = None) -> None:
+        self._known = known
+        self._first = {"": 0} if first is None else first
+        self._new: dict[str, int] = {}
+        self._texts: list[str] = []
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every string, in the order of codes."""
+        return (*self._known, *self._texts)
+
+    def code(self, text: str) -> int:
+        """The code of a string."""
+        code = self._first.get(text)
+        if code is None:
+            code = self._new.get(text)
+        if code is None:
+            code = self._new[text] = len(self._known) + len(self._texts)
+            self._texts.append(text)
+        return code
+
+    def text(self, code: int) -> str:
+        """The string with a code."""
+        split = len(self._known)
+        if not 0 <= code < split + len(self._texts):
+            raise EngineError(message("run", f"There is no string {code}"))
+        return self._known[code] if code < split else self._texts[code - split]
+
+    def encode(self, texts: Array, where: str) -> Array:
+        """Codes for an array of strings.
+
+        Raises:
+            InvalidArgument: An element is no string.
+        """
+        codes = np.empty(texts.shape, np.int64)
+        codes.reshape(-1)[:] = [self.code(_as_text(t, where)) for t in texts.reshape(-1).tolist()]
+        return codes
+
+    def decode(self, codes: Array) -> Array:
+        """The strings of an array of codes."""
+        texts = np.empty(codes.shape, object)
+        flat = texts.reshape(-1)
+        for k, code in enumerate(codes.reshape(-1).tolist()):
+            flat[k] = self.text(code)
+        return texts
+
+
+def _as_text(value: object, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    what = "An element is no string"
+    raise InvalidArgument(message(where, what, expected="str", got=type(value).__name__))
+
+
+class HostTable:
+    """The objects of one run, and the calls that make them."""
+
+    def __init__(self, strings: Strings) -> None:
+        self.strings = strings.run()
+        self._objects: list[Any] = [None]
+        self._held: dict[int, Any] = {}
+
+    # -- feeds and results ----------------------------------------------------------------------
+
+    def encode(self, specs: Iterable[InputSpec], feeds: Sequence[object]) -> tuple[object, ...]:
+        """Feeds with codes in place of objects.
+
+        Raises:
+            InvalidArgument: A feed is not of its type.
+        """
+        coded = list(feeds)
+        for k, (feed, spec) in enumerate(zip(feeds, specs, strict=False)):
+            if spec.dtype.is_code:
+                coded[k] = self._encode(feed, spec)
+        return tuple(coded)
+
+    def _encode(self, feed: object, spec: InputSpec) -> Array:
+        where = f"input {spec.name}"
+        if spec.dtype is dtypes.STRING:
+            return self.strings.encode(_string_array(feed, where), where)
+        assert isinstance(spec.dtype, ObjectType)  # noqa: S101 - the other dtype with codes
+        return np.array(self._add(_fed(feed, spec.dtype, where)), np.int64)
+
+    def decode(self, specs: Iterable[OutputSpec], results: list[Any]) -> list[Any]:
+        """Results with objects in place of codes."""
+        found: list[Any] = []
+        for spec, result in zip(specs, results, strict=True):
+            if spec.dtype is dtypes.STRING:
+                result = self.strings.decode(result)
+            elif spec.dtype.is_code:
+                result = _given_out(self._object(int(result)))
+            found.append(result)
+        return found
+
+    def _add(self, value: Any) -> int:
+        self._objects.append(value)
+        return len(self._objects) - 1
+
+    def _object(self, code: int) -> Any:
+        if not 0 <= code < len(self._objects):
+            raise EngineError(message("run", f"There is no object {code}"))
+        return self._objects[code]
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def call(self, number: int, command: Command, words: Sequence[int]) -> None:
+        """Do the command `number`, whose arguments are `words`.
+
+        Raises:
+            RuntimeException: The function cannot work on the data, or gives what does not fit.
+        """
+        signature = command.host
+        assert signature is not None  # noqa: S101 - the caller looked
+        rest = list(words)
+        given: list[Any] = []
+        for operand in signature.operands:
+            given.append(None if operand is None else self._load(operand[0], operand[1], rest))
+        try:
+            if signature.function == TAKE:
+                results: tuple[Any, ...] = (self._held[int(given[0])],)
+            else:
+                found = find(signature.function)(*given, **dict(signature.facts))
+                results = found if isinstance(found, tuple) else (found,)
+            for which, (result, value) in enumerate(zip(signature.results, results, strict=True)):
+                if result is not None:
+                    key = number * _MOST_RESULTS + which
+                    self._store(value, result, key, _array(_memory(result), rest))
+        except SardonyxError as error:
+            raise RuntimeException(f"[{command.where}] {error}") from error
+        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            text = f"The data cannot be worked on: {error}"
+            raise RuntimeException(message(command.where, text)) from error
+
+    def _load(self, dtype: DType, rank: int, words: list[int]) -> Any:
+        array = _array((dtype.stored, rank), words)
+        if dtype is dtypes.STRING:
+            return self.strings.decode(array)
+        return self._object(int(array)) if dtype.is_code else array
+
+    def _store(self, value: Any, result: HostResult, key: int, place: Array) -> None:
+        if result.held:
+            array = self._checked(value, result)
+            self._held[key] = array
+            place[0] = key
+            place[1:] = array.shape
+        elif isinstance(result.dtype, ObjectType):
+            place[...] = self._add(value)
+        else:
+            array = self._checked(value, result)
+            if array.shape != place.shape:
+                raise _misfit("shape", place.shape, array.shape)
+            is_string = result.dtype is dtypes.STRING
+            place[...] = self.strings.encode(array, "result") if is_string else array
+
+    def _checked(self, value: Any, result: HostResult) -> Array:
+        dtype = result.dtype.numpy
+        array = np.asarray(value, dtype) if not isinstance(value, np.ndarray) else value
+        if array.dtype != dtype:
+            raise _misfit("element type", dtype, array.dtype)
+        if array.ndim != result.rank:
+            raise _misfit("number of axes", result.rank, array.ndim)
+        return array
+
+
+def _misfit(what: str, expected: object, got: object) -> RuntimeException:
+    text = f"A value has another {what} than the model says"
+    return RuntimeException(message("host", text, expected=str(expected), got=str(got)))
+
+
+def _memory(result: HostResult) -> tuple[np.dtype[Any], int]:
+    return (np.dtype(np.int64) if result.held else result.dtype.stored), result.memory_rank
+
+
+def _array(kind: tuple[np.dtype[Any], int], words: list[int]) -> Array:
+    """The array that the first of `words` describe, which are taken away."""
+    dtype, rank = kind
+    count = 2 + 2 * rank
+    address, offset, *rest = words[:count]
+    del words[:count]
+    shape, strides = tuple(rest[:rank]), tuple(s * dtype.itemsize for s in rest[rank:])
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    length = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) // dtype.itemsize
+    low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
+    length += -low // dtype.itemsize
+    start = address + offset * dtype.itemsize + low
+    memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(start)
+    return np.ndarray(shape, dtype, memory, -low, strides)
+
+
+def _string_array(feed: object, where: str) -> Array:
+    array = np.asarray(feed)
+    if array.dtype.kind == "T":
+        return array.astype(object)
+    if array.dtype.kind not in "OUS" and array.size:
+        what = "The feed has the wrong element type"
+        raise InvalidArgument(message(where, what, expected="string", got=str(array.dtype)))
+    return array.astype(object)
+
+
+def _fed(value: Any, type_: DType, where: str) -> Any:
+    """A feed as the host keeps it.
+
+    Raises:
+        InvalidArgument: It is not of that type.
+    """
+    if not isinstance(type_, ObjectType):
+        return _fed_array(value, type_, where)
+    if type_.form == "optional":
+        return None if value is None else _fed(value, type_.element, where)
+    if type_.form == "map":
+        if not isinstance(value, dict):
+            raise _wrong(where, type_, value)
+        return dict(value)
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise _wrong(where, type_, value)
+    return Items([_fed(item, type_.element, where) for item in value])
+
+
+def _fed_array(value: Any, dtype: DType, where: str) -> Array:
+    if dtype is dtypes.STRING:
+        texts = _string_array(value, where)
+        flat = [_as_text(t, where) for t in texts.reshape(-1).tolist()]
+        return np.array([*flat, None], object)[:-1].reshape(texts.shape)
+    array = np.asarray(value)
+    if array.dtype != dtype.numpy:
+        if isinstance(value, np.ndarray):
+            what = "An item has the wrong element type"
+            raise InvalidArgument(
+                message(where, what, expected=str(dtype.numpy), got=str(array.dtype))
+            )
+        array = array.astype(dtype.numpy)
+    return array.copy()
+
+
+def _wrong(where: str, type_: DType, value: object) -> InvalidArgument:
+    what = "The feed has the wrong type"
+    return InvalidArgument(
+        message(where, what, expected=type_.type_text, got=type(value).__name__)
+    )
+
+
+def _given_out(value: Any) -> Any:
+    """An object as callers get it."""
+    return [_given_out(item) for item in value] if isinstance(value, Items) else value
