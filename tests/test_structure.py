@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 #: Folder -> rank. A file may import from its own folder and from lower ranks. `plan.plan` and
 #: `plan.serial` are plain data; `cpu` sees everything up to `runtime`.
 RANK = {
-    "base": 0, "tensor": 1, "ir": 2, "ops": 3, "loader": 4, "passes": 4,
+    "base": 0, "host": 1, "tensor": 1, "ir": 2, "ops": 3, "loader": 4, "passes": 4,
     "plan": 5, "kernel": 6, "codegen": 7, "runtime": 8, "cpu": 8, "api": 9, "capi": 10, "cli": 10,
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 
 
@@ -37,7 +38,7 @@ def in_order(
     Raises:
         InvalidArgument: One is missing, is not an input, or cannot be made an array.
     """
-    missing = [v.name for v in inputs if v.name not in given]
+    missing = [v.name for v in inputs if v.name not in given and not _is_optional(v)]
     if missing:
         raise InvalidArgument(
             message(
@@ -51,18 +52,27 @@ def in_order(
             raise InvalidArgument(
                 message("run", f"The model has no input {name!r}", do=nearest(name, known))
             )
-    return [as_array(given[v.name], v) for v in inputs]
+    return [as_array(given.get(v.name), v) for v in inputs]
+
+
+def _is_optional(info: ValueInfo) -> bool:
+    return isinstance(info.dtype, ObjectType) and info.dtype.form == "optional"
 
 
 def as_array(value: Any, info: ValueInfo) -> Any:
-    """One feed as an array; numbers in lists take the input's type."""
+    """One feed as an array; numbers in lists take the input's type.
+
+    Sequences, maps and optionals stay what they are.
+    """
+    if isinstance(info.dtype, ObjectType):
+        return value.to_python() if isinstance(value, OrtValue) else value
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, OrtValue):
         return value.numpy()
     if isinstance(value, np.generic):
         return np.asarray(value)
-    if isinstance(value, (list, tuple, int, float, bool)):
+    if isinstance(value, (list, tuple, int, float, bool, str, bytes)):
         try:
             return np.asarray(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:
@@ -76,6 +86,6 @@ def as_array(value: Any, info: ValueInfo) -> Any:
     raise InvalidArgument(
         message(
             f"input {info.name}", "The feed is no array",
-            expected=f"tensor({info.dtype})", got=type(value).__name__,
+            expected=info.dtype.type_text, got=type(value).__name__,
         )
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`OrtValue`: a handle on a tensor in memory."""
+"""`OrtValue`: a handle on a tensor in memory, or on a sequence, a map or an absent optional."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
 
     Raises:
         InvalidArgument: It is none.
-        NotImplemented: It is text.
     """
     if isinstance(element_type, (int, np.integer)) and not isinstance(element_type, bool):
         found = dtypes.BY_ONNX_ID.get(int(element_type))
@@ -44,17 +43,18 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
             found = None
     if found is None:
         raise InvalidArgument(message("OrtValue", f"There is no element type {element_type!r}"))
-    if found is dtypes.STRING:
-        raise errors.NotImplemented(message("OrtValue", "Tensors of text are not supported"))
     return found.numpy
 
 
 class OrtValue:
-    """A tensor in memory. Make it with one of the static methods."""
+    """A tensor in memory. Make it with one of the static methods.
+
+    A run may also give one that holds a sequence (a list), a map (a dict) or nothing (None).
+    """
 
     __slots__ = ("_array",)
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     @staticmethod
@@ -65,7 +65,7 @@ class OrtValue:
 
         Raises:
             InvalidArgument: It is no array, or of a type that ONNX does not have.
-            NotImplemented: It holds text, or the device is not the processor.
+            NotImplemented: The device is not the processor.
         """
         need_cpu(device_type, device_id)
         if not isinstance(array, np.ndarray):
@@ -76,8 +76,8 @@ class OrtValue:
             )
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        numpy_type(array.dtype)
-        return OrtValue(array)
+        kind = numpy_type(array.dtype)
+        return OrtValue(array.astype(kind) if array.dtype.kind in "US" else array)
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(array: Array, /, onnx_element_type: int) -> OrtValue:
@@ -137,14 +137,30 @@ class OrtValue:
         raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
 
     def numpy(self) -> Array:
-        """The tensor as an array on the same memory."""
+        """The tensor as an array on the same memory.
+
+        Raises:
+            InvalidArgument: It is no tensor.
+        """
+        return self._tensor()
+
+    def to_python(self) -> Any:
+        """What it holds: an array, a list for a sequence, a dict for a map, or None."""
+        return self._array
+
+    def _tensor(self) -> Array:
+        if not isinstance(self._array, np.ndarray):
+            what = "The value is no tensor"
+            raise InvalidArgument(
+                message("OrtValue", what, got=self.data_type(), do="Use to_python()")
+            )
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._array, dtype=dtype, copy=copy)
+        return np.array(self._tensor(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return dlpack.to_capsule(self._array, **options)
+        return dlpack.to_capsule(self._tensor(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -156,7 +172,7 @@ class OrtValue:
             InvalidArgument: Size or element type differ, or the memory is read-only.
         """
         array = value.numpy() if isinstance(value, OrtValue) else np.asarray(value)
-        own = self._array
+        own = self._tensor()
         if array.size != own.size or array.dtype.newbyteorder("=") != own.dtype:
             raise InvalidArgument(
                 message(
@@ -171,43 +187,58 @@ class OrtValue:
 
     def shape(self) -> list[int]:
         """The sizes of its axes."""
-        return list(self._array.shape)
+        return list(self._tensor().shape)
 
     def data_type(self) -> str:
         """Its type in ONNX's words, such as `tensor(float)`."""
-        return f"tensor({dtype_of(self._array)})"
+        return _type_text(self._array)
 
     def element_type(self) -> int:
         """ONNX's number of its element type."""
-        return dtype_of(self._array).onnx_id
+        return dtype_of(self._tensor()).onnx_id
 
     def data_ptr(self) -> int:
         """The address of its first element."""
-        return int(self._array.__array_interface__["data"][0])
+        return int(self._tensor().__array_interface__["data"][0])
 
     def tensor_size_in_bytes(self) -> int:
         """How much memory it takes."""
-        return int(self._array.nbytes)
+        return int(self._tensor().nbytes)
 
     def device_name(self) -> str:
         """`cpu`."""
         return "cpu"
 
     def has_value(self) -> bool:
-        """Always: a tensor is never absent."""
-        return True
+        """Whether there is anything: only an optional can be absent."""
+        return self._array is not None
 
     def is_tensor(self) -> bool:
-        """Always."""
-        return True
+        """Whether it is a tensor."""
+        return isinstance(self._array, np.ndarray)
 
     def is_sparse_tensor(self) -> bool:
         """Never."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """Never."""
-        return False
+        """Whether it is a sequence of tensors."""
+        held = self._array
+        return isinstance(held, list) and all(isinstance(x, np.ndarray) for x in held)
+
+
+def _type_text(value: Any) -> str:
+    """The type of a value in ONNX's words; of an empty sequence only what can be seen of it."""
+    if isinstance(value, np.ndarray):
+        return dtype_of(value).type_text
+    if isinstance(value, list):
+        return f"seq({_type_text(value[0])})" if value else "seq()"
+    if isinstance(value, dict):
+        for key, item in value.items():
+            inside = dtype_of(np.asarray(item)).type_text
+            return f"map({dtype_of(np.asarray(key)).name},{inside})"
+        return "map()"
+    return "optional()"
 
 
 class OrtValueVector(list[OrtValue]):

@@ -23,7 +23,7 @@ ElementShape = tuple[int | None, ...] | None
 _WORDS = {"sequence": "seq", "optional": "optional", "map": "map"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ObjectType(DType):
     """The type of a sequence, an optional or a map; made by `object_type`.
 
@@ -79,6 +79,12 @@ def join(a: DType, b: DType) -> DType | None:
     """The narrowest type that values of both types have; None if there is none."""
     if a is b:
         return a
+    for one, other in ((a, b), (b, a)):
+        # An optional of an object is the object itself, or nothing.
+        if isinstance(one, ObjectType) and one.form == "optional":
+            inside = join(one.element, other) if isinstance(other, ObjectType) else None
+            if isinstance(inside, ObjectType):
+                return object_type("optional", inside)
     if not isinstance(a, ObjectType) or not isinstance(b, ObjectType):
         return None
     if a.form != b.form or a.key is not b.key:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from sardonyx.base.errors import EngineError, message
@@ -12,19 +12,32 @@ from sardonyx.base.errors import EngineError, message
 HostFunction = Callable[..., Any]
 _Function = TypeVar("_Function", bound=HostFunction)
 
-_FUNCTIONS: dict[str, HostFunction] = {}
+#: Given the facts of a call, what is called with the values of each run.
+_MAKERS: dict[str, HostFunction] = {}
 
 
 def host_function(function: _Function) -> _Function:
-    """Let plans call the decorated function, as `module.name`."""
-    module = function.__module__.rpartition(".")[2]
-    _FUNCTIONS[f"{module}.{function.__name__}"] = function
+    """Let plans call the decorated function, as `module.name`, with values and facts."""
+    _MAKERS[_name(function)] = partial(partial, function)
     return function
+
+
+def host_maker(function: _Function) -> _Function:
+    """Let plans call, as `module.name`, what the decorated function makes of the facts.
+
+    It is called once for each place that calls it, so it is where tables are built.
+    """
+    _MAKERS[_name(function)] = function
+    return function
+
+
+def _name(function: HostFunction) -> str:
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 @cache
 def find(name: str) -> HostFunction:
-    """The function called `module.name`.
+    """What takes the facts of a call of `module.name`, and gives what takes the values.
 
     Raises:
         EngineError: There is none.
@@ -32,7 +45,7 @@ def find(name: str) -> HostFunction:
     module = name.partition(".")[0]
     try:
         importlib.import_module(f"sardonyx.host.{module}")
-        return _FUNCTIONS[name]
+        return _MAKERS[name]
     except (ImportError, KeyError):
         what = f"There is no function {name!r} on the host"
         raise EngineError(message("plan", what)) from None

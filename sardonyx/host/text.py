@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base import dtypes
-from sardonyx.base.errors import RuntimeException, message
-from sardonyx.host.functions import host_function
+from sardonyx.base.errors import InvalidGraph, RuntimeException, message
+from sardonyx.host.functions import host_function, host_maker
 
 _NAMES = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
@@ -47,8 +49,10 @@ def to_numbers(x: Any, *, to: str) -> Any:
             raise RuntimeException(message("Cast", what, expected=to)) from None
     try:
         wide = np.array(values, np.float64 if target.is_float else None)
-        return wide.astype(target.numpy).reshape(x.shape) if values else np.empty(
-            x.shape, target.numpy
+        return (
+            wide.astype(target.numpy).reshape(x.shape)
+            if values
+            else np.empty(x.shape, target.numpy)
         )
     except OverflowError:
         raise RuntimeException(message("Cast", f"A number does not fit {to}")) from None
@@ -70,3 +74,65 @@ def concat(x: Any, y: Any) -> Any:
         raise RuntimeException(message("StringConcat", str(error))) from None
     pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
     return texts([left + right for left, right in pairs], a.shape)
+
+
+@host_function
+def split(x: Any, *, delimiter: str, maxsplit: int | None) -> tuple[Any, Any]:
+    """Parts of each text on a new last axis, "" where there are fewer, and how many (StringSplit).
+
+    Without a delimiter, whitespace of any length separates.
+    """
+    most = -1 if maxsplit is None else maxsplit
+    parts = [t.split(delimiter or None, most) for t in x.reshape(-1).tolist()]
+    width = max(map(len, parts), default=0)
+    rows = [item for row in parts for item in (*row, *[""] * (width - len(row)))]
+    counts = np.array(list(map(len, parts)), np.int64).reshape(x.shape)
+    return texts(rows, (*x.shape, width)), counts
+
+
+@host_maker
+def normalise(
+    *, case: str, is_case_sensitive: bool, stopwords: tuple[str, ...]
+) -> Callable[[Any], Any]:
+    """Text without stop words, in upper or lower case (StringNormalizer).
+
+    Takes (C) or (1, C); gives as many columns as are left, or one "" if none is.
+    """
+    change: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper}
+    convert = change.get(case, str)
+    dropped = set(stopwords) if is_case_sensitive else {word.lower() for word in stopwords}
+    seen = str if is_case_sensitive else str.lower
+
+    def normalised(x: Any) -> Any:
+        kept = [convert(t) for t in x.reshape(-1).tolist() if seen(t) not in dropped]
+        kept = kept or [""]
+        return texts(kept, (*x.shape[:-1], len(kept)))
+
+    return normalised
+
+
+@host_maker
+def full_match(*, pattern: str) -> Callable[[Any], Any]:
+    """Whether each whole text matches (RegexFullMatch)."""
+    compiled = compile_pattern(pattern, "RegexFullMatch")
+
+    def matched(x: Any) -> Any:
+        found = [compiled.fullmatch(t) is not None for t in x.reshape(-1).tolist()]
+        return np.array(found, np.bool_).reshape(x.shape)
+
+    return matched
+
+
+def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
+    """A pattern in RE2's syntax as one of Python's.
+
+    Raises:
+        InvalidGraph: It is in neither.
+    """
+    # RE2 writes \z for the end of the text and \pN, \C for classes; Python knows \Z only.
+    translated = re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1\\Z", pattern)
+    try:
+        return re.compile(translated)
+    except re.error as error:
+        what = f"The pattern {pattern!r} is not supported: {error}"
+        raise InvalidGraph(message(where, what)) from None

@@ -115,19 +115,20 @@ def calls_for_tensors(
     **facts: object,
 ) -> tuple[Tensor, ...]:
     """Tensors that one call gives, whose sizes only it knows, as `call_for_tensor`."""
-    ranks = [(dtype, (0,) * len(shape or ())) for dtype, shape in tensors]
-    results = [Result(dtype, zeros, held=True) for dtype, zeros in ranks]
-    found = []
-    for held, (dtype, shape) in zip(
-        host_call(function, operands, results, **facts), tensors, strict=True
-    ):
-        rank = len(shape or ())
-        listed = compute((rank,), lambda k: load(held, (add(k, 1),)))
-        sizes = contents(listed, "A shape", 0) if rank else ()
-        taken = tuple(
-            measured if size is None else size
-            for measured, size in zip(sizes, shape or (), strict=True)
-        )
-        number = compute((), lambda held=held: load(held, (0,)))
-        found.append(take(number, dtype, taken))
-    return tuple(found)
+    results = [Result(dtype, (0,) * len(shape or ()), held=True) for dtype, shape in tensors]
+    calls = host_call(function, operands, results, **facts)
+    return tuple(
+        _taken(held, dtype, shape or ())
+        for held, (dtype, shape) in zip(calls, tensors, strict=True)
+    )
+
+
+def _taken(held: Tensor, dtype: DType, shape: tuple[Dim | None, ...]) -> Tensor:
+    """The tensor behind what a call gives of it: a number, and its sizes."""
+    number = compute((), lambda: load(held, (0,)))
+    sizes: tuple[Dim, ...] = ()
+    if shape:
+        listed = compute((len(shape),), lambda k: load(held, (add(k, 1),)))
+        sizes = contents(listed, "A shape", 0)
+    known = zip(sizes, shape, strict=True)
+    return take(number, dtype, tuple(m if d is None else d for m, d in known))

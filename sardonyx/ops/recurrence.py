@@ -243,8 +243,8 @@ class Network:
             list(outside.values()), [{} for _ in (*carried, output)], length, counter, None, False,
             carried, [sliced], [place], None, body,
         )  # fmt: skip
-        shapes = [(c.inside.shape, c.inside) for c in carried]
-        specs = [*shapes, ((length, *output.shape), output)]
+        shapes = [(c.inside.shape, c.inside.dtype) for c in carried]
+        specs = [*shapes, ((length, *output.shape), output.dtype)]
         *states, everything = results_of(self.scope, "loop", region, outside, specs)
         return [everything, *states]
 

@@ -40,7 +40,8 @@ FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
-    "contrib_transformer", "sequences",
+    "contrib_transformer", "sequences", "strings",
+    "ml_maps",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))

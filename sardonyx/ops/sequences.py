@@ -39,13 +39,26 @@ def items_of(x: Tensor) -> tuple[Tensor, ...] | None:
     return found[0].operands if found is not None else None
 
 
+def as_sequence(x: Tensor, operator: str) -> tuple[Tensor, ObjectType]:
+    """An input that must be a sequence, perhaps one that is optional, and its type.
+
+    Raises:
+        InvalidGraph: It is something else.
+    """
+    if isinstance(x.dtype, ObjectType) and x.dtype.form == "optional":
+        x = optional_get_element_15(x)
+    return x, object_of(x, "sequence", operator)
+
+
 def construct(items: Sequence[Tensor], dtype: ObjectType | None = None) -> Tensor:
     """A sequence of these."""
     whole = container_of("sequence", list(items)) if dtype is None else dtype
     return call_for_object("sequence.construct", list(items), whole)
 
 
-def _known_position(position: Tensor | None, count: int, operator: str, more: int = 0) -> int | None:
+def _known_position(
+    position: Tensor | None, count: int, operator: str, more: int = 0
+) -> int | None:
     """A position counted from the start, where it is known; by default the last one."""
     if position is None:
         return count - 1 + more
@@ -77,7 +90,7 @@ def sequence_empty_11(*, dtype: int = dtypes.FLOAT.onnx_id) -> Tensor:
 @op("SequenceLength", 11, flags=_OBJECTS)
 def sequence_length_11(sequence: Tensor) -> Tensor:
     """How many items there are."""
-    object_of(sequence, "sequence", "SequenceLength")
+    sequence, _ = as_sequence(sequence, "SequenceLength")
     items = items_of(sequence)
     if items is not None:
         return known_tensor((len(items),), (), INT64)
@@ -87,7 +100,7 @@ def sequence_length_11(sequence: Tensor) -> Tensor:
 @op("SequenceAt", 11, flags=_OBJECTS)
 def sequence_at_11(sequence: Tensor, position: Tensor) -> Tensor:
     """One item."""
-    whole = object_of(sequence, "sequence", "SequenceAt")
+    sequence, whole = as_sequence(sequence, "SequenceAt")
     items = items_of(sequence)
     if items is not None:
         place = _known_position(position, len(items), "SequenceAt")
@@ -97,18 +110,16 @@ def sequence_at_11(sequence: Tensor, position: Tensor) -> Tensor:
 
 
 def _filled(whole: ObjectType) -> ObjectType:
-    """A type for what is inside even if nothing is: whoever looks at it gets an error in the run."""
+    """A type for what is inside even if nothing is: who looks there gets an error in the run."""
     if not whole.vacant or isinstance(whole.element, ObjectType):
         return whole
     return object_type(whole.form, whole.element, (), key=whole.key)
 
 
 @op("SequenceInsert", 11, flags=_OBJECTS)
-def sequence_insert_11(
-    sequence: Tensor, item: Tensor, position: Tensor | None = None
-) -> Tensor:
+def sequence_insert_11(sequence: Tensor, item: Tensor, position: Tensor | None = None) -> Tensor:
     """The sequence with one more item."""
-    whole = object_of(sequence, "sequence", "SequenceInsert")
+    sequence, whole = as_sequence(sequence, "SequenceInsert")
     joined = _joined(whole, item, "SequenceInsert")
     items = items_of(sequence)
     if items is not None and len(items) < _MOST_ITEMS:
@@ -136,7 +147,7 @@ def _joined(whole: ObjectType, item: Tensor, operator: str) -> ObjectType:
 @op("SequenceErase", 11, flags=_OBJECTS)
 def sequence_erase_11(sequence: Tensor, position: Tensor | None = None) -> Tensor:
     """The sequence without one item."""
-    whole = object_of(sequence, "sequence", "SequenceErase")
+    sequence, whole = as_sequence(sequence, "SequenceErase")
     items = items_of(sequence)
     if items:
         place = _known_position(position, len(items), "SequenceErase")
@@ -164,9 +175,7 @@ def split_to_sequence_11(
     if drop:
         del shape[axis]
     dtype = object_type("sequence", x.dtype, tuple(shape))
-    return call_for_object(
-        "sequence.split", [x, split_], dtype, axis=axis, keepdims=bool(keepdims)
-    )
+    return call_for_object("sequence.split", [x, split_], dtype, axis=axis, keepdims=bool(keepdims))
 
 
 def _known_lengths(size: Dim, split: Tensor | None) -> tuple[int, ...] | None:
@@ -193,7 +202,7 @@ def _known_lengths(size: Dim, split: Tensor | None) -> tuple[int, ...] | None:
 @op("ConcatFromSequence", 11, flags=_OBJECTS)
 def concat_from_sequence_11(sequence: Tensor, *, axis: int, new_axis: int = 0) -> Tensor:
     """The items as one tensor, along an axis that they have or a new one."""
-    whole = object_of(sequence, "sequence", "ConcatFromSequence")
+    sequence, whole = as_sequence(sequence, "ConcatFromSequence")
     items = items_of(sequence)
     if items:
         rank = items[0].rank
@@ -228,7 +237,10 @@ def _with_axis(x: Tensor, axis: int) -> Tensor:
 
 
 @op("Optional", 15, flags=_OBJECTS)
-def optional_15(x: Tensor | None = None, *, type: ValueType | None = None,  # noqa: A002 - ONNX's name
+def optional_15(
+    x: Tensor | None = None,
+    *,
+    type: ValueType | None = None,  # noqa: A002 - ONNX's name
 ) -> Tensor:
     """A value, or the absence of one."""
     if x is not None:

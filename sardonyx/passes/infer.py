@@ -23,6 +23,7 @@ from sardonyx.ir.value import Value
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import DataDependent, apply, record_of, where
+from sardonyx.passes.expand import expansion_of
 from sardonyx.tensor.composition import compose, is_index_map
 from sardonyx.tensor.host import is_object
 from sardonyx.tensor.measuring import Asked, measuring
@@ -71,7 +72,7 @@ class _Inference:
         self._index_maps: dict[Tensor, Map] = {}
 
     def run(self, graph: Graph) -> None:
-        for node in graph.nodes:
+        for node in list(graph.nodes):
             self.visit(node)
 
     def inline(self, graph: Graph) -> list[Tensor]:
@@ -105,6 +106,11 @@ class _Inference:
                 self._give_up(node, f"the shape of {value.name} is known only in a run")
                 return
             inputs.append(None if value is None else self._tensor(value))
+        expand = expansion_of(node)
+        if expand is not None:
+            for made in expand(node, inputs):
+                self.visit(made)
+            return
         node.measured.clear()
         try:
             with measuring(partial(self._measure, node, Asked(inputs))):

@@ -258,8 +258,8 @@ class Plan:
     @property
     def has_objects(self) -> bool:
         """Whether there are strings, sequences or the like in it."""
-        faces = any(x.dtype.is_code for x in (*self.inputs, *self.outputs))
-        return faces or any(c.host is not None for c in self.calls)
+        dtypes = [x.dtype for x in self.inputs] + [x.dtype for x in self.outputs]
+        return any(d.is_code for d in dtypes) or any(c.host is not None for c in self.calls)
 
     @property
     def grown_count(self) -> int:

@@ -28,7 +28,7 @@ from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.host_calls import RunStrings
+from sardonyx.runtime.host_calls import Strings
 from sardonyx.runtime.record import ConstantPlace, Record
 from sardonyx.tensor.assumptions import undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
@@ -131,9 +131,9 @@ def programs_of(compiled: Compiled) -> list[Program]:
     return list(found.values())
 
 
-def _strings(compiled: Compiled) -> RunStrings:
+def _strings(compiled: Compiled) -> Strings:
     """Codes for all strings among the model's constants."""
-    strings = RunStrings()
+    strings = Strings()
     for buffer in (*compiled.initial_constants, *compiled.constants):
         if buffer.dtype is dtypes.STRING and buffer not in compiled.prepared:
             _contents(buffer, strings)
@@ -141,7 +141,7 @@ def _strings(compiled: Compiled) -> RunStrings:
 
 
 def _prepare(
-    compiled: Compiled, code: LoadedCode, strings: RunStrings
+    compiled: Compiled, code: LoadedCode, strings: Strings
 ) -> list[np.ndarray[Any, Any]]:
     """Arrays behind the main plan's constants; runs the initial plan for those it makes."""
     made: list[np.ndarray[Any, Any]] = []
@@ -158,7 +158,7 @@ def _prepare(
     ]
 
 
-def _contents(buffer: Buffer, strings: RunStrings) -> np.ndarray[Any, Any]:
+def _contents(buffer: Buffer, strings: Strings) -> np.ndarray[Any, Any]:
     constant: Any = buffer.constant
     if constant is None:
         raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))

@@ -23,7 +23,7 @@ from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
-from sardonyx.runtime.host_calls import HostTable, Strings
+from sardonyx.runtime.host_calls import HostPlan, HostTable
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
@@ -74,7 +74,7 @@ class Executable:
         self._generation = -1
         self._resolves = 0
         self._segmented = len(plan.segments) > 1
-        self._strings = Strings(plan.strings) if plan.has_objects else None
+        self._host = HostPlan(plan) if plan.has_objects else None
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -166,9 +166,9 @@ class Executable:
 
     def _encoded(self, frame: Frame, feeds: Sequence[object]) -> tuple[object, ...]:
         """The feeds, with codes for objects, whose table the frame has from now on."""
-        if self._strings is None:
+        if self._host is None:
             return tuple(feeds)
-        frame.host = HostTable(self._strings)
+        frame.host = HostTable(self._host)
         return frame.host.encode(self.plan.inputs, feeds)
 
     def run_into(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,41 @@ from sardonyx.base.errors import (
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
 from sardonyx.host.items import Items
-from sardonyx.plan.plan import TAKE, Command, HostResult, InputSpec, OutputSpec
+from sardonyx.plan.plan import (
+    TAKE,
+    Command,
+    HostResult,
+    HostSignature,
+    InputSpec,
+    OutputSpec,
+    Plan,
+)
 from sardonyx.runtime.arrays import Array
 
 #: A held value's number is that of its command times this, and which result it is.
 _MOST_RESULTS = 64
+
+
+class HostPlan:
+    """What all runs of a plan share: its strings, and the functions that it calls.
+
+    Attributes:
+        strings: Strings whose codes are their places; "" first.
+        codes: The reverse.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.strings = plan.strings
+        self.codes = {text: code for code, text in enumerate(plan.strings)}
+        self._functions: dict[int, Callable[..., Any]] = {}
+
+    def function(self, number: int, signature: HostSignature) -> Callable[..., Any]:
+        """What the command `number` calls with values."""
+        found = self._functions.get(number)
+        if found is None:
+            found = find(signature.function)(**dict(signature.facts))
+            self._functions[number] = found
+        return found
 
 
 class Strings:
@@ -32,19 +62,8 @@ class Strings:
 
     Args:
         known: Strings whose codes are their places; "" first.
+        first: The reverse.
     """
-
-    def __init__(self, known: Sequence[str] = ("",)) -> None:
-        self.known = tuple(known)
-        self._first = {text: code for code, text in enumerate(self.known)}
-
-    def run(self) -> RunStrings:
-        """Codes for one run: these, and those of strings that it brings."""
-        return RunStrings(self.known, self._first)
-
-
-class RunStrings:
-    """The strings of one run. See `Strings`."""
 
     def __init__(self, known: Sequence[str] = ("",), first: dict[str, int] | None = None) -> None:
         self._known = known
@@ -105,8 +124,9 @@ def _as_text(value: object, where: str) -> str:
 class HostTable:
     """The objects of one run, and the calls that make them."""
 
-    def __init__(self, strings: Strings) -> None:
-        self.strings = strings.run()
+    def __init__(self, plan: HostPlan) -> None:
+        self.plan = plan
+        self.strings = Strings(plan.strings, plan.codes)
         self._objects: list[Any] = [None]
         self._held: dict[int, Any] = {}
 
@@ -162,14 +182,12 @@ class HostTable:
         signature = command.host
         assert signature is not None  # noqa: S101 - the caller looked
         rest = list(words)
-        given: list[Any] = []
-        for operand in signature.operands:
-            given.append(None if operand is None else self._load(operand[0], operand[1], rest))
+        given = [None if x is None else self._load(*x, rest) for x in signature.operands]
         try:
             if signature.function == TAKE:
-                results: tuple[Any, ...] = (self._held[int(given[0])],)
+                results: tuple[Any, ...] = (self._held[int(np.asarray(given[0]))],)
             else:
-                found = find(signature.function)(*given, **dict(signature.facts))
+                found = self.plan.function(number, signature)(*given)
                 results = found if isinstance(found, tuple) else (found,)
             for which, (result, value) in enumerate(zip(signature.results, results, strict=True)):
                 if result is not None:
@@ -234,8 +252,8 @@ def _array(kind: tuple[np.dtype[Any], int], words: list[int]) -> Array:
     low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
     length += -low // dtype.itemsize
     start = address + offset * dtype.itemsize + low
-    memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(start)
-    return np.ndarray(shape, dtype, memory, -low, strides)
+    memory: Any = (ctypes.c_char * (length * dtype.itemsize)).from_address(start)
+    return np.ndarray(shape, dtype, np.frombuffer(memory, np.uint8), -low, strides)
 
 
 def _string_array(feed: object, where: str) -> Array:
@@ -259,12 +277,28 @@ def _fed(value: Any, type_: DType, where: str) -> Any:
     if type_.form == "optional":
         return None if value is None else _fed(value, type_.element, where)
     if type_.form == "map":
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             raise _wrong(where, type_, value)
-        return dict(value)
+        return _fed_map(value, type_, where)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise _wrong(where, type_, value)
     return Items([_fed(item, type_.element, where) for item in value])
+
+
+def _fed_map(value: Mapping[Any, Any], type_: ObjectType, where: str) -> dict[Any, Any]:
+    texts, keys_are_texts = type_.element is dtypes.STRING, type_.key is dtypes.STRING
+    found: dict[Any, Any] = {}
+    for key, item in value.items():
+        if isinstance(key, (str, bytes)) is not keys_are_texts:
+            raise _wrong(where, type_, key)
+        if isinstance(type_.element, ObjectType):
+            held = _fed(item, type_.element, where)
+        elif isinstance(item, (str, bytes)) is not texts or np.ndim(item):
+            raise _wrong(where, type_, item)
+        else:
+            held = _as_text(item, where) if texts else np.asarray(item, type_.element.numpy).item()
+        found[_as_text(key, where) if keys_are_texts else int(key)] = held
+    return found
 
 
 def _fed_array(value: Any, dtype: DType, where: str) -> Array:
@@ -285,9 +319,7 @@ def _fed_array(value: Any, dtype: DType, where: str) -> Array:
 
 def _wrong(where: str, type_: DType, value: object) -> InvalidArgument:
     what = "The feed has the wrong type"
-    return InvalidArgument(
-        message(where, what, expected=type_.type_text, got=type(value).__name__)
-    )
+    return InvalidArgument(message(where, what, expected=type_.type_text, got=type(value).__name__))
 
 
 def _given_out(value: Any) -> Any:

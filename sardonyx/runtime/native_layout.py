@@ -132,8 +132,8 @@ NS_PER_POLL = 1_000_000
 NS_PER_ROUND = 50_000_000
 #: What `execute` gives when it wants to be called again: just so; after the segment `detail_a` has
 #: got memory; after its results have; after the growing buffer `detail_a` has got `detail_b` bytes
-#: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment. NEED_HOST:
-#: after the host has done the command at which it stopped, and has counted it on.
+#: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment.
+#: NEED_HOST: after the host has done the command at which it stopped, and has counted it on.
 UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED, NEED_HOST = -1, -2, -3, -4, -5, -6
 #: What a step counts as, so that a loop of nothing but steps is interrupted, too.
 NS_PER_STEP = 30

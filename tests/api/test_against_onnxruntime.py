@@ -12,6 +12,7 @@ from onnx import TensorProto
 import sardonyx
 from sardonyx.base import errors
 from tests.api import models
+from tests.support.session import model_of
 
 other = pytest.importorskip("onnxruntime")
 CPU = ["CPUExecutionProvider"]
@@ -174,7 +175,6 @@ REFUSED = {
         lambda o: session(o).io_binding().bind_cpu_input("q", A), "InvalidArgument", "'q'",
     ),
     "value of a list": (lambda o: value(o, [1, 2]), "InvalidArgument", "list"),
-    "value of text": (lambda o: value(o, np.array(["a"])), "NotImplemented", "text"),
     "value of dates": (
         lambda o: value(o, np.array(["2020-01-01"], "M8[D]")), "InvalidArgument", "M8",
     ),
@@ -239,13 +239,37 @@ def test_where_onnxruntime_gives_nonsense_or_refuses() -> None:
         updated(sardonyx, A.astype(np.float64))
 
 
-def test_text_is_refused_when_the_session_is_made() -> None:
+def test_text() -> None:
     from onnx import helper
 
     text = (TensorProto.STRING, ["N"])
     model = models.model([helper.make_node("Identity", ["a"], ["y"])], {"a": text}, {"y": text})
-    with pytest.raises(errors.NotImplemented, match="string"):
-        sardonyx.InferenceSession(model)
+    fed = np.array(["a", "ß", ""])
+    found = []
+    for ort in (sardonyx, other):
+        made = ort.InferenceSession(model, providers=CPU)
+        found += [made.run(None, {"a": feed})[0] for feed in (fed, fed.astype(object))]
+    # onnxruntime makes no values of text.
+    (held,) = sardonyx.InferenceSession(model).run_with_ort_values(
+        None, {"a": value(sardonyx, fed)}
+    )
+    assert held.data_type() == "tensor(string)"
+    for array in (*found, held.numpy()):
+        assert array.dtype == object
+        assert array.tolist() == fed.tolist()
+
+
+def test_sequences_as_values() -> None:
+    text = "g (float[N,3] a) => (seq(float[N,1]) y) { y = SplitToSequence<axis=1>(a) }"
+    model = model_of(text).SerializeToString()
+    for ort in (sardonyx, other):
+        made = ort.InferenceSession(model, providers=CPU)
+        (held,) = made.run_with_ort_values(None, {"a": value(ort, A)})
+        assert not held.is_tensor()
+        assert held.is_tensor_sequence()
+        assert held.data_type() == "seq(tensor(float))"
+        with pytest.raises(Exception, match="(?i)tensor"):
+            held.numpy()
 
 
 def test_bound_memory_that_overlaps_a_feed() -> None:

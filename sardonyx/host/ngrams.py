@@ -1,0 +1,98 @@
+"""Counts of n-grams (ONNX operator spec, TfIdfVectorizer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sardonyx.host.functions import host_maker
+
+#: A pool as a tree: what follows a word, and where the n-gram that ends there is counted.
+Tree = dict[Any, "Branch"]
+Branch = tuple[Tree, list[int]]
+
+
+@host_maker
+def count(
+    *,
+    pool: tuple[Any, ...],
+    starts: tuple[int, ...],
+    indexes: tuple[int, ...],
+    weights: tuple[float, ...] | None,
+    mode: str,
+    shortest: int,
+    longest: int,
+    skips: int,
+    width: int,
+) -> Callable[[Any], Any]:
+    """Takes (C) or (N, C) of words, strings or integers; gives (width) or (N, width) float32.
+
+    `pool` has the n-grams one after the other, those of length n from `starts[n - 1]` on; the
+    k-th n-gram of all is counted at `indexes[k]`. Words of an n-gram are 1 to `skips` + 1 apart.
+    """
+    tree, scale = _tree(pool, starts, indexes, weights, width, shortest, longest)
+    distances = range(1, skips + 2) if longest > 1 else range(1, 2)
+
+    def counted(x: Any) -> Any:
+        rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+        result = np.zeros((rows.shape[0], width), np.float32)
+        for row, found in zip(rows.tolist(), result, strict=True):
+            for distance in distances:
+                # A single word has no distances: it counts once.
+                least = shortest if distance == 1 else max(2, shortest)
+                _count_row(row, distance, tree, found, least)
+        if mode == "IDF":
+            np.minimum(result, 1, out=result)
+        if mode != "TF":
+            result *= scale
+        return result.reshape(*x.shape[:-1], width)
+
+    return counted
+
+
+def _count_row(row: list[Any], distance: int, tree: Tree, found: Any, shortest: int) -> None:
+    """Count the n-grams of at least `shortest` words that are `distance` apart."""
+    for start in range(len(row)):
+        branch = tree
+        for length, at in enumerate(range(start, len(row), distance), 1):
+            step = branch.get(row[at])
+            if step is None:
+                break
+            branch, places = step
+            if length >= shortest:
+                for place in places:
+                    found[place] += 1
+            if not branch:
+                break
+
+
+def _tree(
+    pool: tuple[Any, ...],
+    starts: tuple[int, ...],
+    indexes: tuple[int, ...],
+    weights: tuple[float, ...] | None,
+    width: int,
+    shortest: int,
+    longest: int,
+) -> tuple[Tree, Any]:
+    tree: Tree = {}
+    scale = np.ones(width, np.float32)
+    number = 0
+    ends = (*starts[1:], len(pool))
+    for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+        for first in range(start, end, length):
+            if number < len(indexes) and shortest <= length <= longest:
+                _place(tree, pool[first : first + length]).append(indexes[number])
+            if weights is not None and number < len(weights):
+                scale[indexes[number]] = weights[number]
+            number += 1
+    return tree, scale
+
+
+def _place(tree: Tree, words: tuple[Any, ...]) -> list[int]:
+    branch, places = tree, []
+    for word in words:
+        branch, places = branch.setdefault(word, ({}, []))
+    return places

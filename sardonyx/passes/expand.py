@@ -1,0 +1,92 @@
+"""Operators that the standard defines by others, where types decide which: SequenceMap.
+
+y = SequenceMap(s, x) {body}  ->  n = SequenceLength(s)
+                                  y = Loop(n, , SequenceEmpty()) {item = SequenceAt(s, k); body;
+                                                                  SequenceInsert(carried, out)}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sardonyx.base.dtypes import BOOL, FLOAT, INT64
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.object_types import ObjectType
+from sardonyx.ir.constant import Constant
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.node import Node
+from sardonyx.ir.value import Value
+from sardonyx.ops.registry import where
+from sardonyx.tensor.tensor import Tensor
+
+Expansion = Callable[[Node, Sequence[Tensor | None]], list[Node]]
+
+
+def expansion_of(node: Node) -> Expansion | None:
+    """What puts other nodes in the place of this one, given its inputs as tensors."""
+    return _EXPANSIONS.get((node.domain, node.op_type))
+
+
+def _sequence_map(node: Node, inputs: Sequence[Tensor | None]) -> list[Node]:
+    """See the module's text."""
+    graph, body = node.graph, node.attributes.get("body")
+    if graph is None or not isinstance(body, Graph) or len(body.inputs) != len(node.inputs):
+        what = "It needs a graph with as many inputs as it has itself"
+        raise InvalidGraph(message(where(node), what))
+    if not _is_sequence(inputs[0]):
+        raise InvalidGraph(message(where(node), "Its first input is no sequence"))
+    number, going = body.new_value("number", INT64, ()), body.new_value("going", BOOL, ())
+    first = next(iter(body.nodes), None)
+    for old, given, tensor in zip(list(body.inputs), node.inputs, inputs, strict=True):
+        if given is None:
+            raise InvalidGraph(message(where(node), "An input is missing"))
+        read = given
+        if _is_sequence(tensor):
+            read = body.new_value(old.name)
+            at = Node("SequenceAt", "", (given, number), (read,), origin=node.origin)
+            body.add_node(at, before=first)
+        body.replace_uses(old, read)
+    body.inputs.clear()
+    body.add_input(number)
+    body.add_input(going)
+    results = list(body.outputs)
+    body.outputs.clear()
+    body.outputs.append(_true(body))
+    for result in results:
+        carried = body.add_input(body.new_value("carried"))
+        grown = body.new_value("grown")
+        inserted = Node("SequenceInsert", "", (carried, result), (grown,), origin=node.origin)
+        body.add_node(inserted)
+        body.outputs.append(grown)
+    length = graph.new_value("length")
+    starts = [graph.new_value("empty") for _ in results]
+    made = [Node("SequenceLength", "", (node.inputs[0],), (length,), origin=node.origin)]
+    for result, start in zip(results, starts, strict=True):
+        dtype = result.dtype or result.declared_dtype or FLOAT
+        facts = {"dtype": dtype.onnx_id}
+        made.append(Node("SequenceEmpty", "", (), (start,), facts, origin=node.origin))
+    ends = [graph.new_value(value.name or "result") for value in node.outputs]
+    ends += [graph.new_value("unread") for _ in results[len(ends) :]]
+    del node.attributes["body"]  # the loop has it now
+    loop = Node("Loop", "", (length, None, *starts), ends, {"body": body}, origin=node.origin)
+    made.append(loop)
+    for one in made:
+        graph.add_node(one, before=node)
+    for old, new in zip(node.outputs, ends, strict=False):
+        if not old.is_omitted:
+            graph.replace_uses(old, new)
+    graph.remove_node(node)
+    return made
+
+
+def _is_sequence(x: Tensor | None) -> bool:
+    return x is not None and isinstance(x.dtype, ObjectType) and x.dtype.form == "sequence"
+
+
+def _true(graph: Graph) -> Value:
+    return graph.add_constant("always", Constant.from_array(np.array(True), BOOL))
+
+
+_EXPANSIONS: dict[tuple[str, str], Expansion] = {("", "SequenceMap"): _sequence_map}

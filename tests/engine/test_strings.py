@@ -1,0 +1,285 @@
+"""Strings: moved and compared natively, looked into on the host; maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import sardonyx
+from sardonyx.base import errors
+from tests.support.session import model_of
+
+
+def _texts(*items: Any) -> Any:
+    return np.array(items, object)
+
+
+def _session(text: str, opset: int = 20) -> sardonyx.InferenceSession:
+    model = model_of(f"g {text}", opset=opset)
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    return sardonyx.InferenceSession(model.SerializeToString())
+
+
+_ABC = _texts("a", "bb", "ß∂", "", "a")
+
+#: Graph, pairs of feeds and results.
+CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
+    "gathered, joined, compared": (
+        "(string[N] x, int64[K] k) => (string[M] y, bool[M] e) { a = Gather(x, k)"
+        ' b = Constant<value_strings=["a", "new"]>() y = Concat<axis=0>(a, b)'
+        ' c = Constant<value_string="a">() e = Equal(y, c) }',
+        [
+            (
+                {"x": _ABC, "k": np.array([2, 0, -1, 3])},
+                [_texts("ß∂", "a", "a", "", "a", "new"), np.array([0, 1, 1, 0, 1, 0], bool)],
+            ),
+            (
+                {"x": _ABC[:1], "k": np.zeros(0, np.int64)},
+                [_texts("a", "new"), np.array([1, 0], bool)],
+            ),
+        ],
+    ),
+    "shapes of strings": (
+        "(string[N,2] x) => (string[2,N] t, string[A,B] p, int64[2] s) { t = Transpose(x)"
+        " w = Constant<value_ints=[0, 1, 0, 0]>() p = Pad(x, w) s = Shape(x) }",
+        [
+            (
+                {"x": _texts("a", "b", "c", "d").reshape(2, 2)},
+                [
+                    _texts("a", "c", "b", "d").reshape(2, 2),
+                    _texts("", "a", "b", "", "c", "d").reshape(2, 3),
+                    np.array([2, 2]),
+                ],
+            )
+        ],
+    ),
+    "chosen by a condition": (
+        "(string[N] x, string[N] y) => (string[N] z) { e = Equal(x, y)"
+        ' d = Constant<value_string="differs">() z = Where(e, x, d) }',
+        [({"x": _texts("u", "v"), "y": _texts("u", "w")}, [_texts("u", "differs")])],
+    ),
+    "put together": (
+        "(string[N,1] x, string[M] y) => (string[N,M] z) { z = StringConcat(x, y) }",
+        [
+            (
+                {"x": _texts("a", "b").reshape(2, 1), "y": _texts("", "1", "∂")},
+                [_texts("a", "a1", "a∂", "b", "b1", "b∂").reshape(2, 3)],
+            ),
+            ({"x": _texts().reshape(0, 1), "y": _texts("q")}, [_texts().reshape(0, 1)]),
+        ],
+    ),
+    "taken apart": (
+        "(string[N] x) => (string[N,W] p, int64[N] n, int64[2] s)"
+        ' { p, n = StringSplit<delimiter=",">(x)'
+        " s = Shape(p) }",
+        [
+            (
+                {"x": _texts("a,b", "", "c,,d")},
+                [
+                    _texts("a", "b", "", "", "", "", "c", "", "d").reshape(3, 3),
+                    np.array([2, 1, 3]),
+                    np.array([3, 3]),
+                ],
+            ),
+            ({"x": _texts()}, [_texts().reshape(0, 0), np.zeros(0, np.int64), np.array([0, 0])]),
+        ],
+    ),
+    "words": (
+        "(string[N] x) => (string[N,W] p) { p, n = StringSplit<maxsplit=1>(x) }",
+        [({"x": _texts(" a  b c ", "d")}, [_texts("a", "b c ", "d", "").reshape(2, 2)])],
+    ),
+    "normalised": (
+        '(string[N] x) => (string[M] y) { y = StringNormalizer<case_change_action="UPPER",'
+        ' stopwords=["the"]>(x) }',
+        [
+            ({"x": _texts("The", "cat", "straße")}, [_texts("CAT", "STRASSE")]),
+            ({"x": _texts("the")}, [_texts("")]),
+        ],
+    ),
+    "matched": (
+        '(string[N] x) => (bool[N] y) { y = RegexFullMatch<pattern="[a-z]+@[a-z]+">(x) }',
+        [({"x": _texts("a@b", "a@b!", "")}, [np.array([1, 0, 0], bool)])],
+    ),
+    "numbers to text and back": (
+        "(float[N] x, int64[N] k) => (string[N] s, string[N] t, float[N] y, int64[N] z)"
+        " { s = Cast<to=8>(x) t = Cast<to=8>(k) y = Cast<to=1>(s) z = Cast<to=7>(t) }",
+        [
+            (
+                {
+                    "x": np.array([1.5, np.nan, -np.inf, 0.1], np.float32),
+                    "k": np.array([-3, 0, 2**62, 7]),
+                },
+                [
+                    _texts("1.5", "NaN", "-INF", "0.1"),
+                    _texts("-3", "0", str(2**62), "7"),
+                    np.array([1.5, np.nan, -np.inf, 0.1], np.float32),
+                    np.array([-3, 0, 2**62, 7]),
+                ],
+            )
+        ],
+    ),
+    "carried through a loop": (
+        "(string s, int64 n) => (string r) { r = Loop(n, , s)"
+        " <body = b (int64 i, bool ci, string t)"
+        ' => (bool c, string u) { c = Identity(ci) x = Constant<value_string="+">()'
+        " u = StringConcat(t, x) }> }",
+        [
+            ({"s": _texts("a")[0], "n": np.int64(n)}, [np.array("a" + "+" * n, object)])
+            for n in (3, 0)
+        ],
+    ),
+    "counted": (
+        "(string[N,W] x) => (float[N,3] y) { y = TfIdfVectorizer<max_gram_length=2,"
+        ' min_gram_length=1, max_skip_count=0, mode="TFIDF", ngram_counts=[0, 2],'
+        ' ngram_indexes=[0, 2, 1], pool_strings=["a", "b", "a", "b"],'
+        " weights=[1.0, 2.0, 4.0]>(x) }",
+        [
+            (
+                {"x": _texts("a", "b", "a", "c", "b", "b").reshape(2, 3)},
+                [np.array([[2, 4, 2], [0, 0, 4]], np.float32)],
+            ),
+        ],
+    ),
+    "maps of rows": (
+        "(float[N,2] x) => (seq(map(string, float)) y)"
+        ' { y = ai.onnx.ml.ZipMap<classlabels_strings=["u", "v"]>(x) }',
+        [
+            (
+                {"x": np.array([[1, 2], [3, 4]], np.float32)},
+                [[{"u": 1.0, "v": 2.0}, {"u": 3.0, "v": 4.0}]],
+            ),
+            ({"x": np.zeros((0, 2), np.float32)}, [[]]),
+        ],
+    ),
+    "a map as a row": (
+        "(map(string, float) x) => (float[1,3] y)"
+        ' { y = ai.onnx.ml.DictVectorizer<string_vocabulary=["a", "b", "c"]>(x) }',
+        [
+            ({"x": {"c": 2.0, "a": 1.5}}, [np.array([[1.5, 0, 2]], np.float32)]),
+            ({"x": {}}, [np.zeros((1, 3), np.float32)]),
+        ],
+    ),
+    "a map by its keys": (
+        "(map(int64, float) x) => (float[1,A] d, string[1,4] s)"
+        ' { d = ai.onnx.ml.CastMap(x) s = ai.onnx.ml.CastMap<map_form="SPARSE", max_map=4,'
+        ' cast_to="TO_STRING">(x) }',
+        [
+            (
+                {"x": {2: 5.0, 0: 1.0}},
+                [np.array([[1, 5]], np.float32), _texts("1.0", "", "5.0", "").reshape(1, 4)],
+            )
+        ],
+    ),
+}
+
+
+def _equal(got: Any, want: Any) -> None:
+    if isinstance(want, list):
+        assert got == want
+        return
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_strings(name: str) -> None:
+    text, runs = CASES[name]
+    for _ in range(2):  # compiled, then from the cache
+        session = _session(text)
+        for feeds, want in runs:
+            for mine, theirs in zip(session.run(None, feeds), want, strict=True):
+                _equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "fed",
+    [
+        ["a", "b"],
+        ("a", "b"),
+        np.array(["a", "b"]),
+        np.array([b"a", b"b"]),
+        np.array(["a", b"b"], object),
+        _texts("a", "x", "b", "x")[::2],
+    ],
+    ids=["list", "tuple", "unicode", "bytes", "mixed", "strided"],
+)
+def test_ways_to_feed_strings(fed: Any) -> None:
+    (got,) = _session("(string[N] x) => (string[N] y) { y = Identity(x) }").run(None, {"x": fed})
+    _equal(got, _texts("a", "b"))
+
+
+#: Graph, feeds, error, part of the message.
+REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
+    "numbers for strings": (
+        "(string[N] x) => (string[N] y) { y = Identity(x) }",
+        {"x": np.zeros(2)},
+        errors.InvalidArgument,
+        "string",
+    ),
+    "an element that is no string": (
+        "(string[N] x) => (string[N] y) { y = Identity(x) }",
+        {"x": _texts("a", 3)},
+        errors.InvalidArgument,
+        "no string",
+    ),
+    "text that is no number": (
+        "(string[N] x) => (float[N] y) { y = Cast<to=1>(x) }",
+        {"x": _texts("1", "one")},
+        errors.RuntimeException,
+        "'one' is no number",
+    ),
+    "key outside the vocabulary": (
+        "(map(string, float) x) => (float[1,1] y)"
+        ' { y = ai.onnx.ml.DictVectorizer<string_vocabulary=["a"]>(x) }',
+        {"x": {"b": 1.0}},
+        errors.RuntimeException,
+        "vocabulary",
+    ),
+    "map with keys of another type": (
+        "(map(int64, float) x) => (float[1,A] y) { y = ai.onnx.ml.CastMap(x) }",
+        {"x": {"b": 1.0}},
+        errors.InvalidArgument,
+        "map",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_feeds(name: str) -> None:
+    text, feeds, error, part = REFUSED[name]
+    session = _session(text)
+    for _ in range(2):
+        with pytest.raises(error, match=part):
+            session.run(None, feeds)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("(string[N] x) => (string[N] y) { y = Add(x, x) }", "does not take inputs of type"),
+        ('(string[N] x) => (bool[N] y) { y = RegexFullMatch<pattern="(">(x) }', "pattern"),
+        ("(float[N] x) => (string[N] y) { y = StringConcat(x, x) }", "wrong type"),
+        (
+            "(string[N] x) => (float[N] y) { y = TfIdfVectorizer<max_gram_length=1,"
+            ' min_gram_length=1, max_skip_count=0, mode="TF", ngram_counts=[0],'
+            ' ngram_indexes=[0, 1], pool_strings=["a"]>(x) }',
+            "ngram_indexes",
+        ),
+    ],
+)
+def test_refused_models(text: str, part: str) -> None:
+    with pytest.raises(errors.SardonyxError, match=part):
+        _session(text)
+
+
+def test_types_of_the_face() -> None:
+    session = _session(CASES["maps of rows"][0])
+    assert [(o.type, o.shape) for o in session.get_outputs()] == [
+        ("seq(map(string,tensor(float)))", [])
+    ]
+    session = _session(CASES["a map as a row"][0])
+    assert session.get_inputs()[0].type == "map(string,tensor(float))"
