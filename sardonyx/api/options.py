@@ -55,7 +55,8 @@ class SessionOptions:
     """How a session is made. Unknown properties are errors, never ignored.
 
     `intra_op_num_threads`: threads of a run, the caller's included; 0 for all.
-    `graph_optimization_level`: ORT_DISABLE_ALL rewrites nothing; the others are one.
+    `graph_optimization_level`: ORT_DISABLE_ALL rewrites and fuses nothing, so that each node has
+    kernels and memory of its own, all row-major; the others are one.
     `enable_cpu_mem_arena`: False gives memory of intermediate values back after each run.
     `optimized_model_filepath`: where the rewritten graph is written, as ONNX.
     `log_severity_level`, `logid`: the least level that making and running the session logs, and

@@ -40,6 +40,7 @@ class LoweredGraph:
         measured: Where the symbols come from that a run measures, by the symbol.
         ends: The region whose end brings a symbol.
         assumptions: Pairs of sizes that are taken as equal, and why; a plan must check them.
+        results: What nodes give, in this graph and in those inside it.
     """
 
     outputs: dict[Value, Tensor] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class LoweredGraph:
     measured: dict[Dim, Measured] = field(default_factory=dict)
     ends: dict[Dim, Tensor] = field(default_factory=dict)
     assumptions: dict[Assumption, str] = field(default_factory=dict)
+    results: set[Tensor] = field(default_factory=set)
 
 
 def lower(graph: Graph) -> LoweredGraph:
@@ -99,6 +101,8 @@ class _Lowering:
         self._graphs, self._parent = {graph}, parent
         self._outside = {} if outside is None else outside
         self.lowered = LoweredGraph()
+        if parent is not None:
+            self.lowered.results = parent.lowered.results
         self.symbols: set[Dim] = set()
 
     def run(self, graph: Graph) -> None:
@@ -162,6 +166,7 @@ class _Lowering:
             if tensor is None or value.is_omitted:
                 continue
             lowered.values[value] = tensor
+            lowered.results.add(tensor)
             for made in topological([tensor], lowered.origins):
                 if not isinstance(made, Buffer):
                     lowered.origins[made] = node.origin or (node.name,)

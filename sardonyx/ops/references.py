@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sardonyx.base.errors import RuntimeException, message
 from sardonyx.tensor.arithmetic import Array
-from sardonyx.tensor.evaluate import reference
+from sardonyx.tensor.evaluate import Sizes, reference
 from sardonyx.tensor.tensor import Call
 
 _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 @reference("scan")
-def scan(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def scan(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Running sums or products along the last axis, or along the one that a second operand says.
 
     Attributes: kind, exclusive, reverse.
@@ -32,17 +33,20 @@ def scan(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 @reference("compact")
-def compact(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def compact(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Positions of what is true along one axis."""
     return [np.flatnonzero(operands[0]).astype(np.int64)]
 
 
 @reference("top_k")
-def top_k(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def top_k(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """(values, positions) of the k extremes along `axis`, ties in favour of lower positions."""
     (x,) = operands
     axis: int = call.attribute("axis")  # type: ignore[assignment]
-    count: int = call.all_outputs[0][0][axis]  # type: ignore[assignment]
+    count = shapes[0][axis]
+    if count > x.shape[axis]:
+        what = f"There are no {count} elements along an axis of {x.shape[axis]}"
+        raise RuntimeException(message("evaluate top_k", what))
     ranked = np.argsort(x, axis=axis, kind="stable")
     if call.attribute("largest"):  # backwards twice: equal elements keep their order
         backwards = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
@@ -52,7 +56,9 @@ def top_k(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 @reference("scatter_elements")
-def scatter_elements(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def scatter_elements(
+    call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]
+) -> Sequence[Array]:
     """A copy of the first operand, changed at `positions` along `axis`; attribute reduction."""
     x, positions, updates = operands
     result = x.copy()
@@ -64,13 +70,48 @@ def scatter_elements(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 @reference("scatter_nd")
-def scatter_nd(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def scatter_nd(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """A copy of the first operand, changed at index tuples; attributes depth, reduction."""
     x, positions, updates = operands
     result = x.copy()
     for at in np.ndindex(*positions.shape[:-1]):
         _put(result, tuple(int(i) for i in positions[at]), updates[at], call)
     return [result]
+
+
+@reference("select_boxes")
+def select_boxes(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """Rows of batch, class and box; how many (ONNX operator spec: NonMaxSuppression)."""
+    boxes, scores, order, most, overlap, least = operands
+    corners = _corners(boxes, bool(call.attribute("centred")))
+    rows: list[tuple[int, int, int]] = []
+    for batch, kind in np.ndindex(*scores.shape[:2]):
+        chosen: list[int] = []
+        for score, box in zip(scores[batch, kind], order[batch, kind], strict=True):
+            if len(chosen) >= most or (call.attribute("scored") and not score > least):
+                break
+            if not any(_overlap(corners[batch], box, other) > overlap for other in chosen):
+                chosen.append(int(box))
+        rows += [(batch, kind, box) for box in chosen]
+    selected = np.zeros(shapes[0], np.int64)
+    selected[: len(rows)] = np.array(rows, np.int64).reshape(-1, 3)
+    return [selected, np.array(len(rows), np.int64)]
+
+
+def _corners(boxes: Array, centred: bool) -> Array:
+    """Lowest, then highest coordinates of every box."""
+    a, b = boxes[..., :2], boxes[..., 2:]
+    low, high = (a - b / 2, a + b / 2) if centred else (np.minimum(a, b), np.maximum(a, b))
+    return np.concatenate([low, high], -1)
+
+
+def _overlap(corners: Array, box: int, other: int) -> float:
+    """The intersection of two boxes as a part of their union."""
+    low = np.maximum(corners[box][:2], corners[other][:2])
+    high = np.minimum(corners[box][2:], corners[other][2:])
+    shared = float(np.prod(np.maximum(high - low, 0)))
+    areas = sum(float(np.prod(corners[k][2:] - corners[k][:2])) for k in (box, other))
+    return shared / (areas - shared) if shared > 0 else 0.0
 
 
 def _put(result: Array, at: tuple[int, ...], value: Array, call: Call) -> None:

@@ -43,6 +43,8 @@ def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | 
     final = rows.stages[-1].root
     if final.is_output or final.readers != [second.contraction]:
         return None
+    if any(x.tensor is final.buffer for x in loads_of(second.right)):
+        return None  # the weights are what is weighted, too
     source = rows.stages[0].body
     first = next((g for g in owner.values() if _writes(g, source)), None)
     if not isinstance(first, Product) or first.root.is_output:

@@ -55,17 +55,22 @@ class _Reach:
         )
 
 
-def make_groups(roots: list[Root]) -> list[Group]:
-    """All roots in groups, in an order in which they can run."""
+def make_groups(roots: list[Root], *, fuse: bool = True) -> list[Group]:
+    """All roots in groups, in an order in which they can run.
+
+    Args:
+        roots: What has memory.
+        fuse: Whether kernels may compute more than one root, outputs of one invocation apart.
+    """
     reach = _Reach(roots)
     taken: dict[Root, Group] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:
-            product = _with_epilogue(root, reach, taken)
+            product = _with_epilogue(root, reach, taken) if fuse else _alone(root)
             taken[root] = taken[product.root] = product
     for root in roots:
         if isinstance(root.tensor, Reduce) and root not in taken:
-            rows = _RowsBuilder(root, reach, taken).build()
+            rows = _RowsBuilder(root, reach, taken).build(fuse)
             for member in rows.roots:
                 taken[member] = rows
     calls: dict[object, Special] = {}
@@ -137,6 +142,11 @@ def _with_epilogue(root: Root, reach: _Reach, taken: dict[Root, Group]) -> Produ
         )
         if len(loads) == 1 and same_volume and not _has_opaque(loads[0]):
             return _fused(root, reader, loads[0])
+    return _alone(root)
+
+
+def _alone(root: Root) -> Product:
+    contract = root.tensor
     loops = _loops(contract.shape, "o")
     return _product(root, root, loops, indices(contract.shape), loops, None)
 
@@ -196,8 +206,8 @@ class _RowsBuilder:
         body = rewrite(seed.bodies[0], atoms=atoms)
         self.members[seed] = Stage(seed, tensor.kind, body, self.outer, True)
 
-    def build(self) -> Rows:
-        grown = bool([i for i in self.inner if i != 0])
+    def build(self, fuse: bool) -> Rows:
+        grown = fuse and any(i != 0 for i in self.inner)
         while grown:
             grown = any([self._absorb_readers(), self._absorb_sources()])
         stages = sorted(self.members.values(), key=lambda s: s.root.order)

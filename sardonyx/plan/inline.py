@@ -7,6 +7,7 @@ one reader that would not compute it several times over.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from sardonyx.base import integer, sizes
@@ -156,8 +157,11 @@ def _invocation(tensor: Call) -> tuple[object, ...]:
 
 
 class _Inliner:
-    def __init__(self, outputs: list[Tensor], kept: list[Tensor]) -> None:
+    def __init__(
+        self, outputs: list[Tensor], kept: list[Tensor], separate: Container[Tensor] | None
+    ) -> None:
         self.order = topological([*outputs, *kept])
+        self.separate = separate
         self.outputs = set(outputs)
         self.kept = set(kept) | self.outputs
         self.output_calls = {_invocation(t) for t in self.kept if isinstance(t, Call)}
@@ -218,6 +222,8 @@ class _Inliner:
 
     def _never_changes(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> bool:
         """Whether the contents are the same in every run, so that readers may pack them."""
+        if self.separate is not None:
+            return False
         if isinstance(tensor, Call) and _invocation(tensor) in self.output_calls:
             return False  # an invocation that writes what the caller gets is part of every run
         sources = [x.tensor for body in bodies for x in loads_of(body)]
@@ -246,7 +252,7 @@ class _Inliner:
         return rewrite(body, replace)
 
     def _needs_memory(self, tensor: Map, body: Scalar) -> bool:
-        if tensor in self.kept:
+        if tensor in self.kept or (self.separate is not None and tensor in self.separate):
             return True
         readers = self.readers[tensor]
         if any(isinstance(r, Call) for r in readers) and not is_affine_view(body, tensor.shape):
@@ -275,11 +281,17 @@ class _Inliner:
         return larger != 0 and not integer.is_nonnegative(sizes.multiply(larger, -1))
 
 
-def find_roots(outputs: list[Tensor], kept: list[Tensor] | None = None) -> list[Root]:
+def find_roots(
+    outputs: list[Tensor],
+    kept: list[Tensor] | None = None,
+    separate: Container[Tensor] | None = None,
+) -> list[Root]:
     """The tensors that get memory, producers before readers.
 
     Args:
         outputs: What the caller gets, in memory of its own.
         kept: What must lie in memory, a feed or constant where it is.
+        separate: For a plan that fuses nothing: what is never computed where it is read. Then
+            nothing is computed ahead of a run, either.
     """
-    return _Inliner(outputs, kept or []).run()
+    return _Inliner(outputs, kept or [], separate).run()

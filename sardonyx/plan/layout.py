@@ -34,13 +34,16 @@ def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
     return tuple(strides)
 
 
-def choose_layouts(groups: list[Group]) -> dict[Tensor, Order]:
-    """Axis orders of the buffers of all roots; buffers from outside are row-major."""
+def choose_layouts(groups: list[Group], *, fuse: bool = True) -> dict[Tensor, Order]:
+    """Axis orders of the buffers of all roots; buffers from outside are row-major.
+
+    Without `fuse` all of them are.
+    """
     orders: dict[Tensor, Order] = {}
     for group in groups:
         for root in group.roots:
             natural = tuple(range(len(root.tensor.shape)))
-            if root.is_output or isinstance(group, Special):
+            if not fuse or root.is_output or isinstance(group, Special):
                 orders[root.buffer] = natural
             elif isinstance(group, Attention):
                 orders[root.buffer] = _order_for_readers(root)

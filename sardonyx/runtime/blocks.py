@@ -117,11 +117,12 @@ class Blocks:
 
     Attributes:
         former: Makes the kernels.
+        separate: What gets memory and a kernel of its own, if nothing is to be fused.
         seconds: Time by phase.
     """
 
-    def __init__(self, former: Former) -> None:
-        self.former = former
+    def __init__(self, former: Former, separate: Container[Tensor] | None = None) -> None:
+        self.former, self.separate = former, separate
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0}
 
     def block(
@@ -163,9 +164,11 @@ class Blocks:
         sources = list(dict.fromkeys([*(m.tensor for m in measured.values()), *regions]))
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
-        roots = find_roots(wanted, kept)
-        groups = fuse_attention(make_groups(roots))
-        orders = choose_layouts(groups)
+        fuse = self.separate is None
+        roots = find_roots(wanted, kept, self.separate)
+        groups = make_groups(roots, fuse=fuse)
+        groups = fuse_attention(groups) if fuse else groups
+        orders = choose_layouts(groups, fuse=fuse)
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {
             b: strides_in(b.shape, order) for b, order in orders.items()

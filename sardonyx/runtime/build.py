@@ -79,7 +79,8 @@ def build_model(
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
         lowered = _lowered(graph, options, phases)
-    compiled, places = compile_lowered(graph, lowered, target)
+    fuse = options.optimization_level > 0
+    compiled, places = compile_lowered(graph, lowered, target, fuse=fuse)
     timings.update(compiled.seconds)
     with phases("emit"):
         text = emit_module(programs_of(compiled), target)
@@ -106,16 +107,19 @@ def _lowered(graph: Graph, options: EngineOptions, phases: _Phases) -> LoweredGr
 
 
 def compile_lowered(
-    graph: Graph, lowered: LoweredGraph, target: Target
+    graph: Graph, lowered: LoweredGraph, target: Target, *, fuse: bool = True
 ) -> tuple[Compiled, list[int]]:
-    """Plan a lowered graph; also, for each output, which output of the plan it is."""
+    """Plan a lowered graph; also, for each output, which output of the plan it is.
+
+    Without `fuse` what a node gives lies in memory, and no kernel works for two nodes.
+    """
     results = list(lowered.outputs.items())
     unique = list(dict.fromkeys(t for _, t in results))
     names = {t: v.name for v, t in reversed(results)}
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
-        lowered.measured, lowered.ends,
+        lowered.measured, lowered.ends, None if fuse else lowered.results,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

@@ -7,7 +7,7 @@ that runs once; what it gives are constants of the plan that runs every time.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
@@ -57,6 +57,7 @@ def compile_tensors(
     origins: dict[Tensor, tuple[str, ...]] | None = None,
     measured: Mapping[Dim, Measured] | None = None,
     ends: Mapping[Dim, Tensor] | None = None,
+    separate: Container[Tensor] | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -68,9 +69,10 @@ def compile_tensors(
         origins: Names of the ONNX nodes behind each tensor.
         measured: Where the symbols that a run measures come from.
         ends: The region whose end brings a symbol.
+        separate: What gets memory and a kernel of its own, if nothing is to be fused.
     """
     former = Former(target.lanes(32))
-    blocks = Blocks(former)
+    blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()

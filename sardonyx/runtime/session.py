@@ -44,7 +44,7 @@ class EngineOptions:
 
     Attributes:
         threads: Threads of a run, the caller included; 0 for as many as there are processors.
-        optimization_level: 0 leaves the graph as it is.
+        optimization_level: 0 leaves the graph as it is, and fuses nothing.
         free_dimension_overrides: Sizes for dimensions, by name.
         use_cache: Whether the disk cache may be read and written.
         folder: Where files with weights lie, instead of beside the model.

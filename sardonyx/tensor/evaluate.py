@@ -13,6 +13,10 @@ from sardonyx.base.errors import EngineError, RuntimeException, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.tensor import arithmetic, scalar
 from sardonyx.tensor.arithmetic import Array
+from sardonyx.tensor.evaluate_region import Symbols, check_assumptions, name_of, run_region
+from sardonyx.tensor.measuring import Measured
+from sardonyx.tensor.noise import Noise
+from sardonyx.tensor.region import REGIONS, Body, Region
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import (
     Buffer,
@@ -26,7 +30,9 @@ from sardonyx.tensor.tensor import (
 )
 from sardonyx.tensor.traverse import topological
 
-Reference = Callable[[Call, Sequence[Array]], Sequence[Array]]
+#: Sizes of an output.
+Sizes = tuple[int, ...]
+Reference = Callable[[Call, Sequence[Array], Sequence[Sizes]], Sequence[Array]]
 
 _REFERENCES: dict[str, Reference] = {}
 
@@ -34,7 +40,8 @@ _REFERENCES: dict[str, Reference] = {}
 def reference(kernel: str) -> Callable[[Reference], Reference]:
     """Register the decorated function as the meaning of a special kernel.
 
-    It takes the call and the arrays of its operands, and gives the arrays of all outputs.
+    It takes the call, the arrays of its operands and the sizes of all outputs, and gives the arrays
+    of all outputs.
     """
 
     def register(function: Reference) -> Reference:
@@ -71,22 +78,58 @@ def evaluate_all(
     symbols: Mapping[str, int] | None = None,
     *,
     double: bool = False,
+    noise: Noise | None = None,
+    measured: Mapping[Dim, Measured] | None = None,
+    ends: Mapping[Dim, Tensor] | None = None,
+    assumptions: Mapping[tuple[Dim, Dim], str] | None = None,
 ) -> list[Array]:
-    """The contents of several tensors, which share what they have in common."""
-    wanted = list(outputs)
-    machine = _Machine(buffers, symbols or {}, double)
-    for tensor in topological(wanted):
-        machine.compute(tensor)
-    return [machine.arrays[tensor] for tensor in wanted]
+    """The contents of several tensors, which share what they have in common.
+
+    Args:
+        outputs: The tensors.
+        buffers: See `evaluate`.
+        symbols: See `evaluate`.
+        double: See `evaluate`.
+        noise: Makes rounding errors in what is computed in double; see `Noise`.
+        measured: Where the sizes come from that are not given.
+        ends: The branch or loop whose end brings a size that is not given.
+        assumptions: Pairs of sizes that must be equal, and why.
+
+    Raises:
+        ContradictingSizes: Two sizes of `assumptions` differ.
+        RuntimeException: See `evaluate`.
+    """
+    given = Symbols(symbols or {}, {}, measured or {}, ends or {})
+    machine = _Machine(buffers, given, double or noise is not None, noise)
+    check_assumptions(assumptions or {}, machine)
+    return [machine.array(tensor) for tensor in list(outputs)]
 
 
 class _Machine:
     def __init__(
-        self, buffers: Mapping[Buffer, Any], symbols: Mapping[str, int], double: bool
+        self,
+        buffers: Mapping[Buffer, Any],
+        symbols: Symbols,
+        double: bool,
+        noise: Noise | None,
     ) -> None:
         self.buffers, self.symbols, self.double = buffers, symbols, double
+        self.noise = noise
         self.arrays: dict[Tensor, Array] = {}
         self._calls: dict[object, Sequence[Array]] = {}
+        symbols.measure_in(self)
+
+    def inside(self, buffers: dict[Buffer, Array], symbols: dict[str, int], body: Body) -> _Machine:
+        """The machine for the body of a region."""
+        known = Symbols(symbols, self.symbols, body.measured, body.ends)
+        return _Machine({**self.buffers, **buffers}, known, self.double, self.noise)
+
+    def array(self, tensor: Tensor) -> Array:
+        """The contents of a tensor; what it needs is computed before."""
+        for needed in topological([tensor], self.arrays):
+            if needed not in self.arrays:  # a size that was measured may have needed it
+                self.compute(needed)
+        return self.arrays[tensor]
 
     def numpy(self, dtype: DType) -> np.dtype[Any]:
         return np.dtype(np.float64) if self.double and dtype.is_float else dtype.numpy
@@ -140,10 +183,32 @@ class _Machine:
     def _call(self, x: Call) -> Array:
         key = (x.kernel, x.operands, x.attributes, x.all_outputs)
         if key not in self._calls:
-            if x.kernel not in _REFERENCES:
-                raise EngineError(message("evaluate", f"The kernel {x.kernel} has no reference"))
-            self._calls[key] = _REFERENCES[x.kernel](x, [self.arrays[t] for t in x.operands])
+            operands = [self.arrays[t] for t in x.operands]
+            self._calls[key] = (
+                self._region(x, operands) if x.kernel in REGIONS else (self._special(x, operands))
+            )
         return np.asarray(self._calls[key][x.output]).astype(self.numpy(x.dtype))
+
+    def _region(self, x: Call, operands: list[Array]) -> Sequence[Array]:
+        results = run_region(self, x, operands)
+        region: Region = x.attribute("region")  # type: ignore[assignment]
+        for final, array in zip(region.finals, results, strict=True):
+            self.symbols.update({name_of(s): array.shape[axis] for axis, s in final.items()})
+        return results
+
+    def _special(self, x: Call, operands: list[Array]) -> Sequence[Array]:
+        if x.kernel not in _REFERENCES:
+            raise EngineError(message("evaluate", f"The kernel {x.kernel} has no reference"))
+        shapes = [tuple(sizes.evaluate(d, self.symbols) for d in s) for s, _ in x.all_outputs]
+        results = _REFERENCES[x.kernel](x, operands, shapes)
+        if self.noise is None:
+            return results
+        return [
+            self.noise.rounded(array, dtype, np.max(np.abs(array), initial=0.0))
+            if dtype.is_float
+            else array
+            for array, (_, dtype) in zip(results, x.all_outputs, strict=True)
+        ]
 
     def _reduce(self, x: Reduce, values: Array) -> Array:
         first = len(x.shape)
@@ -151,7 +216,10 @@ class _Machine:
         if x.kind in ("sum", "prod"):
             wide = values.astype(np.float64) if values.dtype.kind in "fV" else values
             add_up: Callable[..., Any] = np.sum if x.kind == "sum" else np.prod
-            return np.asarray(add_up(wide, axis=axes, dtype=wide.dtype))
+            result = np.asarray(add_up(wide, axis=axes, dtype=wide.dtype))
+            if self.noise is None or not x.dtype.is_float:
+                return result
+            return self.noise.rounded(result, x.dtype, add_up(np.abs(wide), axis=axes))
         if x.kind in ("min", "max"):
             return self._extreme(x, values, axes)
         flat = values.reshape(*values.shape[:first], -1)
@@ -189,6 +257,10 @@ class _Machine:
             present.update(axes)
         kept = [k for k in range(first) if k in present]
         result = np.einsum(*operands, kept, optimize=True)
+        if self.noise is not None and x.dtype.is_float:
+            terms = [np.abs(o) if isinstance(o, np.ndarray) else o for o in operands]
+            magnitude = np.einsum(*terms, kept, optimize=True)
+            result = self.noise.rounded(np.asarray(result), x.dtype, magnitude)
         for axis in range(first, rank):
             if axis not in present:  # both operands are the same all along it
                 result = result * grid.sizes[axis]
@@ -229,7 +301,10 @@ class _Grid:
         key = (x, id(mask))
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = self._make(x, mask)
+            found = self._make(x, mask)
+            if self.machine.noise is not None and x.arguments and x.dtype.is_float:
+                found = self.machine.noise.rounded(found, x.dtype, np.abs(found))
+            self._memo[key] = found
         return found
 
     def _make(self, x: Scalar, mask: Array) -> Array:

@@ -1,0 +1,40 @@
+"""A plan that fuses nothing: every node has kernels and memory of its own."""
+
+import numpy as np
+
+import sardonyx
+from tests.support.session import check, model_of
+
+# The last product has the weights of the softmax on both sides.
+_TEXT = """g (float[N,4] x) => (float[N,M] y) {
+    a = MatMul(x, w) b = Add(a, x) c = Softmax(b) d = Transpose(c) e = MatMul(c, d)
+    f = Slice(e, zero, one, zero) y = Mul(f, e)
+}"""
+_WEIGHTS = {
+    "w": np.eye(4, dtype=np.float32) * 0.5,
+    "zero": np.array([0]),
+    "one": np.array([1]),
+}
+
+
+def test_every_node_writes_memory_of_its_own():
+    model = model_of(_TEXT, _WEIGHTS)
+    x = {"x": np.arange(12, dtype=np.float32).reshape(3, 4) / 12}
+    fused = check(model, [x])
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL
+    unfused = sardonyx.InferenceSession(model.SerializeToString(), options)
+    np.testing.assert_allclose(unfused.run(None, x)[0], fused.run(None, x)[0], rtol=1e-6)
+    calls = unfused._engine.executable.plan.calls
+    # A softmax is four kernels: maximum, powers, sum, quotients.
+    assert len(calls) == 6 + 4
+    assert len(fused._engine.executable.plan.calls) < 6
+    assert [len(call.origin) for call in calls] == [1] * 10
+
+
+def test_weights_that_are_weighted_by_themselves_are_no_attention():
+    text = """g (float[N,4] x) => (float[N,N] y) {
+        t = Transpose(x) a = MatMul(x, t) b = Softmax(a) c = Transpose(b) y = MatMul(b, c)
+    }"""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 12
+    check(model_of(text), [{"x": x}, {"x": x[:1]}])
