@@ -79,7 +79,10 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
         )
-        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("The child process has no pipes")
+        self.requests, self.answers = self.process.stdin, self.process.stdout
+        line = self.answers.readline()
         self.alive = line.startswith("{")
         self.load_s = json.loads(line)["load_s"] if self.alive else float("nan")
         self.error = "" if self.alive else self.process.communicate()[1].strip()[-200:]
@@ -87,9 +90,9 @@ class Child:
     def turn(self, budget_s: float) -> None:
         """One round."""
         time.sleep(PAUSE_S)
-        self.process.stdin.write(f"{budget_s}\n")  # type: ignore[union-attr]
-        self.process.stdin.flush()  # type: ignore[union-attr]
-        answer = json.loads(self.process.stdout.readline())  # type: ignore[union-attr]
+        self.requests.write(f"{budget_s}\n")
+        self.requests.flush()
+        answer = json.loads(self.answers.readline())
         self.rounds.append(answer["median_s"])
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 
 
@@ -84,9 +85,9 @@ class OnnxRuntimeBackend:
         """Not supported: a node alone says nothing of operator versions.
 
         Raises:
-            NotImplementedError: Always.
+            NotImplemented: Always.
         """
-        raise NotImplementedError(message("backend", "A node alone cannot be run"))
+        raise errors.NotImplemented(message("backend", "A node alone cannot be run"))
 
 
 is_compatible = OnnxRuntimeBackend.is_compatible

@@ -34,7 +34,7 @@ class Dependence:
     def _scalar_varies(self, x: Scalar, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
         if x.op == "load":
             return any(self.varies(i, among, loads) for i in x.at)
-        if x.op in ("size", "check_index") and self.varies(x.payload, among, loads):  # type: ignore[arg-type]
+        if x.op in ("size", "check_index") and self.varies(x.dim, among, loads):
             return True
         return any(self.varies(a, among, loads) for a in x.arguments)
 

@@ -123,7 +123,7 @@ class Expression:
                 if x not in loads:
                     self._hoist_dim(self.place(tensor).offset(indices), inside, loads)
             elif x.op == "size":
-                self._hoist_dim(x.payload, inside, loads)  # type: ignore[arg-type]
+                self._hoist_dim(x.dim, inside, loads)
             elif x.op == "select":
                 visit(x.arguments[0], guarded)
                 visit(x.arguments[1], True)
@@ -221,7 +221,7 @@ class Expression:
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
         if x.op == "constant":
-            return Constant(value_type(x.dtype), x.payload)  # type: ignore[arg-type]
+            return Constant(value_type(x.dtype), x.payload)
         found = self._find(x, guard)
         if found is None:
             found = self._values[x, guard] = self._write(x, guard)

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sardonyx.kernel.types import Type
+
+if TYPE_CHECKING:
+    from sardonyx.kernel.instructions import InstructionBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,71 +38,71 @@ class Value:
 
     type: Type
     number: int
-    owner: object = field(repr=False)
+    owner: InstructionBuilder = field(repr=False)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
 
     # Arithmetic is delegated to the builder that made the value.
     def __add__(self, other: object) -> Value:
-        return self.owner.binary("add", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("add", self, other)
 
     def __radd__(self, other: object) -> Value:
-        return self.owner.binary("add", other, self)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("add", other, self)
 
     def __sub__(self, other: object) -> Value:
-        return self.owner.binary("sub", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("sub", self, other)
 
     def __rsub__(self, other: object) -> Value:
-        return self.owner.binary("sub", other, self)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("sub", other, self)
 
     def __mul__(self, other: object) -> Value:
-        return self.owner.binary("mul", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("mul", self, other)
 
     def __rmul__(self, other: object) -> Value:
-        return self.owner.binary("mul", other, self)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("mul", other, self)
 
     def __truediv__(self, other: object) -> Value:
-        return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("div", self, other)
 
     def __rtruediv__(self, other: object) -> Value:
-        return self.owner.binary("div", other, self)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("div", other, self)
 
     def __floordiv__(self, other: object) -> Value:
-        return self.owner.binary("div", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("div", self, other)
 
     def __mod__(self, other: object) -> Value:
-        return self.owner.binary("rem", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("rem", self, other)
 
     def __and__(self, other: object) -> Value:
-        return self.owner.binary("and", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("and", self, other)
 
     def __or__(self, other: object) -> Value:
-        return self.owner.binary("or", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("or", self, other)
 
     def __xor__(self, other: object) -> Value:
-        return self.owner.binary("xor", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("xor", self, other)
 
     def __lshift__(self, other: object) -> Value:
-        return self.owner.binary("shl", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("shl", self, other)
 
     def __rshift__(self, other: object) -> Value:
-        return self.owner.binary("shr", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.binary("shr", self, other)
 
     def __neg__(self) -> Value:
-        return self.owner.unary("neg", self)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.unary("neg", self)
 
     def __lt__(self, other: object) -> Value:
-        return self.owner.compare("lt", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.compare("lt", self, other)
 
     def __le__(self, other: object) -> Value:
-        return self.owner.compare("le", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.compare("le", self, other)
 
     def __gt__(self, other: object) -> Value:
-        return self.owner.compare("gt", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.compare("gt", self, other)
 
     def __ge__(self, other: object) -> Value:
-        return self.owner.compare("ge", self, other)  # type: ignore[attr-defined,no-any-return]
+        return self.owner.compare("ge", self, other)
 
 
 @dataclass(frozen=True, slots=True)

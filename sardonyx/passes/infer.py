@@ -36,7 +36,7 @@ from sardonyx.tensor.symbolic import (
     partial_elements_of,
     remember,
 )
-from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, complete
 
 #: Written out, no size has more atoms: work on sizes may take as long as it takes to write them.
 _MOST_ATOMS = 2000
@@ -199,7 +199,7 @@ class _Inference:
             self._tensors[value] = tensor
             return
         known = _elements(tensor)
-        value.elements = known if known is None or None not in known else None  # type: ignore
+        value.elements = complete(known)
         whole = compose(tensor, self._index_maps)
         first = self._first.setdefault(_meaning(node, inputs, whole), value)
         if first is not value:

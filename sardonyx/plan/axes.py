@@ -156,7 +156,7 @@ class Axes:
 
     def _accesses(self) -> Iterator[Access]:
         for body in self.bodies:
-            yield from (x.payload for x in loads_of(body))  # type: ignore[misc]
+            yield from (x.payload for x in loads_of(body))
         yield from self.stores
 
     def _outside_offsets(self) -> set[Atom]:

@@ -158,7 +158,7 @@ def _has_opaque(x: Scalar) -> bool:
 def _fused(root: Root, reader: Root, result: Scalar) -> Product:
     loops = _loops(reader.tensor.shape, "o")
     moved = rewrite(reader.bodies[0], atoms=bind(indices(reader.tensor.shape), loops))
-    at = rewrite(result, atoms=bind(indices(reader.tensor.shape), loops)).payload[1]  # type: ignore[index]
+    at = rewrite(result, atoms=bind(indices(reader.tensor.shape), loops)).payload[1]
     return _product(reader, root, loops, indices(root.tensor.shape), at, moved)
 
 

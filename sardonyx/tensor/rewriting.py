@@ -64,7 +64,7 @@ def rewrite(
         if node.op == "constant":
             return node
         if node.op == "size":
-            return size(dim(node.payload))  # type: ignore[arg-type]
+            return size(dim(node.dim))
         if node.op == "load":
             tensor, indices = node.tensor, node.at
             moved = load(tensor, tuple(dim(i) for i in indices))
@@ -72,7 +72,7 @@ def rewrite(
             return moved if replaced is None else replaced
         arguments = tuple(visit(a) for a in node.arguments)
         if node.op == "check_index":
-            return check_index(arguments[0], dim(node.payload))  # type: ignore[arg-type]
+            return check_index(arguments[0], dim(node.dim))
         return remake(node, arguments)
 
     return visit(x)
@@ -90,4 +90,4 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
         return binary(node.op, *arguments)
     if node.op in UNARY:
         return unary(node.op, *arguments)
-    return make_node(node.op, node.dtype, arguments, node.payload)
+    return make_node(node.op, node.dtype, arguments, node.dim)

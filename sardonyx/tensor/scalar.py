@@ -7,7 +7,7 @@ integers (`base.sizes`); a value read from a tensor becomes one through `as_inde
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -46,26 +46,27 @@ class Scalar:
 
     __slots__ = ("__weakref__", "_loads", "arguments", "dtype", "op", "payload")
 
-    def __init__(
-        self, op: str, dtype: DType, arguments: tuple[Scalar, ...], payload: object
-    ) -> None:
+    def __init__(self, op: str, dtype: DType, arguments: tuple[Scalar, ...], payload: Any) -> None:
         self.op, self.dtype, self.arguments, self.payload = op, dtype, arguments, payload
         self._loads: tuple[Scalar, ...] | None = None
 
     @property
     def tensor(self) -> Tensor:
         """What a `load` reads."""
-        return self.payload[0]  # type: ignore[index,no-any-return]
+        found: Tensor = self.payload[0]
+        return found
 
     @property
     def at(self) -> tuple[Dim, ...]:
         """Where a `load` reads."""
-        return self.payload[1]  # type: ignore[index,no-any-return]
+        found: tuple[Dim, ...] = self.payload[1]
+        return found
 
     @property
     def dim(self) -> Dim:
         """The symbolic integer of a `size` or `check_index`."""
-        return self.payload  # type: ignore[return-value]
+        found: Dim = self.payload
+        return found
 
     def __add__(self, other: object) -> Scalar:
         return binary("add", self, other)
@@ -220,7 +221,8 @@ def whole_number(value: Scalar) -> Dim | None:
     if value.dtype is not dtypes.INT64:
         return None
     if value.op in ("size", "constant"):
-        return value.payload  # type: ignore[return-value]
+        whole: Dim = value.payload
+        return whole
     return None
 
 
@@ -271,7 +273,7 @@ def binary(op: str, a: object, b: object) -> Scalar:
 
 
 def _sign(x: Scalar) -> float:
-    return float(np.copysign(1.0, x.payload))  # type: ignore[call-overload]
+    return float(np.copysign(1.0, x.payload))
 
 
 def compare(op: str, a: object, b: object) -> Scalar:

@@ -28,6 +28,7 @@ from sardonyx.tensor.tensor import (
     Map,
     Reduce,
     Tensor,
+    complete,
     indices,
     reduced_indices,
 )
@@ -78,10 +79,7 @@ class Unknown(Exception):
 
 def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
     """Row-major contents of a small tensor, or None if they are not known before a run."""
-    found = partial_elements_of(x)
-    if found is None or any(e is None for e in found):
-        return None
-    return found  # type: ignore[return-value]
+    return complete(partial_elements_of(x))
 
 
 def partial_elements_of(x: Tensor) -> Partial | None:
@@ -184,7 +182,8 @@ def _contraction(x: Contract) -> Callable[[dict[Atom, Dim]], Element]:
 def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
     op = x.op
     if op == "constant":
-        return x.payload  # type: ignore[return-value]
+        number: Element = x.payload
+        return number
     if op == "size":
         return _dim(x.dim, at)
     if op == "load":

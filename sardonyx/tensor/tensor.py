@@ -94,8 +94,15 @@ class Buffer(Tensor):
     @property
     def elements(self) -> tuple[Dim, ...] | None:
         """Row-major integer contents, where all are known before a run."""
-        known = self.known
-        return None if known is None or None in known else known  # type: ignore[return-value]
+        return complete(self.known)
+
+
+def complete(known: tuple[Dim | None, ...] | None) -> tuple[Dim, ...] | None:
+    """The elements of a tensor if all are known, else None."""
+    if known is None:
+        return None
+    found = tuple(e for e in known if e is not None)
+    return found if len(found) == len(known) else None
 
 
 @dataclass(eq=False, slots=True)

@@ -38,7 +38,7 @@ def _find_loads(x: Scalar) -> tuple[Scalar, ...]:
                 visit_dim(i)
             found[node] = None
         elif node.op == "size":
-            visit_dim(node.payload)  # type: ignore[arg-type]
+            visit_dim(node.dim)
         for argument in node.arguments:
             visit(argument)
 
