@@ -36,7 +36,7 @@ class StandIn:
         part = fullname.removeprefix(_NAME)
         if part not in _PARTS:
             return None
-        spec = ModuleSpec(fullname, self, origin=f"sardonyx{part}")  # type: ignore[arg-type]
+        spec = ModuleSpec(fullname, self, origin=f"sardonyx{part}")  # type: ignore[arg-type]  # a loader by its methods, not its base
         if any(other.startswith(f"{part}.") for other in _PARTS):
             spec.submodule_search_locations = []
         return spec

@@ -65,7 +65,7 @@ _CODES = np.dtype(np.int64)
 
 
 def _make(name: str, onnx_id: int, numpy: object, bits: int, kind: str) -> DType:
-    return DType(name, onnx_id, np.dtype(numpy), bits, kind)  # type: ignore[call-overload]
+    return DType(name, onnx_id, np.dtype(numpy), bits, kind)  # type: ignore[call-overload]  # np.dtype takes any class
 
 
 FLOAT = _make("float", 1, np.float32, 32, "f")
@@ -103,7 +103,7 @@ _BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in ALL}
 
 def from_numpy(dtype: object) -> DType | None:
     """The record for a NumPy dtype, or None; any string dtype gives STRING."""
-    found = np.dtype(dtype)  # type: ignore[call-overload]
+    found = np.dtype(dtype)  # type: ignore[call-overload]  # np.dtype takes anything, or raises
     if found.kind in "US":
         return STRING
     return _BY_NUMPY.get(found)

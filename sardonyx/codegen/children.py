@@ -129,7 +129,7 @@ class _Child:
 
     @property
     def _stdin(self) -> BinaryIO:
-        return self._process.stdin  # type: ignore[return-value]
+        return self._process.stdin  # type: ignore[return-value]  # it was opened as a pipe
 
     def _read_errors(self) -> None:
         stream = self._process.stderr
@@ -140,7 +140,7 @@ class _Child:
         """The result for one text, or None when the child died of it."""
         try:
             _write(self._stdin, 0, text.encode())
-            frame = _read(self._process.stdout)  # type: ignore[arg-type]
+            frame = _read(self._process.stdout)  # type: ignore[arg-type]  # it was opened as a pipe
         except OSError:
             return None
         if frame is None:

@@ -124,7 +124,7 @@ class Former:
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
             form = AttentionKernel(
-                canonical.group,  # type: ignore[arg-type]
+                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
                 canonical.strides, self.lanes, self.vectors, self._name("attention"),
             )  # fmt: skip
             kernel = self.kernels[canonical.key] = form.build()
@@ -138,7 +138,7 @@ class Former:
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
             schedule = RowsSchedule.fitting(
-                canonical.group,  # type: ignore[arg-type]
+                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
                 canonical.strides,
                 self.lanes,
             )
@@ -153,7 +153,7 @@ class Former:
         key = (canonical.key, fixed)
         if key not in self.kernels:
             schedule = ProductSchedule(
-                canonical.group,  # type: ignore[arg-type]
+                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
                 canonical.strides,
                 self.lanes,
                 self.vectors,
@@ -165,7 +165,7 @@ class Former:
             return [_invocation(kernel, canonical.buffers, group)]
         body = rewrite(
             packing.contents.body,
-            lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]
+            lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
         )
         contents = make_map(packing.contents.shape, body)
         packed, steps = self._packed_buffer(contents, strides)
@@ -199,7 +199,7 @@ class Former:
 
     def _view(
         self, operand: tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]], strides, rename
-    ) -> View:  # type: ignore[no-untyped-def]
+    ) -> View:
         tensor, shape, at = operand
         offset = sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides[tensor], strict=True))
         steps: list[Dim] = []
@@ -211,8 +211,8 @@ class Former:
             offset = linear[1]
         return View(rename(tensor), tensor.dtype, shape, tuple(steps), offset)
 
-    def _outputs(self, group: Special, strides, rename) -> tuple[View | None, ...]:  # type: ignore[no-untyped-def]
-        by_number: dict[int, Root] = {r.tensor.output: r for r in group.outputs}  # type: ignore[attr-defined]
+    def _outputs(self, group: Special, strides, rename) -> tuple[View | None, ...]:  # type: ignore[no-untyped-def]  # `rename` is any mapping of sizes
+        by_number: dict[int, Root] = {r.tensor.output: r for r in group.outputs}  # type: ignore[attr-defined]  # outputs of a special kernel are Calls
         found: list[View | None] = []
         for number in range(len(group.call.all_outputs)):
             root = by_number.get(number)
@@ -243,4 +243,4 @@ def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> I
     buffers = [a for a in arguments if isinstance(a, Buffer)]
     reads = tuple(b for b in buffers if b not in written)
     writes = tuple(b for b in buffers if b in written)
-    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]
+    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone

@@ -32,7 +32,7 @@ def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     total: Operand = Constant(x.type, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = b.fma(total, x, coefficient)
-    return total  # type: ignore[return-value]
+    return total  # type: ignore[return-value]  # there is a term
 
 
 def clamp_above(b: Builder, x: Value, limit: float) -> Value:

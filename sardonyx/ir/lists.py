@@ -73,7 +73,7 @@ class Outputs(MutableSequence["Value"]):
     def __setitem__(self, index: slice, value: Iterable[Value]) -> None: ...
     def __setitem__(self, index: int | slice, value: Value | Iterable[Value]) -> None:
         items = list(self._items)
-        items[index] = value  # type: ignore[index, assignment]
+        items[index] = value  # type: ignore[index, assignment]  # the overloads pair index and value
         for item in items:
             self._enter(item)
         for item in self._items:

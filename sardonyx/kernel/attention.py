@@ -111,7 +111,7 @@ class AttentionKernel:
             high = b.min(b.binary("add", low, _BLOCK_ROWS), self.n_rows)
             row = b.variable(low, name="row")
             for count in (_ROWS, 2, 1):
-                with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]
+                with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]  # a default binds the loop's variable
                     self._tile(level, row.get(), count)
                     row.set(b.binary("add", row.get(), count))
 
@@ -126,12 +126,12 @@ class AttentionKernel:
                 rest = b.binary("div", rest, extents[axis])
         return found
 
-    def _over_depth(self, level: Expression, bodies: list[Scalar]):  # type: ignore[no-untyped-def]
+    def _over_depth(self, level: Expression, bodies: list[Scalar]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
         """Loops over the depth variables; gives the emitter inside and the flat number."""
         b = self.b
         number = b.variable(0, I64, name="d")
 
-        def nest(inner: Expression, rest: tuple[Dim, ...]):  # type: ignore[no-untyped-def]
+        def nest(inner: Expression, rest: tuple[Dim, ...]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
             if not rest:
                 yield inner, number.get()
                 number.set(b.binary("add", number.get(), 1))

@@ -72,7 +72,7 @@ class Parameters:
     @property
     def arguments(self) -> tuple[Buffer | Dim, ...]:
         """What the plan passes, in slot order."""
-        return (*self.buffers, *map(sizes.of_atom, self.symbols))  # type: ignore[arg-type]
+        return (*self.buffers, *map(sizes.of_atom, self.symbols))  # type: ignore[arg-type]  # symbols are atoms
 
     def atoms(self, builder: Builder) -> dict[Atom, Operand]:
         """Values of the symbols inside the kernel."""

@@ -167,13 +167,13 @@ class Expression:
         for monomial, coefficient in self._invariant_first(value):
             term: Operand | None = None
             if monomial is None:
-                term = coefficient  # type: ignore[assignment]
+                term = coefficient  # type: ignore[assignment]  # without monomial it is an Operand
             else:
                 for atom in monomial:
                     factor = self.atom(atom)
                     term = factor if term is None else b.binary("mul", term, factor)
                 if term is None:
-                    term = Constant(I64, coefficient)  # type: ignore[arg-type]
+                    term = Constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
                 elif coefficient != 1:
                     term = b.binary("mul", term, coefficient)
             result = term if result is None else b.binary("add", result, term)
@@ -364,7 +364,7 @@ class Expression:
 
     def _lane_offsets(self, offset: Dim) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""
-        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]
+        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
         if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
             return self.with_scalar_vector().dim(offset)
         return self.dim(offset)

@@ -126,9 +126,9 @@ class RowsKernel:
         for k, axis in enumerate(reversed(axes)):
             atom = sizes.as_atom(axis)
             if k == len(axes) - 1:
-                atoms[atom] = rest  # type: ignore[index]
+                atoms[atom] = rest  # type: ignore[index]  # an axis's index is an atom
             else:
-                atoms[atom] = b.binary("rem", rest, extents[axis])  # type: ignore[index]
+                atoms[atom] = b.binary("rem", rest, extents[axis])  # type: ignore[index]  # an axis's index is an atom
                 rest = b.binary("div", rest, extents[axis])
         return atoms, chunk
 
@@ -225,7 +225,7 @@ class RowsKernel:
     def _inner_loops(self, row: Expression, extents: dict[Dim, Operand]) -> Iterator[Expression]:
         loops = [i for i in self.schedule.inner if i is not self.schedule.vector]
         if self.schedule.vector_inside:
-            loops.append(self.schedule.vector)  # type: ignore[arg-type]
+            loops.append(self.schedule.vector)  # type: ignore[arg-type]  # it is set where lanes are used
 
         def nest(level: Expression, rest: list[Dim]) -> Iterator[Expression]:
             if not rest:

@@ -81,7 +81,7 @@ class FileSource(Source):
         with self._lock:
             self._file.seek(offset)
             while done < len(target):
-                count = self._file.readinto(target[done:])  # type: ignore[attr-defined]
+                count = self._file.readinto(target[done:])  # type: ignore[attr-defined]  # an unbuffered file has it
                 if not count:
                     raise Fail(message(self.name, "The file was truncated while it was in use"))
                 done += count

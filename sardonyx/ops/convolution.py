@@ -350,7 +350,7 @@ def less_zero_point(e: Scalar, zero: Tensor | None, channel: Dim | None = None) 
         point = scalar.load(zero, ())
     else:
         per_channel = zero.shape[0] != 1 and channel is not None
-        point = scalar.load(zero, (channel if per_channel else 0,))  # type: ignore[arg-type]
+        point = scalar.load(zero, (channel if per_channel else 0,))  # type: ignore[arg-type]  # `per_channel` says that it is not None
     return wide - scalar.cast(point, dtypes.INT32)
 
 

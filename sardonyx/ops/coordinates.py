@@ -204,7 +204,7 @@ def proportional_lengths(lengths: Sequence[Dim], given: Sequence[Dim], policy: s
 def common_scale(lengths: Sequence[Dim], given: Sequence[Dim], policy: str) -> float | Scalar:
     """The one scale that all axes get: the smallest, or the largest, that the sizes ask for."""
     if all(isinstance(d, int) for d in (*lengths, *given)):
-        ratios = [float(np.float32(g) / np.float32(d)) for g, d in zip(given, lengths, strict=True)]  # type: ignore[arg-type]
+        ratios = [float(np.float32(g) / np.float32(d)) for g, d in zip(given, lengths, strict=True)]  # type: ignore[arg-type]  # the caller saw that they are numbers
         return min(ratios) if policy == "not_larger" else max(ratios)
     choice = "min" if policy == "not_larger" else "max"
     common: Scalar | None = None

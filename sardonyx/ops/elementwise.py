@@ -85,7 +85,7 @@ for _name, _operation, _flags, *_versions in (
     ("BitwiseOr", "or", _COMMUTATIVE, 18),
     ("BitwiseXor", "xor", _COMMUTATIVE, 18),
 ):
-    _register_binary(_name, functools.partial(t.binary, _operation), _flags, *_versions)  # type: ignore[arg-type]
+    _register_binary(_name, functools.partial(t.binary, _operation), _flags, *_versions)
 
 
 def _compare(operation: str, a: Tensor, b: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ for _name, _operation, _flags, *_versions in (
     ("Greater", "gt", (), 7, 9, 13),
     ("GreaterOrEqual", "ge", (), 12, 16),
 ):
-    _register_binary(_name, functools.partial(_compare, _operation), _flags, *_versions)  # type: ignore[arg-type]
+    _register_binary(_name, functools.partial(_compare, _operation), _flags, *_versions)
 
 
 @op("Pow", 7, 12, 13, 15, flags=("mixed",))

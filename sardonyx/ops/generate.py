@@ -44,7 +44,7 @@ def constant_tensor(constant: Constant, key: object = None) -> Buffer:
 
 
 @op("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24)
-def constant_1(  # type: ignore[no-untyped-def]
+def constant_1(  # type: ignore[no-untyped-def]  # attributes of any kind
     *,
     value=None,
     value_int=None,
@@ -82,7 +82,7 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     bounds = [elements_of(x) for x in (start, limit, delta)]
     if None in bounds:
         return _measured_range(start, limit, delta, wide)
-    (first,), (last,), (step,) = bounds  # type: ignore[misc]
+    (first,), (last,), (step,) = bounds  # type: ignore[misc]  # each has one element
     if step == 0:
         raise InvalidGraph(message("Range", "The step is 0"))
     if start.dtype.is_float:

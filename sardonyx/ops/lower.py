@@ -227,4 +227,4 @@ class _Measuring:
 def _known(value: Value) -> Tensor | None:
     if value.is_omitted:
         return None
-    return known_tensor(value.elements or (), value.shape or (), value.dtype)  # type: ignore[arg-type]
+    return known_tensor(value.elements or (), value.shape or (), value.dtype)  # type: ignore[arg-type]  # `_is_known` saw to it

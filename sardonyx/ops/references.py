@@ -42,7 +42,7 @@ def compact(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> S
 def top_k(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """(values, positions) of the k extremes along `axis`, ties in favour of lower positions."""
     (x,) = operands
-    axis: int = call.attribute("axis")  # type: ignore[assignment]
+    axis: int = call.attribute("axis")  # type: ignore[assignment]  # its kind was checked in lowering
     count = shapes[0][axis]
     if count > x.shape[axis]:
         what = f"There are no {count} elements along an axis of {x.shape[axis]}"
@@ -62,7 +62,7 @@ def scatter_elements(
     """A copy of the first operand, changed at `positions` along `axis`; attribute reduction."""
     x, positions, updates = operands
     result = x.copy()
-    axis: int = call.attribute("axis")  # type: ignore[assignment]
+    axis: int = call.attribute("axis")  # type: ignore[assignment]  # its kind was checked in lowering
     for at in np.ndindex(*positions.shape):
         target = (*at[:axis], int(positions[at]), *at[axis + 1 :])
         _put(result, target, updates[at], call)

@@ -351,4 +351,4 @@ def integers(x: Tensor, what: str = "The content of an input") -> tuple[int, ...
     found = elements_of(x)
     if found is None or not all(isinstance(e, int) for e in found):
         raise DataDependent(x, what)
-    return found  # type: ignore[return-value]
+    return found  # type: ignore[return-value]  # all were seen to be numbers

@@ -34,7 +34,7 @@ def floats(x: Tensor, what: str) -> tuple[float, ...]:
         DataDependent: Only a run knows them.
     """
     if isinstance(x, Buffer) and x.constant is not None and sizes.product(x.shape) != 0:
-        array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]
+        array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]  # a constant's buffer has one
         return tuple(float(e) for e in array.reshape(-1))
     return tuple(float(e) for e in contents(x, what))
 

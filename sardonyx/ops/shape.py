@@ -197,7 +197,7 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 
 
 @op("ConstantOfShape", 9, 20, 21, 23, 24)
-def constant_of_shape_9(shape: Tensor, *, value=None) -> Tensor:  # type: ignore[no-untyped-def]
+def constant_of_shape_9(shape: Tensor, *, value=None) -> Tensor:  # type: ignore[no-untyped-def]  # an attribute of any kind
     """One number everywhere."""
     wanted = contents(shape, "The shape", 0)
     if value is None:

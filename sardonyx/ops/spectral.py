@@ -124,7 +124,7 @@ def dft_20(
 
 def _length(x: Tensor, given: Tensor | None, axis: int) -> Dim:
     if given is not None:
-        return contents(scalar_of(given, "DFT"), "The length", 1)[0]  # type: ignore[no-any-return]
+        return contents(scalar_of(given, "DFT"), "The length", 1)[0]  # type: ignore[no-any-return]  # contents are numbers here
     return x.shape[normalise_axis(axis, x.rank, "DFT")]
 
 

@@ -98,7 +98,7 @@ def _patch(graph: Graph, norm: Node, product: Node, axis: int) -> Patch:
         nodes.append(Node(op_type, "", inputs, (made,), version=norm.version))
         return made
 
-    number: Attribute = norm.attributes.get("epsilon", 1e-5)  # type: ignore[assignment]
+    number: Attribute = norm.attributes.get("epsilon", 1e-5)
     epsilon = graph.add_constant("epsilon", Constant.from_array(np.array(number, dtype.numpy)))
     column = [1] * len(shape)
     column[axis] = -1

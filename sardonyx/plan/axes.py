@@ -109,7 +109,7 @@ class Axes:
             high, low = self._new(count), self._new(divisor)
             space[position : position + 1] = [v for v in (high, low) if v != 0]
             value = sizes.add(sizes.multiply(high, divisor), low)
-            self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]
+            self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]  # an index variable is an atom
 
     def _divided(self) -> tuple[list[Dim], int, Dim, Dim] | None:
         divisions: dict[Atom, None] = {}

@@ -247,7 +247,7 @@ class _Inliner:
             if inner is None:
                 return None
             atoms = {sizes.as_atom(i): to for i, to in zip(indices(tensor.shape), at, strict=True)}
-            return rewrite(inner, atoms=atoms)  # type: ignore[arg-type]
+            return rewrite(inner, atoms=atoms)  # type: ignore[arg-type]  # an index variable is an atom
 
         return rewrite(body, replace)
 

@@ -205,7 +205,7 @@ class Blocks:
         assert isinstance(region, Region)  # noqa: S101 - narrows the type for the checker
         actual = [_buffer(operand, buffers) for operand in call.operands]
         outside = dict(zip(region.outside, actual, strict=True))
-        made = {root.tensor.output: root.buffer for root in group.outputs}  # type: ignore[attr-defined]
+        made = {root.tensor.output: root.buffer for root in group.outputs}  # type: ignore[attr-defined]  # outputs of a special kernel are Calls
         results = [
             made.get(k) or Buffer(shape, dtype, ("unread", call, k))
             for k, (shape, dtype) in enumerate(call.all_outputs)

@@ -119,7 +119,7 @@ class Pool:
 
 
 def _address(function: object) -> int:
-    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]  # any pointer of ctypes can be cast
 
 
 def _spins(native: Library, address: int) -> int:

@@ -99,4 +99,4 @@ def _value_out(value: ValueInfo) -> list[object]:
 
 def _value_in(written: list[object]) -> ValueInfo:
     name, dtype, shape = written
-    return ValueInfo(str(name), object_types.from_text(str(dtype)), tuple(shape))  # type: ignore[arg-type]
+    return ValueInfo(str(name), object_types.from_text(str(dtype)), tuple(shape))  # type: ignore[arg-type]  # JSON holds what `_value_out` wrote

@@ -150,7 +150,7 @@ def binary(op: str, a: Array, b: Array, dtype: DType) -> Array:
     if dtype is BOOL:
         table = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
         table |= {"min": np.logical_and, "max": np.logical_or}
-        return _lookup(table, op, dtype)(a, b)  # type: ignore[no-any-return]
+        return _lookup(table, op, dtype)(a, b)  # type: ignore[no-any-return]  # the table's functions are NumPy's
     chosen = _FLOAT_BINARY if dtype.is_float else _INTEGER_BINARY
     return _computed(dtype, _lookup(chosen, op, dtype), a, b)
 
@@ -169,7 +169,7 @@ def cast(x: Array, source: DType, target: DType, into: np.dtype[Any]) -> Array:
     if target.is_float and target.bits <= 8 and into != np.float64:
         import ml_dtypes
 
-        limit = float(ml_dtypes.finfo(into).max)  # type: ignore[no-untyped-call]
+        limit = float(ml_dtypes.finfo(into).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
         return np.asarray(np.clip(x.astype(np.float32), -limit, limit)).astype(into)
     if target.bits < 8 and target.is_integer:
         low = x.astype(np.int64) & ((1 << target.bits) - 1)

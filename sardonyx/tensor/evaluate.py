@@ -159,7 +159,7 @@ class _Machine:
     def _buffer(self, x: Buffer) -> Array:
         given = self.buffers.get(x)
         if given is None and x.constant is not None:
-            given = x.constant.array()  # type: ignore[attr-defined]
+            given = x.constant.array()  # type: ignore[attr-defined]  # a constant's buffer has one
         if given is None and x.elements is not None:
             given = np.array(
                 [
@@ -191,7 +191,7 @@ class _Machine:
 
     def _region(self, x: Call, operands: list[Array]) -> Sequence[Array]:
         results = run_region(self, x, operands)
-        region: Region = x.attribute("region")  # type: ignore[assignment]
+        region: Region = x.attribute("region")  # type: ignore[assignment]  # calls that repeat have one
         for final, array in zip(region.finals, results, strict=True):
             self.symbols.update({name_of(s): array.shape[axis] for axis, s in final.items()})
         return results
@@ -381,7 +381,7 @@ class _Grid:
         if atom.kind == "index":
             return self._atoms[atom]
         if atom.kind == "opaque":
-            return self._scalar(atom.payload, mask)  # type: ignore[arg-type]
+            return self._scalar(atom.payload, mask)  # type: ignore[arg-type]  # an opaque atom's payload is a Scalar
         left, right = (self._dim(a, mask) for a in atom.arguments)
         if atom.kind == "floordiv":
             return np.asarray(np.floor_divide(left, right))

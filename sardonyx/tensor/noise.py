@@ -48,4 +48,4 @@ def epsilon_of(dtype: DType) -> float:
         return 2.0**-53
     import ml_dtypes
 
-    return float(ml_dtypes.finfo(dtype.numpy).eps) / 2  # type: ignore[no-untyped-call]
+    return float(ml_dtypes.finfo(dtype.numpy).eps) / 2  # type: ignore[no-untyped-call]  # ml_dtypes has no types

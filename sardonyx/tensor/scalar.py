@@ -149,8 +149,8 @@ def make_node(
 def constant(value: float | bool | complex, dtype: DType) -> Scalar:
     """A number of type `dtype`; floats are kept in double and rounded when used."""
     if dtype.is_float:
-        return make_node("constant", dtype, (), float(value))  # type: ignore[arg-type]
-    return make_node("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]
+        return make_node("constant", dtype, (), float(value))  # type: ignore[arg-type]  # `value` is no Scalar here
+    return make_node("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]  # `value` is no Scalar here
 
 
 def size(value: Dim) -> Scalar:
@@ -176,7 +176,7 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     if elements is not None and all(isinstance(i, int) for i in indices):
         position = 0
         for i, extent in zip(indices, tensor.shape, strict=True):
-            position = position * extent + i  # type: ignore[assignment]
+            position = position * extent + i  # type: ignore[assignment]  # all were seen to be numbers
         if 0 <= position < len(elements):  # elsewhere under a select that does not choose it
             return lift_element(elements[position], tensor.dtype)
     return make_load(tensor, indices)

@@ -85,7 +85,7 @@ def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
 def partial_elements_of(x: Tensor) -> Partial | None:
     """Row-major contents of a small tensor as far as known; None if nothing at all is."""
     if isinstance(x, Buffer):
-        return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]
+        return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]  # floats of scales are kept, too
     if x in _memo:
         return _memo[x]
     count = sizes.product(x.shape)
@@ -328,7 +328,7 @@ def _binary(op: str, a: Element, b: Element, dtype: DType) -> Element:
         if op not in _FLOAT_BINARY:
             raise Unknown
         with np.errstate(all="ignore"):
-            return _rounded(float(_FLOAT_BINARY[op](np.float64(a), np.float64(b))), dtype)  # type: ignore[arg-type]
+            return _rounded(float(_FLOAT_BINARY[op](np.float64(a), np.float64(b))), dtype)  # type: ignore[arg-type]  # the tables take floats
     if isinstance(a, float) or isinstance(b, float):
         raise Unknown
     if op in scalar.SYMBOLIC:
@@ -360,7 +360,7 @@ def _unary(op: str, a: Element, dtype: DType) -> Element:
         if op not in _FLOAT_UNARY:
             raise Unknown
         with np.errstate(all="ignore"):
-            return _rounded(float(_FLOAT_UNARY[op](np.float64(a))), dtype)  # type: ignore[arg-type]
+            return _rounded(float(_FLOAT_UNARY[op](np.float64(a))), dtype)  # type: ignore[arg-type]  # the tables take floats
     if isinstance(a, float):
         raise Unknown
     if op == "neg":

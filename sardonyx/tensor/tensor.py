@@ -195,13 +195,13 @@ def buffer(
 
 def make_map(shape: Shape, body: Scalar) -> Map:
     """The tensor whose element at `indices(shape)` is `body`."""
-    return _intern(("map", shape, body), Map(shape, body.dtype, body))  # type: ignore[return-value]
+    return _intern(("map", shape, body), Map(shape, body.dtype, body))  # type: ignore[return-value]  # interned under a key of its class
 
 
 def make_reduce(shape: Shape, extents: Shape, kind: str, body: Scalar, dtype: DType) -> Reduce:
     """The tensor whose element is `body` reduced over `reduced_indices(extents)`."""
     key = ("reduce", shape, extents, kind, body, dtype)
-    return _intern(key, Reduce(shape, dtype, kind, extents, body))  # type: ignore[return-value]
+    return _intern(key, Reduce(shape, dtype, kind, extents, body))  # type: ignore[return-value]  # interned under a key of its class
 
 
 def make_contract(
@@ -209,7 +209,7 @@ def make_contract(
 ) -> Contract:
     """The tensor whose element is the sum of `left * right` over `reduced_indices(extents)`."""
     key = ("contract", shape, extents, left, right, dtype, accumulator)
-    return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))  # type: ignore[return-value]
+    return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))  # type: ignore[return-value]  # interned under a key of its class
 
 
 def make_call(
@@ -224,6 +224,6 @@ def make_call(
         _intern(
             ("call", kernel, operands, facts, k, outputs),
             Call(shape, dtype, kernel, operands, facts, k, outputs),
-        )  # type: ignore[misc]
+        )  # type: ignore[misc]  # interned under a key of its class
         for k, (shape, dtype) in enumerate(outputs)
     )

@@ -211,7 +211,7 @@ def split(x: Tensor, axis: int, lengths: Sequence[Dim]) -> tuple[Tensor, ...]:
     begin: Dim = 0
     for length in lengths:
         offset = begin
-        found.append(_reindex_axis(x, axis, length, lambda i, offset=offset: i + offset))  # type: ignore[misc]
+        found.append(_reindex_axis(x, axis, length, lambda i, offset=offset: i + offset))  # type: ignore[misc]  # a default binds the loop's variable
         begin = sizes.add(begin, length)
     return tuple(found)
 

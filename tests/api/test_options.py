@@ -205,7 +205,7 @@ def test_entries(caplog: Any) -> None:
     with pytest.warns(UserWarning, match=r"Did you mean 'session\.intra_op"):
         options.add_session_config_entry("session.intra_op.allow_spining", "0")
     with pytest.raises(errors.InvalidArgument):
-        options.add_session_config_entry("session.intra_op.allow_spinning", 0)  # type: ignore
+        options.add_session_config_entry("session.intra_op.allow_spinning", 0)  # type: ignore[arg-type]  # the mistake tested
     run = ort.RunOptions()
     with pytest.warns(UserWarning, match="gpu_graph_id"):
         run.add_run_config_entry("gpu_graph_ids", "1")
@@ -295,7 +295,7 @@ def test_arguments() -> None:
     with pytest.raises(errors.InvalidArgument, match="enable_fallback"):
         ort.InferenceSession(models.add(), enable_falback=1)
     with pytest.raises(errors.InvalidArgument, match="SessionOptions"):
-        ort.InferenceSession(models.add(), 1)  # type: ignore[arg-type]
+        ort.InferenceSession(models.add(), 1)  # type: ignore[arg-type]  # the mistake tested
 
 
 def test_run_options(caplog: Any) -> None:

@@ -43,7 +43,7 @@ class _SelectBoxes:
             frame.store_raw(self.count, [], total.get())
         return frame.kernel(1, sizes.multiply(volume(self.scores.shape), 20))
 
-    def _class(self, batch: Operand, kind: Operand, total) -> None:  # type: ignore[no-untyped-def]
+    def _class(self, batch: Operand, kind: Operand, total) -> None:  # type: ignore[no-untyped-def]  # any of the builder's variables
         b, frame = self.b, self.frame
         candidates, most = frame.dim(self.scores.shape[2]), frame.load(self.most, [])
         first = total.get()

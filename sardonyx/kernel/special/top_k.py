@@ -39,7 +39,7 @@ class _TopK:
         self.b: Builder = self.frame.builder
         self.x = task.operands[0]
         self.values, self.positions = task.outputs
-        self.axis = int(task.attribute("axis")) % len(self.x.shape)  # type: ignore[call-overload]
+        self.axis = int(task.attribute("axis")) % len(self.x.shape)  # type: ignore[call-overload]  # ONNX declares it an int
         self.largest = bool(task.attribute("largest"))
         self.words = 2 if value_type(self.x.dtype).bits == 64 else 1
 
