@@ -46,13 +46,15 @@ from sardonyx.api.module import (
     set_seed,
     unregister_execution_provider_library,
 )
+from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, copy_tensors
 from sardonyx.api.run_options import RunOptions
-from sardonyx.api.session import InferenceSession, NodeArg
+from sardonyx.api.session import InferenceSession
 from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.api.thread_pool import set_global_thread_pool_sizes
 from sardonyx.api.version import __version__
+from sardonyx.base.log import set_up_from_environment as _set_up_log
 from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
@@ -122,3 +124,6 @@ def __getattr__(name: str) -> object:
     if name in _NOT_SUPPORTED:
         raise AttributeError(f"[sardonyx] There is no {name}. {_NOT_SUPPORTED[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_set_up_log()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from numpy import ndarray
 
 from sardonyx.api import feeds as feeding
+from sardonyx.api.arguments import check_arguments
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
-from sardonyx.api.config_keys import note
 from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, cpu_memory
+from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector
 from sardonyx.api.providers import CPU, choose
@@ -22,30 +22,12 @@ from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
-from sardonyx.runtime.declared import ModelMetadata, ValueInfo
+from sardonyx.runtime.declared import ModelMetadata
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
 
 _logger = get_logger("session")
-
-
-class NodeArg:
-    """An input or output of a model.
-
-    Attributes:
-        name: Its name.
-        type: Its type in ONNX's words, such as `tensor(float)`.
-        shape: A number, a name or None for each axis.
-    """
-
-    def __init__(self, info: ValueInfo, sizes: Mapping[str, int] | None = None) -> None:
-        self.name = info.name
-        self.type = info.dtype.type_text
-        self.shape = [sizes.get(d, d) if sizes and isinstance(d, str) else d for d in info.shape]
-
-    def __repr__(self) -> str:
-        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
 
 
 class InferenceSession:
@@ -72,7 +54,7 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        _check_arguments(path_or_bytes, sess_options, kwargs)
+        check_arguments(path_or_bytes, sess_options, kwargs)
         self._source = path_or_bytes
         self._options = sess_options.copy() if sess_options is not None else SessionOptions()
         given = sess_options or self._options
@@ -407,39 +389,3 @@ def _plain_feeds(names: tuple[str, ...], feeds: Mapping[str, Any]) -> list[Any] 
         if type(value) is not ndarray:
             return None
     return given
-
-
-#: Further arguments: what they are for, and why they have no effect.
-_ARGUMENTS = {
-    "enable_fallback": "there is one provider",
-    "disabled_optimizers": "passes have other names here",
-    "read_config_from_model": "",
-}
-
-
-def _check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> None:
-    for name, value in further.items():
-        if name not in _ARGUMENTS:
-            raise InvalidArgument(
-                message(
-                    "InferenceSession", f"There is no argument {name!r}",
-                    do=nearest(name, _ARGUMENTS),
-                )
-            )  # fmt: skip
-        if name == "read_config_from_model" and value:
-            raise errors.NotImplemented(
-                message("InferenceSession", "Options are not read from models")
-            )
-        if name == "disabled_optimizers" and value:
-            note(f"InferenceSession {name}", _ARGUMENTS[name])
-    if options is not None and not isinstance(options, SessionOptions):
-        raise InvalidArgument(
-            message(
-                "InferenceSession", "These are no options",
-                expected="SessionOptions", got=type(options).__name__,
-            )
-        )  # fmt: skip
-    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".ort"):
-        raise errors.NotImplemented(
-            message(str(source), "ORT's own format is not read", do="Save it as ONNX")
-        )

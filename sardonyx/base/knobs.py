@@ -93,7 +93,7 @@ _DECLARED = (
         _one_of("debug", "info", "warning", "error"),
         "warning",
         "debug, info, warning or error",
-        "Least severe level that is logged.",
+        "Least severe level that is logged; what no handler takes goes to stderr.",
     ),
     Knob(
         "SARDONYX_THREADS",

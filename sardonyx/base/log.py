@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TextIO
 
 from sardonyx.base import knobs
+from sardonyx.base.errors import InvalidArgument
 
 #: Root of the engine's loggers. Applications attach handlers to it as to any other; while there are
 #: none, Python itself writes warnings to stderr, so that no slower plan goes unnoticed.
@@ -40,11 +44,34 @@ def scope(least_level: int, logid: str) -> Iterator[None]:
         _scope.reset(token)
 
 
+class _LastHandler(logging.StreamHandler[TextIO]):
+    """Writes to stderr what no handler of the application's takes, whenever that one came."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        others = len(logger.handlers) > 1 or logging.getLogger().handlers
+        if not others:
+            self.stream = sys.stderr
+            super().emit(record)
+
+
 def set_up() -> None:
-    """Apply SARDONYX_LOG: set the level and, when nothing else would show it, write to stderr."""
+    """Apply SARDONYX_LOG: set the level and, when nothing else would show it, write to stderr.
+
+    Raises:
+        InvalidArgument: The variable holds no level.
+    """
     level = getattr(logging, str(knobs.get("SARDONYX_LOG")).upper())
     logger.setLevel(level)
-    if level < logging.WARNING and not logger.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler()
+    if level < logging.WARNING and not any(type(h) is _LastHandler for h in logger.handlers):
+        handler = _LastHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
+
+
+def set_up_from_environment() -> None:
+    """`set_up` if the variable is set; a bad value is a warning, for an import must not fail."""
+    if os.environ.get("SARDONYX_LOG"):
+        try:
+            set_up()
+        except InvalidArgument as error:
+            logger.warning("%s", error)

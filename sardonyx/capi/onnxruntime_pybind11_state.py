@@ -39,10 +39,11 @@ from sardonyx.api.module import (
     set_seed,
     unregister_execution_provider_library,
 )
+from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, copy_tensors
 from sardonyx.api.run_options import RunOptions
-from sardonyx.api.session import InferenceSession, NodeArg
+from sardonyx.api.session import InferenceSession
 from sardonyx.api.thread_pool import set_global_thread_pool_sizes
 from sardonyx.base.errors import (
     DeviceReset,

@@ -1,4 +1,7 @@
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -73,3 +76,32 @@ def test_log_level(monkeypatch, level, handlers):
     assert log.logger.level == getattr(logging, level.upper())
     assert len(log.logger.handlers) == handlers
     log.logger.setLevel(before)
+
+
+@pytest.mark.parametrize(
+    ("level", "set_up", "expected"),
+    [
+        ("info", "", ["INFO sardonyx.session: told", "WARNING sardonyx.session: warned"]),
+        ("info", "logging.basicConfig(format='app %(message)s')", ["app told", "app warned"]),
+        ("error", "", []),
+        ("", "", ["warned"]),
+        ("loud", "", ["[SARDONYX_LOG] The variable has a bad value.", "warned"]),
+    ],
+)
+def test_the_variable_acts_on_the_package(level, set_up, expected):
+    # The application may set its own handlers before or after it imports the package.
+    program = f"""
+import logging
+import sardonyx
+{set_up}
+log = logging.getLogger("sardonyx.session")
+log.info("told")
+log.warning("warned")
+"""
+    environment = {**os.environ, "SARDONYX_LOG": level}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True))

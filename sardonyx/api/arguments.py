@@ -1,0 +1,54 @@
+"""What `InferenceSession` may be given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sardonyx.api.config_keys import note
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.spelling import nearest
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+
+#: Further arguments: what they are for, and why they have no effect.
+_ARGUMENTS = {
+    "enable_fallback": "there is one provider",
+    "disabled_optimizers": "passes have other names here",
+    "read_config_from_model": "",
+}
+
+
+def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> None:
+    """Refuse what a session cannot be made of, and note what has no effect.
+
+    Raises:
+        InvalidArgument: An argument is unknown, or the options are none.
+        NotImplemented: Options are wanted from the model, or the model is in ORT's own format.
+    """
+    for name, value in further.items():
+        if name not in _ARGUMENTS:
+            raise InvalidArgument(
+                message(
+                    "InferenceSession", f"There is no argument {name!r}",
+                    do=nearest(name, _ARGUMENTS),
+                )
+            )  # fmt: skip
+        if name == "read_config_from_model" and value:
+            raise errors.NotImplemented(
+                message("InferenceSession", "Options are not read from models")
+            )
+        if name == "disabled_optimizers" and value:
+            note(f"InferenceSession {name}", _ARGUMENTS[name])
+    if options is not None and not isinstance(options, SessionOptions):
+        raise InvalidArgument(
+            message(
+                "InferenceSession", "These are no options",
+                expected="SessionOptions", got=type(options).__name__,
+            )
+        )  # fmt: skip
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".ort"):
+        raise errors.NotImplemented(
+            message(str(source), "ORT's own format is not read", do="Save it as ONNX")
+        )

@@ -1,0 +1,25 @@
+"""An input or output as programs see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sardonyx.runtime.declared import ValueInfo
+
+
+class NodeArg:
+    """An input or output of a model.
+
+    Attributes:
+        name: Its name.
+        type: Its type in ONNX's words, such as `tensor(float)`.
+        shape: A number, a name or None for each axis.
+    """
+
+    def __init__(self, info: ValueInfo, sizes: Mapping[str, int] | None = None) -> None:
+        self.name = info.name
+        self.type = info.dtype.type_text
+        self.shape = [sizes.get(d, d) if sizes and isinstance(d, str) else d for d in info.shape]
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
