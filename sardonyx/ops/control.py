@@ -19,6 +19,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import because_of, broadcasts_are_undecided
+from sardonyx.tensor.host import CONSTRUCT, call_behind
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -54,6 +55,11 @@ def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
     """
     if _never_changes(tensor):
         return tensor
+    if call_behind(tensor, CONSTRUCT) is not None:
+        assert isinstance(tensor, Call)  # noqa: S101 - narrows the type for the checker
+        operands = tuple(seen_inside(x, outside) for x in tensor.operands)
+        facts = dict(tensor.attributes)
+        return make_call(tensor.kernel, operands, tensor.all_outputs, **facts)[0]
     elements = elements_of(tensor)
     if elements is not None:  # as itself it would bring what it reads into the body
         return known_tensor(elements, tensor.shape, tensor.dtype)

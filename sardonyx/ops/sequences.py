@@ -23,7 +23,7 @@ from sardonyx.ops.object_values import (
     object_of,
 )
 from sardonyx.ops.registry import op
-from sardonyx.tensor.host import Result, call_behind, host_call, is_object
+from sardonyx.tensor.host import CONSTRUCT, Result, call_behind, host_call, is_object
 from sardonyx.tensor.language import concat, known_tensor, normalise_axis, split
 from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Tensor
@@ -35,7 +35,7 @@ _MOST_ITEMS = 1024
 
 def items_of(x: Tensor) -> tuple[Tensor, ...] | None:
     """The items of a sequence, if it is made of tensors that the model names."""
-    found = call_behind(x, "sequence.construct")
+    found = call_behind(x, CONSTRUCT)
     return found[0].operands if found is not None else None
 
 
@@ -53,7 +53,7 @@ def as_sequence(x: Tensor, operator: str) -> tuple[Tensor, ObjectType]:
 def construct(items: Sequence[Tensor], dtype: ObjectType | None = None) -> Tensor:
     """A sequence of these."""
     whole = container_of("sequence", list(items)) if dtype is None else dtype
-    return call_for_object("sequence.construct", list(items), whole)
+    return call_for_object(CONSTRUCT, list(items), whole)
 
 
 def _known_position(

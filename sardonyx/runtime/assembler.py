@@ -11,8 +11,6 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Invocation
 from sardonyx.plan.plan import (
     Argument,
-    BufferKind,
-    BufferSpec,
     Command,
     Guard,
     InputSpec,
@@ -33,6 +31,7 @@ from sardonyx.plan.steps import (
     Step,
 )
 from sardonyx.runtime.blocks import Block, RegionWork
+from sardonyx.runtime.placing import Places, bytes_of
 from sardonyx.tensor.region import Branches, Repetition
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -59,23 +58,11 @@ class PlanWriter:
         skipped: Container[Invocation] = (),
     ) -> None:
         self.inputs, self.outputs, self._skipped = inputs, outputs, skipped
-        self._given = {b: k for k, (_, b) in enumerate(inputs)}
-        self._results: dict[Buffer, int] = {}
-        for k, (_, b) in enumerate(outputs):
-            self._results.setdefault(b, k)
-        #: Buffers behind the plan's constants, in order.
-        self.constants: list[Buffer] = []
+        self._places = Places([b for _, b in inputs], [b for _, b in outputs])
         self._commands: list[Command | Step] = []
         self._segments: list[Segment] = [Segment(-1)]
         self._here = 0
         self._guards: list[Guard] = []
-        self._numbers: dict[Buffer, int] = {}
-        self._kinds: list[tuple[BufferKind, int, Buffer]] = []
-        self._born: list[int] = []
-        self._spans: dict[int, tuple[int, int]] = {}
-        self._written: set[Buffer] = set()
-        self._growing: dict[Buffer, int] = {}
-        self._aliases: dict[Buffer, tuple[Buffer, Dim]] = {}
         self._result_segments: dict[Buffer, int] = {}
         self._fresh: set[Buffer] = set()
 
@@ -87,13 +74,13 @@ class PlanWriter:
     def write(self, block: Block) -> None:
         """Write everything that a block does, and what of the results is known when."""
         segments = self._block(block)
-        for buffer in self._results:
+        for buffer in self._places.results:
             self._result_segments[buffer] = segments[block.levels.of_sizes(buffer.shape)]
 
     def plan(self) -> Plan:
         """What was written."""
         for _, buffer in self.outputs:
-            self._number(buffer)
+            self._places.number(buffer, self._here)
         owners = {name: k for k, s in enumerate(self._segments) for name in s.counters}
         commands = tuple(
             replace(c, owner=owners[c.symbol]) if isinstance(c, Set) else c for c in self._commands
@@ -104,10 +91,7 @@ class PlanWriter:
                 OutputSpec(n, b.dtype, b.shape, self._result_segments.get(b, 0))
                 for n, b in self.outputs
             ),
-            buffers=tuple(
-                BufferSpec(kind, which, _bytes(b), *self._spans.get(k, (0, 0)), self._born[k])
-                for k, (kind, which, b) in enumerate(self._kinds)
-            ),
+            buffers=tuple(self._places.specs()),
             commands=commands,
             guards=tuple(self._guards),
             segments=tuple(self._segments),
@@ -115,48 +99,21 @@ class PlanWriter:
 
     # -- buffers ------------------------------------------------------------------------------
 
-    def _place(self, buffer: Buffer) -> tuple[int, Dim]:
-        """The number of the buffer in which this one lies, and at which byte."""
-        offset: Dim = 0
-        while buffer in self._aliases:
-            buffer, more = self._aliases[buffer]
-            offset = sizes.add(offset, more)
-        return self._number(buffer), offset
-
-    def _number(self, buffer: Buffer) -> int:
-        found = self._numbers.get(buffer)
-        if found is not None:
-            return found
-        number = self._numbers[buffer] = len(self._kinds)
-        if buffer in self._results:
-            self._kinds.append(("output", self._results[buffer], buffer))
-        elif buffer in self._given:
-            self._kinds.append(("input", self._given[buffer], buffer))
-        elif buffer in self._growing:
-            self._kinds.append(("grown", self._growing[buffer], buffer))
-        elif buffer in self._written:
-            self._kinds.append(("arena", 0, buffer))
-        else:
-            self._kinds.append(("constant", len(self.constants), buffer))
-            self.constants.append(buffer)
-        # What is there from the start may be read in a branch that the first reader is not in.
-        there = self._kinds[number][0] in ("input", "constant")
-        self._born.append(0 if there else self._here)
-        return number
+    @property
+    def constants(self) -> list[Buffer]:
+        """Buffers behind the plan's constants, in order."""
+        return self._places.constants
 
     def _use(self, buffer: Buffer) -> tuple[int, Dim]:
-        """As `_place`, and note that the next command uses it."""
-        number, offset = self._place(buffer)
-        self._touch(number, len(self._commands))
+        """Where a buffer lies that the next command uses: in which one, and at which byte."""
+        number, offset = self._places.find(buffer, self._here)
+        self._places.touch(number, len(self._commands))
         return number, offset
 
-    def _touch(self, number: int, position: int) -> None:
-        first, last = self._spans.get(number, (position, position))
-        self._spans[number] = (min(first, position), max(last, position))
-
     def _grow(self, buffer: Buffer) -> None:
-        self._growing.setdefault(buffer, len(self._growing))
-        self._number(buffer)
+        growing = self._places.growing
+        growing.setdefault(buffer, len(growing))
+        self._places.number(buffer, self._here)
 
     # -- commands -----------------------------------------------------------------------------
 
@@ -199,7 +156,7 @@ class PlanWriter:
 
     def _call(self, invocation: Invocation, origins: Origins) -> None:
         arguments: list[Argument] = []
-        self._written.update(invocation.writes)
+        self._places.written.update(invocation.writes)
         for a in invocation.arguments:
             if isinstance(a, Buffer):
                 number, offset = self._use(a)
@@ -226,8 +183,8 @@ class PlanWriter:
         before, region = self._here, work.region
         for stand_in, actual in work.outside.items():
             if stand_in is not actual:
-                self._aliases[stand_in] = (actual, 0)
-        self._written.update((*work.results, *work.homes))
+                self._places.aliases[stand_in] = (actual, 0)
+        self._places.written.update((*work.results, *work.homes))
         for result, finals in zip(work.results, region.finals, strict=True):
             if finals:
                 self._grow(result)
@@ -239,17 +196,14 @@ class PlanWriter:
             self._loop(region, work, block)
         self._here = before
         for result in work.results:
-            self._touch(self._place(result)[0], len(self._commands))
+            self._use(result)
 
     def _lead_to(self, buffer: Buffer, target: Buffer, offset: Dim, copy: Invocation) -> bool:
         """Let a body's output be computed in place; if that cannot be, `copy` is left to do."""
         (placed,) = copy.writes
         if placed is not target:
-            self._aliases[placed] = (target, offset)
-        if buffer in self._aliases or buffer not in self._fresh:
-            return False
-        self._aliases[buffer] = (target, offset)
-        return True
+            self._places.aliases[placed] = (target, offset)
+        return self._places.lead(buffer, target, offset, self._fresh)
 
     def _branches(self, region: Branches, work: RegionWork) -> None:
         before, joins = self._here, []
@@ -270,7 +224,7 @@ class PlanWriter:
             self._block(inner)
             for k, buffer, copy in left:
                 if region.finals[k]:
-                    self._enlarge(work.results[k], _bytes(buffer))
+                    self._enlarge(work.results[k], bytes_of(buffer))
                 self._call(copy, inner.origins)
                 for axis, symbol in region.finals[k].items():
                     self._set(symbol, buffer.shape[axis])
@@ -302,17 +256,17 @@ class PlanWriter:
         symbols = (region.counter, *changing, *following.values())
         here = self._enter(Segment(before, counters=tuple(map(_name, symbols))))
         for sliced in region.sliced:
-            offset = sizes.multiply(sliced.position, _bytes(sliced.inside))
-            self._aliases[sliced.inside] = (sliced.whole, offset)
+            offset = sizes.multiply(sliced.position, bytes_of(sliced.inside))
+            self._places.aliases[sliced.inside] = (sliced.whole, offset)
         copies = self._place_slices(region, work)
         self._block(inner)
         for growing, copy in copies:
             if growing is not None:
                 (placed,) = copy.writes
                 through = sizes.add(region.counter, 1)
-                self._enlarge(
-                    growing, *(sizes.multiply(_bytes(placed), n) for n in (through, region.counter))
-                )
+                each = bytes_of(placed)
+                keep = sizes.multiply(each, region.counter)
+                self._enlarge(growing, sizes.multiply(each, through), keep)
             self._call(copy, inner.origins)
         self._carry_on(region, work, following)
         through = sizes.add(region.counter, 1)
@@ -327,9 +281,7 @@ class PlanWriter:
         self._commands[leave] = Jump(end)
         for position, number, offset, segment in exits:
             self._commands[position] = JumpUnless(number, end, offset, segment)
-        for number, (first, last) in self._spans.items():
-            if first < begin <= last:
-                self._spans[number] = (first, max(last, end))  # another iteration may read it
+        self._places.prolong(begin, end)  # another iteration may read it
 
     def _begin_carried(self, region: Repetition, work: RegionWork, block: Block) -> None:
         for k, (carried, home, copy) in enumerate(
@@ -337,13 +289,13 @@ class PlanWriter:
         ):
             if carried.sizes:
                 self._grow(home)
-                self._enlarge(home, _bytes(carried.initial))
-                self._aliases[work.results[k]] = (home, 0)
+                self._enlarge(home, bytes_of(carried.initial))
+                self._places.aliases[work.results[k]] = (home, 0)
             for axis, symbol in carried.sizes.items():
                 self._set(symbol, carried.initial.shape[axis])
                 self._set(region.finals[k][axis], carried.initial.shape[axis])
             self._call(copy, block.origins)
-            self._aliases[carried.inside] = (home, 0)
+            self._places.aliases[carried.inside] = (home, 0)
 
     def _place_slices(
         self, region: Repetition, work: RegionWork
@@ -356,8 +308,8 @@ class PlanWriter:
         self._fresh = set(slices) - set(first)
         left: list[tuple[Buffer | None, Invocation]] = []
         for buffer, result, copy, place in zip(slices, results, copies, region.places, strict=True):
-            offset = sizes.multiply(place, _bytes(buffer))
-            growing = result in self._growing
+            offset = sizes.multiply(place, bytes_of(buffer))
+            growing = result in self._places.growing
             if growing:
                 self._fresh.discard(buffer)
             if not self._lead_to(buffer, result, offset, copy):
@@ -372,7 +324,7 @@ class PlanWriter:
             region.carried, outputs, work.homes, work.last[0], strict=False
         ):
             if carried.sizes:
-                self._enlarge(home, _bytes(buffer))
+                self._enlarge(home, bytes_of(buffer))
             self._call(copy, inner.origins)
         for k, (carried, buffer) in enumerate(zip(region.carried, outputs, strict=False)):
             for axis, symbol in carried.sizes.items():
@@ -387,7 +339,7 @@ class PlanWriter:
                     self._set(symbol, buffer.shape[axis - 1])
 
     def _enlarge(self, buffer: Buffer, size_bytes: Dim, keep_bytes: Dim = 0) -> None:
-        number = self._number(buffer)
+        number = self._places.number(buffer, self._here)
         self._commands.append(Grow(number, size_bytes, keep_bytes, self._here))
 
     def _set(self, symbol: Dim, value: Dim) -> None:
@@ -408,7 +360,3 @@ def _origin(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
         for name in origins.get(root.tensor, ()):
             found[name] = None
     return tuple(found)
-
-
-def _bytes(buffer: Buffer) -> Dim:
-    return sizes.multiply(sizes.product(buffer.shape), buffer.dtype.size_bytes)

@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
+from sardonyx.base.log import get_logger
 from sardonyx.codegen.blob import Blob, build
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.session import EngineOptions
 
 _ALIGN = 64
+_logger = get_logger("session")
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ def build_model(
     fuse = options.optimization_level > 0
     compiled, places = compile_lowered(graph, lowered, target, fuse=fuse)
     timings.update(compiled.seconds)
+    _log_host(compiled)
     with phases("emit"):
         text = emit_module(programs_of(compiled), target)
     with phases("llvm"):
@@ -122,6 +125,13 @@ def compile_lowered(
         lowered.measured, lowered.ends, None if fuse else lowered.results,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
+
+
+def _log_host(compiled: Compiled) -> None:
+    hosted = [c for c in compiled.main.calls if c.host is not None]
+    if hosted:
+        names = ", ".join(dict.fromkeys(c.host.function for c in hosted if c.host is not None))
+        _logger.info("%d commands run in Python: %s", len(hosted), names)
 
 
 def programs_of(compiled: Compiled) -> list[Program]:

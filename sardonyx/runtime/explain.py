@@ -45,6 +45,9 @@ def _summary(engine: Engine) -> str:
     text = f"{_count(len(calls), 'kernel')} for {_count(nodes, 'node')}"
     if len(calls) < len(plan.commands):
         text += f", {_count(len(plan.commands) - len(calls), 'step')} of control flow"
+    hosted = sum(c.host is not None for c in calls)
+    if hosted:
+        text += f", {_count(hosted, 'call')} of Python"
     threads = engine.executable.threads
     return f"{text}, {_count(threads, 'thread')}, {host_target().name}"
 

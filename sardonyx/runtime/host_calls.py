@@ -13,6 +13,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import (
     EngineError,
     InvalidArgument,
+    OutOfMemory,
     RuntimeException,
     SardonyxError,
     message,
@@ -195,7 +196,9 @@ class HostTable:
                     self._store(value, result, key, _array(_memory(result), rest))
         except SardonyxError as error:
             raise RuntimeException(f"[{command.where}] {error}") from error
-        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        except MemoryError as error:
+            raise OutOfMemory(message(command.where, f"There is no memory: {error}")) from None
+        except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
             text = f"The data cannot be worked on: {error}"
             raise RuntimeException(message(command.where, text)) from error
 

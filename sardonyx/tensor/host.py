@@ -18,6 +18,8 @@ from sardonyx.tensor.tensor import Call, Shape, Tensor, make_call
 
 #: Name of the kernel of such calls; their attribute `call` is a `HostFacts`.
 HOST_CALL = "host"
+#: The function that makes a sequence of its arguments.
+CONSTRUCT = "sequence.construct"
 
 
 @dataclass(frozen=True, slots=True)

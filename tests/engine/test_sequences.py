@@ -164,6 +164,18 @@ CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
             for n in (4, 1, 0, 40)
         ],
     ),
+    "items of a known sequence, read in a branch": (
+        "(bool c, float[N] x, float[N] z) => (float[N] y) { s = SequenceConstruct(x, z)"
+        " k = Constant<value_int=1>() y = If(c) <then_branch = a () => (float[N] p)"
+        " { p = SequenceAt(s, k) }, else_branch = b () => (float[N] q) { q = Neg(x) }> }",
+        [
+            (
+                {"c": np.bool_(c), "x": _floats(3), "z": _floats(3) + 9},
+                [_floats(3) + 9 if c else -_floats(3)],
+            )
+            for c in (True, False)
+        ],
+    ),
     "maps over a sequence": (
         "(seq(float[N]) s, float[1] x) => (seq(float[N]) r) { r = SequenceMap(s, x) <body = b"
         " (float[N] a, float[1] d) => (float[N] e) { e = Add(a, d) }> }",
@@ -218,6 +230,9 @@ def test_known_sequences_are_never_made() -> None:
     assert "host." not in session.explain()
     session = _session(f"g {CASES['item at a position that a run brings'][0]}", 18)
     assert "host.sequence.at" in session.explain()
+    assert "3 calls of Python" in session.explain()  # one makes it, one looks, one takes
+    inside = CASES["items of a known sequence, read in a branch"][0]
+    assert "of Python" not in _session(f"g {inside}").explain()
 
 
 #: Graph, feeds, part of the message.
