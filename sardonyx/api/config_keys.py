@@ -51,6 +51,8 @@ _ORT_FORMAT = "it concerns the .ort format"
 SESSION_KEYS: dict[str, Key] = {
     "session.disable_cpu_ep_fallback": Key("acts", "a provider that cannot start is an error"),
     "session.model_external_initializers_file_folder_path": Key("acts", "where weights lie"),
+    "session.memory_limit_bytes": Key("acts", "the most memory that the session may hold"),
+    "session.load_timeout_seconds": Key("acts", "how long making the session may take"),
     "session.record_ep_graph_assignment_info": Key("acts", "which nodes a provider has"),
     "session.intra_op.allow_spinning": _hint(_NO_SPIN, "0"),
     "session.inter_op.allow_spinning": _hint(_NO_INTER_OP, "0", "1"),
@@ -112,6 +114,7 @@ SESSION_KEYS: dict[str, Key] = {
 
 RUN_KEYS: dict[str, Key] = {
     "memory.enable_memory_arena_shrinkage": Key("acts", "gives memory back after the run"),
+    "run.timeout_seconds": Key("acts", "how long the run may take"),
     "disable_synchronize_execution_providers": _hint(
         "a run on the processor has ended when it returns", "0", "1"
     ),

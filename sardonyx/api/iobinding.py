@@ -16,6 +16,7 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 
 if TYPE_CHECKING:
@@ -147,7 +148,14 @@ class IOBinding:
         plan = self._plan
         if plan is None or plan.session_engine is not self._session._engine:
             plan = self._plan = self._prepare()
-        cancel = run_options.cancel_flag if run_options is not None else None
+        if run_options is None:
+            self._run(plan, None)
+        else:
+            with run_options.limit() as cancel:
+                self._run(plan, cancel)
+        self._session._after_run(run_options)
+
+    def _run(self, plan: _Plan, cancel: CancelFlag | None) -> None:
         if plan.in_place:
             plan.engine.run_into(plan.feeds, plan.targets, cancel)
             self._results = plan.results
@@ -158,7 +166,6 @@ class IOBinding:
                 for name, result in zip(self._output_info, results, strict=True)
                 if name in self._outputs
             }
-        self._session._after_run(run_options)
 
     def _prepare(self) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""

@@ -20,6 +20,10 @@ from sardonyx.api.providers import check_options
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.budget import LIMIT_KEY, byte_count
+from sardonyx.runtime.cancel import CancelFlag, checked_seconds
+
+_TIME_KEY = "session.load_timeout_seconds"
 
 _DEFAULTS: dict[str, Any] = {
     "enable_cpu_mem_arena": True,
@@ -76,7 +80,7 @@ class SessionOptions:
         own["_sizes"] = {}
         own["_initializers"] = {}
         own["_providers"] = []
-        own["_cancelled"] = False
+        own["load_flag"] = CancelFlag()
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})
@@ -130,9 +134,17 @@ class SessionOptions:
     def copy(self) -> SessionOptions:
         """The same options, which later changes to these do not reach."""
         made = SessionOptions()
-        for name, held in self.__dict__.items():
-            made.__dict__[name] = held.copy() if isinstance(held, (dict, list)) else held
+        made.__setstate__(self.__getstate__())
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The flag belongs to sessions that are being made here and now.
+        return {name: held for name, held in self.__dict__.items() if name != "load_flag"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__["load_flag"] = CancelFlag()
+        for name, held in state.items():
+            self.__dict__[name] = held.copy() if isinstance(held, (dict, list)) else held
 
     # -- configuration ------------------------------------------------------------------------
 
@@ -140,10 +152,14 @@ class SessionOptions:
         """Set a configuration entry; one that is not known warns, with the nearest name.
 
         Raises:
-            InvalidArgument: Key or value are not text.
+            InvalidArgument: Key or value are not text, or the value is none that the key takes.
             NotImplemented: The value asks for something that is not supported.
         """
         check_entry("session", key, value, SESSION_KEYS)
+        if value and key == LIMIT_KEY:
+            byte_count(value)
+        elif value and key == _TIME_KEY:
+            checked_seconds(value, key)
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -242,12 +258,19 @@ class SessionOptions:
 
     def set_load_cancellation_flag(self, is_cancel: bool) -> None:
         """Whether sessions that are being made with these options end with ModelLoadCanceled."""
-        self.__dict__["_cancelled"] = bool(is_cancel)
+        (self.load_flag.set if is_cancel else self.load_flag.clear)()
 
     @property
-    def load_cancelled(self) -> bool:
-        """Whether loading shall end."""
-        return bool(self._cancelled)
+    def memory_limit_bytes(self) -> int | None:
+        """The most memory that the session may hold; None for what the machine has."""
+        text = self.config(LIMIT_KEY)
+        return byte_count(text) if text else None
+
+    @property
+    def load_seconds(self) -> float | None:
+        """How long making the session may take; None for no limit."""
+        text = self.config(_TIME_KEY)
+        return checked_seconds(text, _TIME_KEY) if text else None
 
     # -- providers ----------------------------------------------------------------------------
 

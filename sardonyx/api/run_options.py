@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.cancel import CancelFlag, checked_seconds, time_limit
 
 _DEFAULTS: dict[str, Any] = {
     "log_severity_level": -1,
@@ -38,6 +39,7 @@ class RunOptions:
         own["_config"] = {}
         own["cancel_flag"] = CancelFlag()
         own["gives_memory_back"] = False
+        own["timeout_seconds"] = None
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})
@@ -70,12 +72,25 @@ class RunOptions:
         """Set a configuration entry; one that is not known warns, with the nearest name.
 
         Raises:
-            InvalidArgument: Key or value are not text, or name no device that is there.
+            InvalidArgument: Key or value are not text, or the value is none that the key takes.
         """
         check_entry("run", key, value, RUN_KEYS)
         if key == "memory.enable_memory_arena_shrinkage":
             self.__dict__["gives_memory_back"] = _names_cpu(value)
+        elif key == "run.timeout_seconds":
+            self.__dict__["timeout_seconds"] = checked_seconds(value, key) if value else None
         self._config[key] = value
+
+    def limit(self, timeout: float | None = None) -> AbstractContextManager[CancelFlag]:
+        """What ends a run that is done with these options; it holds during the `with` block.
+
+        Args:
+            timeout: Seconds that the run may take, if that is less than these options say.
+        """
+        given = [t for t in (timeout, self.timeout_seconds) if t is not None]
+        if not given:
+            return nullcontext(self.cancel_flag)
+        return time_limit(min(given), self.cancel_flag)
 
     def get_run_config_entry(self, key: str) -> str:
         """The value of a configuration entry.

@@ -22,6 +22,7 @@ from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ModelMetadata
 
 if TYPE_CHECKING:
@@ -61,14 +62,14 @@ class InferenceSession:
         if providers is None and given.has_providers():
             providers = given.providers
         self._choose(providers, provider_options)
-        self._engine = self._create(lambda: given.load_cancelled)
+        self._engine = self._create(given.load_flag)
         self._set_up()
 
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
         self._provider_options = choose(providers, provider_options, may_fall_back=may_fall_back)
 
-    def _create(self, cancelled: Callable[[], bool] | None = None) -> Engine:
+    def _create(self, cancel: CancelFlag | None = None) -> Engine:
         # The engine is two thirds of the package: a program that only imports does not load it.
         from sardonyx.runtime.session import EngineOptions, create_engine
 
@@ -80,7 +81,9 @@ class InferenceSession:
             free_dimension_overrides=o.free_dimension_overrides,
             folder=folder or None,
             initializers=o.initializers,
-            cancelled=cancelled,
+            cancel=cancel,
+            load_seconds=o.load_seconds,
+            memory_limit_bytes=o.memory_limit_bytes,
             least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
             logid=o.logid,
         )
@@ -110,6 +113,8 @@ class InferenceSession:
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
+        *,
+        timeout: float | None = None,
     ) -> list[Any]:
         """Run the model once.
 
@@ -117,11 +122,14 @@ class InferenceSession:
             output_names: Which outputs to return; None or empty for all.
             input_feed: Arrays (or lists, OrtValues, anything with `__dlpack__`) by input name.
                 Overridable initializers may be among them.
-            run_options: May end the run from another thread.
+            run_options: May end the run from another thread, or after some time.
+            timeout: Seconds that the run may take.
 
         Raises:
             InvalidArgument: An input is missing, or a name, type, rank or size is wrong.
             RuntimeException: The model met data that it cannot work on.
+            TimedOut: The run took longer than it may.
+            OutOfMemory: The run needs more memory than the session may have.
         """
         places = self._places(output_names) if output_names else None
         run = self._run
@@ -129,7 +137,11 @@ class InferenceSession:
         if given is None:
             engine, given = self._sorted_feeds(input_feed)
             run = engine.run
-        results = run(given) if run_options is None else run(given, run_options.cancel_flag)
+        if run_options is None and timeout is None:
+            results = run(given)
+        else:
+            with (run_options or RunOptions()).limit(timeout) as cancel:
+                results = run(given, cancel)
         if self._gives_memory_back or run_options is not None:
             self._after_run(run_options)
         return results if places is None else [results[k] for k in places]

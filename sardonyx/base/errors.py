@@ -77,6 +77,10 @@ class DeviceReset(SardonyxError, RuntimeError):
     """The device was reset while in use."""
 
 
+class TimedOut(Fail, TimeoutError):
+    """A run took longer than it was given."""
+
+
 class OutOfMemory(SardonyxError, MemoryError):
     """An allocation is over a limit, or the system refused it."""
 

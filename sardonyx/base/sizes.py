@@ -20,6 +20,8 @@ from threading import Lock
 from typing import Union
 from weakref import WeakValueDictionary
 
+from sardonyx.base.interrupt import checkpoint
+
 
 class Atom:
     """What polynomials are made of. Compared by identity; made only through the functions below."""
@@ -148,6 +150,7 @@ def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
     found = _SIZES.get(key)
     if found is None:
+        checkpoint()
         made = Size(key)
         with _LOCK:
             found = _SIZES.setdefault(key, made)

@@ -102,6 +102,31 @@ class Builder(InstructionBuilder):
         with self._block(body):
             yield
 
+    def may_go_on(self) -> Value:
+        """Whether the run is not cancelled; for kernels with loops that may take long."""
+        return self.eq(self.load(I64, self.context("cancel"), ordering="relaxed"), 0)
+
+    @contextmanager
+    def pieces(
+        self, low: Operand | int, high: Operand | int, most: int
+    ) -> Iterator[tuple[Value, Value]]:
+        """`with b.pieces(0, n, 1 << 16) as (first, end):` parts of a range, until cancelled.
+
+        For loops in a kernel that may take long: between two parts it looks at the cancel flag, and
+        leaves the rest undone when it is set.
+        """
+        last = self.lift(high, I64)
+        at = self.variable(low, I64, name="piece")
+
+        def going() -> Operand:
+            return self.binary("and", self.may_go_on(), self.compare("lt", at.get(), last))
+
+        with self.while_(going):
+            first = at.get()
+            end = self.min(self.binary("add", first, most), last)
+            yield first, end
+            at.set(end)
+
     @contextmanager
     def if_(self, condition: Operand) -> Iterator[None]:
         """`with b.if_(x < y):`, perhaps followed by `with b.else_():`."""

@@ -11,6 +11,7 @@ FIELDS: dict[str, int] = {
     "thread": 24,  # 0 is the caller
     "functions": 32,  # table of addresses of shared functions (micro-kernels)
     "command": 40,  # number of the command that runs, written into the fault record
+    "cancel": 48,  # address of the run's cancel flag, which long loops look at
 }
 SIZE_BYTES = 64
 

@@ -15,7 +15,7 @@ from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
-from sardonyx.kernel.rows_schedule import CHUNK, Member, RowsSchedule
+from sardonyx.kernel.rows_schedule import CHUNK, PIECE, Member, RowsSchedule
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.scalar import Scalar, load
@@ -232,16 +232,25 @@ class RowsKernel:
                 yield level
                 return
             variable, *further = rest
+            zero = Constant(memory_type(dtypes.INT64), 0)
+            if variable in self.schedule.endless:
+                with self.builder.pieces(zero, extents[variable], PIECE) as (low, high):
+                    yield from loop(level, variable, low, high, further)
+            else:
+                yield from loop(level, variable, zero, extents[variable], further)
+
+        def loop(
+            level: Expression, variable: Dim, low: Operand, high: Operand, further: list[Dim]
+        ) -> Iterator[Expression]:
             atom = sizes.variable(variable)
             if variable is self.schedule.vector:
-                zero = Constant(memory_type(dtypes.INT64), 0)
-                for position, lanes, mask in self._vector_loop(zero, extents[variable], variable):
+                for position, lanes, mask in self._vector_loop(low, high, variable):
                     yield from nest(
                         level.child({atom: position}, vector=atom, lanes=lanes, mask=mask),
                         further,
                     )
                 return
-            with self.builder.for_(0, extents[variable]) as i:
+            with self.builder.for_(low, high) as i:
                 inside = level.child(
                     {atom: i},
                     vector=level.vector,

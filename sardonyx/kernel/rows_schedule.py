@@ -22,6 +22,10 @@ from sardonyx.tensor.traverse import loads_of
 
 #: Elements of the vector axis that one block covers when nothing else makes blocks.
 CHUNK = 4096
+#: Elements of an axis that no memory bounds, between two looks at the cancel flag.
+PIECE = 1 << 16
+#: Inner steps that are over soon enough, whatever bounds them.
+_SHORT = 1 << 20
 #: Longest reduction of lanes that is written out instead of looped over.
 _UNROLL = 50
 
@@ -50,6 +54,7 @@ class RowsSchedule:
         vector: The axis along which the lanes lie; None without axes.
         vector_inside: Whether that is an inner axis.
         lanes: Vector length.
+        endless: Inner axes whose length no memory bounds.
 
     Args:
         group: What to compute.
@@ -76,6 +81,7 @@ class RowsSchedule:
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
         self._unroll()
+        self.endless = self._find_endless()
 
     @staticmethod
     def fitting(group: Rows, strides: dict[Tensor, tuple[Dim, ...]], lanes: int) -> RowsSchedule:
@@ -224,6 +230,27 @@ class RowsSchedule:
     def bodies(self) -> list[Scalar]:
         """What is evaluated, in order."""
         return [b for m in self.members for b in (m.unrolled or [m.body])]
+
+    def _find_endless(self) -> frozenset[Dim]:
+        """Inner axes whose length no memory bounds: what runs over them is computed on the way.
+
+        Short kernels have none; others look at the cancel flag between pieces of such an axis.
+        """
+        volume = sizes.product(map(extent_of, self.inner))
+        if isinstance(volume, int) and volume <= _SHORT:
+            return frozenset()
+        best: set[Dim] = set()
+        for member in self.members:
+            stage = member.stage
+            if stage.full and stage.kind == "map" and (member.in_scratch or member.in_memory):
+                return frozenset()
+            for x in loads_of(member.body):
+                source = self.by_buffer.get(x.tensor)
+                if source is None or source.in_memory:
+                    walked = zip(x.tensor.shape, x.at, strict=True)
+                    covered = {i for d, i in walked if i in self.inner and extent_of(i) == d}
+                    best = max(best, covered, key=len)
+        return frozenset(self.inner) - best
 
     # -- sizes --------------------------------------------------------------------------------
 

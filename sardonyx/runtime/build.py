@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 
 from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.blob import Blob, build
 from sardonyx.codegen.module import emit_module
@@ -25,6 +27,8 @@ from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime import face
 from sardonyx.runtime.arena import aligned_array
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.executable import LoadedCode, load_blob
@@ -64,10 +68,17 @@ class Built:
 
 
 def build_model(
-    source: Any, options: EngineOptions, target: Target, timings: dict[str, float]
+    source: Any,
+    options: EngineOptions,
+    target: Target,
+    timings: dict[str, float],
+    budget: Budget,
 ) -> Built:
-    """Compile the model at `source`; `timings` receives seconds by phase."""
-    phases = _Phases(options, timings)
+    """Compile the model at `source`; `timings` receives seconds by phase.
+
+    The constants stay counted in `budget`.
+    """
+    phases = _Phases(timings)
     with phases("load"):
         graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
         metadata = _metadata(graph)
@@ -92,7 +103,7 @@ def build_model(
         code = load_blob(blob)
     with phases("constants"):
         strings = _strings(compiled)
-        constants = _prepare(compiled, code, strings)
+        constants = _prepare(compiled, code, strings, budget, options.cancel)
     outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
     record = Record(
         declared, outputs, spare, places, metadata, _places(compiled, constants),
@@ -155,9 +166,14 @@ def _strings(compiled: Compiled) -> Strings:
 
 
 def _prepare(
-    compiled: Compiled, code: LoadedCode, strings: Strings
+    compiled: Compiled,
+    code: LoadedCode,
+    strings: Strings,
+    budget: Budget,
+    cancel: CancelFlag | None,
 ) -> list[np.ndarray[Any, Any]]:
     """Arrays behind the main plan's constants; runs the initial plan for those it makes."""
+    _count_constants(compiled, budget)
     made: list[np.ndarray[Any, Any]] = []
     if compiled.initial is not None:
         made = [
@@ -165,11 +181,28 @@ def _prepare(
             for o in compiled.initial.outputs
         ]
         given = [_contents(b, strings) for b in compiled.initial_constants]
-        Executable(compiled.initial, code, given).run_into([], made)
+        Executable(compiled.initial, code, given, budget=budget).run_into([], made, cancel)
     return [
         made[compiled.prepared[b]] if b in compiled.prepared else _copy(_contents(b, strings))
         for b in compiled.constants
     ]
+
+
+def _count_constants(compiled: Compiled, budget: Budget) -> None:
+    """Count the constants as held before any of them is made."""
+    sized = []
+    for buffer in compiled.constants:
+        dims = buffer.shape
+        if compiled.initial is not None and buffer in compiled.prepared:
+            dims = compiled.initial.outputs[compiled.prepared[buffer]].dims
+        size_bytes = math.prod(int(d) for d in dims) * buffer.dtype.stored.itemsize
+        sized.append((size_bytes, buffer.label))
+
+    def largest() -> str:
+        most = sorted(sized, reverse=True)[:3]
+        return "The largest: " + ", ".join(f"{size} bytes ({name})" for size, name in most)
+
+    budget.take(sum(size for size, _ in sized), "constants", largest)
 
 
 def _contents(buffer: Buffer, strings: Strings) -> np.ndarray[Any, Any]:
@@ -208,13 +241,12 @@ def _metadata(graph: Graph) -> ModelMetadata:
 class _Phases:
     """Times phases, and ends the compilation between two of them when it is cancelled."""
 
-    def __init__(self, options: EngineOptions, timings: dict[str, float]) -> None:
-        self._cancelled, self._timings = options.cancelled, timings
+    def __init__(self, timings: dict[str, float]) -> None:
+        self._timings = timings
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        if self._cancelled is not None and self._cancelled():
-            raise errors.ModelLoadCanceled(message("session", f"Cancelled before the phase {name}"))
+        checkpoint()
         start = time.perf_counter()
         yield
         self._timings[name] = self._timings.get(name, 0.0) + time.perf_counter() - start

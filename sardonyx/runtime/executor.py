@@ -10,7 +10,6 @@ import numpy as np
 
 from sardonyx.base.errors import (
     EngineError,
-    Fail,
     InvalidArgument,
     OutOfMemory,
     RuntimeException,
@@ -21,6 +20,7 @@ from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
+from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.host_calls import HostPlan, HostTable
@@ -46,6 +46,7 @@ class Executable:
         constants: Contiguous arrays behind the plan's constants; kept alive.
         threads: How many threads a run may use, the caller included.
         functions: Addresses of shared functions, for the context's field of that name.
+        budget: What its memory counts in; by default it may have what the machine has.
 
     Raises:
         EngineError: The parts do not fit each other.
@@ -60,7 +61,9 @@ class Executable:
         *,
         threads: int = 1,
         functions: Sequence[int] = (),
+        budget: Budget | None = None,
     ) -> None:
+        self.budget = budget or Budget()
         self.plan, self.threads = plan, threads
         self._image = Image(plan, code, constants, threads)
         self._functions = np.array([*functions, 0], np.int64)
@@ -82,7 +85,7 @@ class Executable:
         try:
             return self._free.pop()
         except IndexError:
-            frame = Frame(self._image, address_of(self._functions))
+            frame = Frame(self._image, address_of(self._functions), self.budget)
             self._frames.append(frame)
             return frame
 
@@ -148,7 +151,7 @@ class Executable:
         Raises:
             InvalidArgument: A feed does not fit.
             RuntimeException: A kernel met data that it cannot work on.
-            Fail: The run was cancelled.
+            Fail: The run was cancelled; TimedOut if its time is over.
             OutOfMemory: There is not enough memory.
         """
         frame = self._take()
@@ -283,7 +286,7 @@ class Executable:
             if cancel is not None:
                 frame.watch(None)
         if code:
-            raise self._fault(frame, code)
+            raise self._fault(frame, code, cancel)
 
     def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
         if workers.closed:
@@ -323,6 +326,7 @@ class Executable:
 
     def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
         """Memory for the outputs whose shapes a segment has brought."""
+        frame.reserve_results(segment)
         for number in self._image.later[segment]:
             result = frame.result(number)
             if outputs[number] is None:
@@ -337,9 +341,9 @@ class Executable:
             self._generation = pool.generation
         return self._pool
 
-    def _fault(self, frame: Frame, code: int) -> Exception:
+    def _fault(self, frame: Frame, code: int, cancel: CancelFlag | None) -> Exception:
         if code == CANCELLED:
-            return Fail(message("run", "The run was cancelled"))
+            return (cancel or CancelFlag()).error("run")
         command = self.plan.commands[frame.get("fault_command")]
         if not isinstance(command, Command):
             return RuntimeException(message("run", f"Step {command} failed with code {code}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
+from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.image import Image
+from sardonyx.runtime.largest import largest_values, writer_of
 from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
 
 #: Shape and element type of an output.
@@ -32,12 +35,14 @@ class Frame:
     """
 
     __slots__ = (
-        "_grown", "_image", "_places", "address", "arenas", "host", "results", "scratch",
-        "threads", "words",
+        "_budget", "_grown", "_image", "_places", "_reserved_bytes", "address", "arenas", "host",
+        "results", "scratch", "threads", "words",
     )  # fmt: skip
 
-    def __init__(self, image: Image, functions: int = 0) -> None:
+    def __init__(self, image: Image, functions: int = 0, budget: Budget | None = None) -> None:
         self._image = image
+        self._budget = budget or Budget()
+        self._reserved_bytes = [0] * len(image.plan.segments)
         plan, tape = image.plan, image.tape
         holes = sum(b.kind == "arena" for b in plan.buffers) + 2
         counts = {
@@ -65,14 +70,16 @@ class Frame:
         self.table("arguments")[:] = image.arguments
         for buffer, number in image.buffers_of("constant"):
             self.table("bases")[buffer] = address_of(image.constants[number])
-        self.arenas = [Memory("arena") for _ in plan.segments]
-        self._grown = [Memory("growing") for _ in range(plan.grown_count)]
-        self.scratch = Memory("scratch")
+        values = "intermediate values"
+        self.arenas = [Memory(values, self._budget) for _ in plan.segments]
+        grown = [Memory("a value that grows", self._budget) for _ in range(plan.grown_count)]
+        self._grown = grown
+        self.scratch = Memory("what kernels work in", self._budget)
         self.results: list[Result | None] = []
         self.threads = 0
         self.host: HostTable | None = None
         self._set("image", image.address)
-        self._set("cancel", self.address + WORD * FRAME["cancel_word"])
+        self.watch(None)
         self._set("context_fault", self.address + WORD * FRAME["fault"])
         self._set("context_functions", functions)
 
@@ -106,7 +113,8 @@ class Frame:
     def watch(self, address: int | None) -> None:
         """Let another word be the cancel flag; None for the frame's own."""
         own = self.address + WORD * FRAME["cancel_word"]
-        self._set("cancel", own if address is None else address)
+        for name in ("cancel", "context_cancel"):
+            self._set(name, own if address is None else address)
 
     def cancel(self) -> None:
         """Ask the run that has the frame to end."""
@@ -117,12 +125,13 @@ class Frame:
 
         Raises:
             InvalidArgument: An output would have a negative dimension.
-            OutOfMemory: The system refuses the memory.
+            OutOfMemory: The system refuses the memory, or the session may not have it.
         """
         try:
             known = set(self._image.later[0])
             count = len(self._image.plan.outputs)
             self.results = [self.result(k) if k in known else None for k in range(count)]
+            self.reserve_results(0)
             self.supply(0)
         except BaseException:
             self.invalidate()
@@ -144,20 +153,44 @@ class Frame:
             raise InvalidArgument(message(f"output {spec.name}", what))
         return shape, spec.dtype.stored
 
+    def reserve_results(self, segment: int) -> None:
+        """Count the results whose sizes a segment has brought as held, until the next such run.
+
+        Raises:
+            OutOfMemory: The session may not have so much.
+        """
+        size_bytes = sum(_bytes_of(self.result(k)) for k in self._image.later[segment])
+        self._budget.give(self._reserved_bytes[segment])
+        self._reserved_bytes[segment] = 0
+        self._budget.take(size_bytes, "results", self._largest)
+        self._reserved_bytes[segment] = size_bytes
+
+    def __del__(self) -> None:
+        self._budget.give(sum(self._reserved_bytes))
+
+    def _largest(self) -> str:
+        stamps = range(1, len(self.arenas))
+        resolved = frozenset([0, *(k for k in stamps if self.state(k, "stamp"))])
+        return largest_values(self._image, self.table("slots"), resolved)
+
     def supply(self, segment: int) -> None:
         """Give a resolved segment the memory that it needs.
 
         Raises:
-            OutOfMemory: The system refuses.
+            OutOfMemory: The system refuses, or the session may not have so much.
         """
         arena = self.arenas[segment]
-        arena.grow(self.state(segment, "arena_bytes"))
-        self._set_state(segment, "arena", arena.address)
-        self._set_state(segment, "capacity", arena.capacity_bytes)
-        self._set_state(segment, "dirty", 1)
-        self.scratch.grow(self.get("scratch_bytes"))
-        self._set("context_scratch", self.scratch.address)
-        self._set("context_scratch_bytes", self.scratch.capacity_bytes)
+        try:
+            arena.grow(self.state(segment, "arena_bytes"), largest=self._largest)
+        finally:
+            self._set_state(segment, "arena", arena.address)
+            self._set_state(segment, "capacity", arena.capacity_bytes)
+            self._set_state(segment, "dirty", 1)
+        try:
+            self.scratch.grow(self.get("scratch_bytes"), largest=self._largest)
+        finally:
+            self._set("context_scratch", self.scratch.address)
+            self._set("context_scratch_bytes", self.scratch.capacity_bytes)
 
     def give(self, segment: int, arrays: Mapping[int, NDArray[Any]]) -> None:
         """Give the outputs of a segment, by number, the memory of arrays."""
@@ -173,12 +206,26 @@ class Frame:
         """Give the growing buffer that the native code names what it asks for.
 
         Raises:
-            OutOfMemory: The system refuses.
+            OutOfMemory: The system refuses, or the session may not have so much.
         """
         number = self.get("detail_a")
         memory = self._grown[number]
-        memory.grow(self.get("detail_b"), min(self.get("detail_c"), memory.capacity_bytes))
-        self.table("capacities")[number] = memory.capacity_bytes
-        for buffer, which in self._image.buffers_of("grown"):
-            if which == number:
-                self.table("bases")[buffer] = memory.address
+        kept_bytes = min(self.get("detail_c"), memory.capacity_bytes)
+        try:
+            memory.grow(self.get("detail_b"), kept_bytes, lambda: self._grower(number))
+        finally:
+            self.table("capacities")[number] = memory.capacity_bytes
+            for buffer, which in self._image.buffers_of("grown"):
+                if which == number:
+                    self.table("bases")[buffer] = memory.address
+
+    def _grower(self, number: int) -> str:
+        """The nodes that write a growing buffer, in words."""
+        buffers = [b for b, which in self._image.buffers_of("grown") if which == number]
+        named = dict.fromkeys(writer_of(self._image.plan, b) for b in buffers)
+        return "It is written by " + ", ".join(filter(None, named)) if any(named) else ""
+
+
+def _bytes_of(result: Result) -> int:
+    shape, dtype = result
+    return math.prod(shape) * dtype.itemsize

@@ -96,7 +96,7 @@ FRAME = Record(
     " cancel cancel_word command block pad2 pad3"
     " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
-    " context_command pad9 pad10"
+    " context_command context_cancel pad9"
 )
 #: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag,
 #: `round`: blocks between two returns to Python, `cost`: on as many threads as it gets.

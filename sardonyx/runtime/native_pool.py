@@ -109,7 +109,7 @@ def worker() -> Program:
             # The caller has a seat as well; `limit` is valid only while the command is open.
             seated = b.compare("lt", before, POOL.read(b, pool, "limit") - 1)
             with b.if_(seated):
-                for field in ("fault", "command", "functions"):
+                for field in ("fault", "command", "functions", "cancel"):
                     value = POOL.read(b, pool, field)
                     b.store(value, context, FIELDS[field] // 8)
                 b.call("claim", [pool, context])

@@ -14,6 +14,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
+from sardonyx.runtime.largest import largest_values, writer_of
 from sardonyx.runtime.native_layout import (
     AXIS,
     BAD_ARENA,
@@ -68,10 +69,13 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         grown = buffer.kind == "grown"
         size = frame.get("detail_b") if grown else int(slots[image.tape.slot(dim, buffer.segment)])
         text = f"These feeds ask for a buffer of {_value(dim, size)} bytes"
+        writer = writer_of(plan, number)
+        text += f", written by {writer}" if writer else ""
         return (InvalidArgument if size < 0 else OutOfMemory)(message("run", text))
     if code == BAD_ARENA:
         text = f"These feeds ask for {number} bytes of intermediate values"
-        return OutOfMemory(message("run", text))
+        first = largest_values(image, slots, frozenset([0]))
+        return OutOfMemory(message("run", text + (first and f". {first}")))
     if code == BAD_BLOCKS:
         command = plan.commands[number]
         where = command.where if isinstance(command, Command) else str(command)

@@ -19,14 +19,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base import integer
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import (
+    EngineError,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    ModelLoadCanceled,
+    OutOfMemory,
+    SardonyxError,
+    message,
+)
 from sardonyx.base.files import identity_of, is_unchanged
 from sardonyx.base.forks import compiling
+from sardonyx.base.interrupt import watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import Plan
+from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
+from sardonyx.runtime.cancel import CancelFlag, time_limit
 from sardonyx.runtime.engine import Engine, Variants
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
@@ -50,7 +62,10 @@ class EngineOptions:
         folder: Where files with weights lie, instead of beside the model.
         initializers: Contents in place of the model's own, by name.
         fed: Overridable initializers that are inputs; the others are constants.
-        cancelled: Asked between phases of compilation; whether to give up.
+        cancel: Ends the making of the engine when it is set.
+        load_seconds: The same after so long; None for no limit.
+        memory_limit_bytes: The most memory that the session may hold; None for the machine's.
+        budget: Counts memory already; set for further plans of one session.
         least_level: The least level that is logged, as in `logging`.
         logid: What records of the log have as `logid`.
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
@@ -64,7 +79,10 @@ class EngineOptions:
     folder: str | None = None
     initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     fed: tuple[str, ...] = ()
-    cancelled: Callable[[], bool] | None = None
+    cancel: CancelFlag | None = None
+    load_seconds: float | None = None
+    memory_limit_bytes: int | None = None
+    budget: Budget | None = None
     least_level: int = 0
     logid: str = ""
     general: bool = False
@@ -91,10 +109,34 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidGraph: The model cannot be read.
         NotImplemented: The model asks for something that is not supported.
+        OutOfMemory: Its constants need more memory than the session may have.
+        ModelLoadCanceled: It was cancelled, or its time is over.
     """
     options = options or EngineOptions()
-    with scope(options.least_level, options.logid):
-        return _create(source, options)
+    with (
+        scope(options.least_level, options.logid),
+        time_limit(options.load_seconds, options.cancel) as cancel,
+        watching(lambda: _stop_if(cancel)),
+    ):
+        try:
+            return _create(source, replace(options, cancel=cancel))
+        except Fail:
+            _stop_if(cancel)  # a run that prepares constants was ended
+            raise
+        except SardonyxError:
+            raise
+        except RecursionError:
+            raise InvalidGraph(message("session", "The model is nested too deeply")) from None
+        except MemoryError:
+            raise OutOfMemory(message("session", "The system refuses memory")) from None
+        except Exception as error:
+            what = f"Compiling the model failed: {type(error).__name__}: {error}"
+            raise EngineError(message("session", what)) from error
+
+
+def _stop_if(cancel: CancelFlag) -> None:
+    if cancel.is_set:
+        raise cancel.error("session", ModelLoadCanceled)
 
 
 def _create(source: Any, options: EngineOptions) -> Engine:
@@ -102,6 +144,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     timings: dict[str, float] = {}
     target = host_target()
     cache = default_cache() if options.use_cache else None
+    budget = options.budget or Budget(options.memory_limit_bytes)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         if not hasattr(source, "SerializeToString"):
             raise InvalidArgument(
@@ -121,14 +164,15 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     engine = None
     try:
         if cache is not None and key is not None:
-            engine = _from_cache(cache, key, threads, timings)
+            engine = _from_cache(cache, key, threads, timings, budget)
         if engine is None:
-            engine = _compile(source, options, target, cache, key, threads, timings)
+            engine = _compile(source, options, target, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
-    engine.use(Variants(_maker(source, options, engine.record), may_be_general, log))
+    shared = replace(options, budget=budget)
+    engine.use(Variants(_maker(source, shared, engine.record), may_be_general, log))
     timings["total"] = time.perf_counter() - start
     _logger.debug("session made in %.3f s: %s", timings["total"], timings)
     return engine
@@ -146,7 +190,7 @@ def _maker(source: Any, options: EngineOptions, record: Record) -> Callable[...,
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        return create_engine(source, replace(options, cancelled=None, **changes))
+        return create_engine(source, replace(options, cancel=None, **changes))
 
     return make
 
@@ -165,12 +209,13 @@ def _compile(
     key: str | None,
     threads: int,
     timings: dict[str, float],
+    budget: Budget,
 ) -> Engine:
     with compiling:
         from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
 
-    built = build_model(source, options, target, timings)
-    return _finish(built, cache, key, threads, timings)
+    built = build_model(source, options, target, timings, budget)
+    return _finish(built, cache, key, threads, timings, budget)
 
 
 def _model_key(source: Any, options: EngineOptions, target: Target) -> str | None:
@@ -185,7 +230,9 @@ def _model_key(source: Any, options: EngineOptions, target: Target) -> str | Non
     return digest("session", repr(identity), options.key(), target.key, engine_digest())
 
 
-def _from_cache(cache: Cache, key: str, threads: int, timings: dict[str, float]) -> Engine | None:
+def _from_cache(
+    cache: Cache, key: str, threads: int, timings: dict[str, float], budget: Budget
+) -> Engine | None:
     start = time.perf_counter()
     written = cache.read(key, "session")
     code_path, data_path = cache.get(key, "code"), cache.get(key, "data")
@@ -196,18 +243,25 @@ def _from_cache(cache: Cache, key: str, threads: int, timings: dict[str, float])
         if not record.files_unchanged():
             return None
         constants = map_constants(data_path, record)
-        executable = Executable(record.plan, load_blob(code_path), constants, threads=threads)
+        code = load_blob(code_path)
+        executable = Executable(record.plan, code, constants, threads=threads, budget=budget)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
         _logger.warning(
             "cache entry %s is not usable (%s): the model is compiled again", key, error
         )
         return None
+    budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
     timings["from cache"] = time.perf_counter() - start
     return Engine(record, executable, timings)
 
 
 def _finish(
-    built: Built, cache: Cache | None, key: str | None, threads: int, timings: dict[str, float]
+    built: Built,
+    cache: Cache | None,
+    key: str | None,
+    threads: int,
+    timings: dict[str, float],
+    budget: Budget,
 ) -> Engine:
     constants = built.constants
     if cache is not None and key is not None:
@@ -219,8 +273,15 @@ def _finish(
             with contextlib.suppress(OSError):
                 constants = map_constants(data_path, built.record)
         timings["write cache"] = time.perf_counter() - start
-    executable = Executable(built.record.plan, built.code, constants, threads=threads)
+    executable = Executable(
+        built.record.plan, built.code, constants, threads=threads, budget=budget
+    )
     return Engine(built.record, executable, timings)
+
+
+def _largest(constants: list[np.ndarray[Any, Any]]) -> str:
+    most = sorted(constants, key=lambda c: -c.nbytes)[:3]
+    return "The largest: " + ", ".join(f"{c.nbytes} bytes ({c.dtype}{c.shape})" for c in most)
 
 
 def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:

@@ -16,6 +16,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def make_node(
     key = (op, dtype, arguments, marker)
     found = _NODES.get(key)
     if found is None:
+        checkpoint()
         made = Scalar(op, dtype, arguments, payload)
         with _NODES_LOCK:
             found = _NODES.setdefault(key, made)

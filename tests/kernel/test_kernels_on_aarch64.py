@@ -15,7 +15,7 @@ from sardonyx.codegen.machine import Caches, Machine
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import target_for
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.context import SIZE_BYTES
+from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.types import I64, PTR
 from sardonyx.runtime.compiler import compile_tensors
@@ -67,6 +67,7 @@ def _shim(invocation: Invocation, blocks: int) -> Program:
         b.store(b.value(I64, 0), fault, k)
     b.store(fault, context, 0)
     b.store(b.parameter("scratch"), context, 1)
+    b.store(b.offset(fault, 3, 8), context, FIELDS["cancel"] // 8)
     program = invocation.kernel.program.name
     b.call(program, [slots, b.value(I64, 0), b.value(I64, blocks), context])
     b.return_(b.load(I64, fault, 0))

@@ -221,7 +221,7 @@ def test_sizes_that_do_not_exist(size, feed, error, text):
 def test_huge_outputs_and_negative_ones():
     huge = N * (1 << 40)
     plan = Plan((floats(N),), (result(huge),), (BufferSpec("output", 0, bytes_of(huge)),), ())
-    with pytest.raises(OutOfMemory, match="memory for outputs"):
+    with pytest.raises(OutOfMemory, match="needed for results"):
         executable(plan).run([numbers(9)])
     negative = (N - 5) * (N - 5)
     plan = Plan((floats(N),), (result(N - 5, N - 5),), (BufferSpec("output", 0, negative * 4),), ())

@@ -43,6 +43,8 @@ class Kernels:
         self.context = np.zeros(SIZE_BYTES // 8, np.int64)
         self.context[FIELDS["fault"] // 8] = self.fault.ctypes.data
         self.context[FIELDS["command"] // 8] = 7
+        self.cancel = np.zeros(1, np.int64)
+        self.context[FIELDS["cancel"] // 8] = self.cancel.ctypes.data
 
     def function(self, name, result, *parameters):
         return ctypes.CFUNCTYPE(result, *parameters)(self.code.address(name))

@@ -51,7 +51,8 @@ class _SelectBoxes:
 
         def more() -> Operand:
             room = b.compare("lt", b.binary("sub", total.get(), first), most)
-            return b.binary("and", room, b.compare("lt", at.get(), candidates))
+            left = b.compare("lt", at.get(), candidates)
+            return b.binary("and", b.binary("and", room, left), b.may_go_on())
 
         with b.while_(more):
             place = [batch, kind, at.get()]
