@@ -105,6 +105,13 @@ def swish_24(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return x * t.sigmoid(x * alpha)
 
 
+@op("SwiGLU", 28)
+def swiglu_28(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """Swish of `a` times `b`, which have the same shape."""
+    t.assume_shape(b.shape, a.shape, "SwiGLU", "The second input")
+    return swish_24(a, alpha=alpha) * b
+
+
 @op("Shrink", 9)
 def shrink_9(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """0 near 0, else x moved toward 0 by the bias."""

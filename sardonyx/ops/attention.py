@@ -165,7 +165,7 @@ def attention(
         hidden.offset = lambda b: (
             scalar.cast(scalar.load(lengths, (b,)), dtypes.INT64) - scalar.size(count)
         )
-    raw = _scores(queries, keys, wide, scale)
+    raw = scaled_scores(queries, keys, wide, scale)
     capped = raw
     if softcap > 0:
         capped = compute(
@@ -182,7 +182,7 @@ def attention(
     precise = cast(masked, asked) if asked.bits > wide.bits else masked
     causal_hides = hidden.causal and nonpad_kv_seqlen is not None
     probabilities = _probabilities(precise, hidden.can_hide_rows or causal_hides)
-    result = _weighted(cast(probabilities, q.dtype), values)
+    result = weighted_values(cast(probabilities, q.dtype), values)
     shown = (raw, capped, masked, probabilities)[qk_matmul_output_mode]
     output = merge_heads(result) if q.rank == 3 else result
     return output, keys, values, cast(shown, q.dtype)
@@ -197,7 +197,7 @@ def _repeats(queries: Tensor, keys: Tensor) -> Dim:
     return shared
 
 
-def _scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> Tensor:
+def scaled_scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> Tensor:
     """(batch, heads, queries, keys) of scaled products, in `wide`."""
     shared, size = _repeats(queries, keys), queries.shape[3]
     assume_equal(size, keys.shape[3], "Attention", "Queries and keys differ in size")
@@ -219,7 +219,7 @@ def _scores(queries: Tensor, keys: Tensor, wide: DType, scale: float | None) -> 
     return compute(shape, lambda *at: scalar.load(product, at) * factor)
 
 
-def _weighted(probabilities: Tensor, values: Tensor) -> Tensor:
+def weighted_values(probabilities: Tensor, values: Tensor) -> Tensor:
     """(batch, heads, queries, size): values summed with the probabilities as weights."""
     shared = _repeats(probabilities, values)
     assume_equal(probabilities.shape[0], values.shape[0], "Attention", "The batches differ")

@@ -110,9 +110,10 @@ class _Lowering:
         for node in graph.nodes:
             self._node(node)
 
-    def inline(self, graph: Graph) -> list[Tensor]:
+    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
         """The outputs of a graph whose nodes belong to this one."""
         self._graphs.add(graph)
+        self.lowered.values.update(zip(graph.inputs, inputs, strict=True))
         self.run(graph)
         return [self.tensor(value) for value in graph.outputs]
 

@@ -40,7 +40,7 @@ FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
-    "contrib_transformer", "sequences", "strings",
+    "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention",
     "ml_maps",
 )  # fmt: skip
 
@@ -54,8 +54,8 @@ class Scope(Protocol):
     def name(self) -> str:
         """The node's name, which no other node has."""
 
-    def inline(self, graph: Graph) -> list[Tensor]:
-        """The outputs of a graph without inputs, as if its nodes stood beside the node."""
+    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
+        """The outputs of a graph given its inputs, as if its nodes stood beside the node."""
 
     def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
         """A graph as the body of a region.

@@ -75,29 +75,35 @@ class _Inference:
         for node in list(graph.nodes):
             self.visit(node)
 
-    def inline(self, graph: Graph) -> list[Tensor]:
+    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
         """The outputs of a graph whose nodes belong to this one."""
+        self._give(graph, inputs, self)
         self._overridable.update(graph.overridable)
         self.run(graph)
         return [self._tensor(value) for value in graph.outputs]
 
     def body(self, graph: Graph, inputs: Sequence[Tensor]) -> Body:
         """A graph of its own inside this one."""
-        if len(inputs) != len(graph.inputs):
-            what = f"The graph {graph.name} has the wrong number of inputs"
-            raise InvalidGraph(
-                message("infer", what, expected=str(len(inputs)), got=str(len(graph.inputs)))
-            )
         inner = _Inference(graph, self)
-        for value, tensor in zip(graph.inputs, inputs, strict=True):
-            value.dtype, value.shape = tensor.dtype, tensor.shape
-            value.elements = elements_of(tensor)
-            inner._tensors[value] = tensor
+        self._give(graph, inputs, inner)
         with forgetting():
             inner.run(graph)
         for node, reason in inner.unknown.items():
             raise errors.NotImplemented(message(where(node), f"A shape depends on data: {reason}"))
         return Body([inner._tensor(value) for value in graph.outputs], symbols=inner.symbols)
+
+    @staticmethod
+    def _give(graph: Graph, inputs: Sequence[Tensor], inference: _Inference) -> None:
+        """Let an inference know the inputs of a graph inside a node."""
+        if len(inputs) != len(graph.inputs):
+            what = f"The graph {graph.name} has the wrong number of inputs"
+            raise InvalidGraph(
+                message("infer", what, expected=str(len(inputs)), got=str(len(graph.inputs)))
+            )
+        for value, tensor in zip(graph.inputs, inputs, strict=True):
+            value.dtype, value.shape = tensor.dtype, tensor.shape
+            value.elements = elements_of(tensor)
+            inference._tensors[value] = tensor
 
     def visit(self, node: Node) -> None:
         inputs: list[Tensor | None] = []
@@ -226,8 +232,8 @@ class _Scope:
         self._inference = inference
         self.name = node.name
 
-    def inline(self, graph: Graph) -> list[Tensor]:
-        return self._inference.inline(graph)
+    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
+        return self._inference.inline(graph, inputs)
 
     def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
         return self._inference.body(graph, inputs)
