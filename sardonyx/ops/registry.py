@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import importlib
 import keyword
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sardonyx.base import errors, sizes
@@ -42,6 +42,7 @@ FAMILIES = (
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention",
     "ml_maps",
+    "losses",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))
@@ -115,10 +116,16 @@ class OpRecord:
 
 
 _RECORDS: dict[tuple[str, str], list[OpRecord]] = {}
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 def op(
-    op_type: str, *since: int, domain: str = "", flags: Iterable[str] = ()
+    op_type: str,
+    *since: int,
+    domain: str = "",
+    flags: Iterable[str] = (),
+    added: Mapping[str, int] = _NOTHING,
+    removed: Mapping[str, int] = _NOTHING,
 ) -> Callable[[_Function], _Function]:
     """Register the decorated lowering for the versions of an operator that it is true of.
 
@@ -127,12 +134,16 @@ def op(
         since: First versions of the operator set that the lowering holds for; 1 if none are given.
         domain: "" is ONNX's own.
         flags: Words about the operator for passes.
+        added: Attributes that came later, with the first version that has them.
+        removed: Attributes that went, with the first version that is without them.
     """
 
     def register(lowering: _Function) -> _Function:
         versions = _RECORDS.setdefault((domain, op_type), [])
         for first in since or (1,):
-            record = _record(op_type, first, domain, lowering, frozenset(flags))
+            absent = {n for n, version in added.items() if first < version}
+            absent |= {n for n, version in removed.items() if first >= version}
+            record = _record(op_type, first, domain, lowering, frozenset(flags), absent)
             if any(other.since == first for other in versions):
                 raise EngineError(message(repr(record), "The operator is registered twice"))
             versions.append(record)
@@ -144,13 +155,22 @@ def op(
 
 
 def _record(
-    op_type: str, since: int, domain: str, lowering: Lowering, flags: frozenset[str]
+    op_type: str,
+    since: int,
+    domain: str,
+    lowering: Lowering,
+    flags: frozenset[str],
+    absent: Set[str],
 ) -> OpRecord:
     code: CodeType = lowering.__code__
     positional = code.co_argcount
     named = code.co_varnames[positional : positional + code.co_kwonlyargcount]
     defaults = lowering.__kwdefaults__ or {}
     attributes = {n.rstrip("_") if keyword.iskeyword(n[:-1]) else n for n in named} - _SUPPLIED
+    if absent - attributes:
+        what = f"The lowering has no attribute {min(absent - attributes)!r}"
+        raise EngineError(message(f"{op_type}-{since}", what))
+    attributes -= absent
     return OpRecord(
         domain,
         op_type,
