@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor
 
 
-@op("Relu", 6, 13, 14)
-def relu_6(x: Tensor) -> Tensor:
+@op("Relu", 1, 6, 13, 14, removed=CONSUMED_INPUTS)
+def relu_1(x: Tensor, *, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """max(x, 0)."""
     return t.maximum(x, 0)
 
 
-@op("LeakyRelu", 6, 16)
-def leaky_relu_6(x: Tensor, *, alpha: float = 0.01) -> Tensor:
+@op("LeakyRelu", 1, 6, 16, removed=CONSUMED_INPUTS)
+def leaky_relu_1(x: Tensor, *, alpha: float = 0.01, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """x, scaled where negative."""
     return t.where(x < 0, x * alpha, x)
+
+
+@op("PRelu", 1, 6, removed=CONSUMED_INPUTS)
+def prelu_1(x: Tensor, slope: Tensor, *, consumed_inputs: Sequence[int] = ()) -> Tensor:
+    """x, scaled where negative by one number, or by one for each channel."""
+    if slope.rank == 1 and slope.shape != (1,) and x.rank > 1:
+        t.assume_shape(slope.shape, x.shape[1:2], "PRelu", "The slope")
+        slope = t.unsqueeze(slope, range(1, x.rank - 1))
+    return prelu_7(x, slope)
 
 
 @op("PRelu", 7, 9, 16)
@@ -36,10 +46,22 @@ def thresholded_relu_10(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return t.where(x > alpha, x, 0)
 
 
-@op("Elu", 6, 22)
-def elu_6(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+@op("Elu", 1, 6, 22, removed=CONSUMED_INPUTS)
+def elu_1(x: Tensor, *, alpha: float = 1.0, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """alpha * (exp(x) - 1) where negative."""
     return t.where(x < 0, t.expm1(x) * alpha, x)
+
+
+@op("Selu", 1)
+def selu_1(
+    x: Tensor,
+    *,
+    alpha: float = 1.6732,
+    gamma: float = 1.0507,
+    consumed_inputs: Sequence[int] = (),
+) -> Tensor:
+    """gamma times Elu, with constants of fewer digits."""
+    return selu_6(x, alpha=alpha, gamma=gamma)
 
 
 @op("Selu", 6, 22)
@@ -56,8 +78,10 @@ def celu_12(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return t.maximum(x, 0) + t.minimum(t.expm1(x / alpha) * alpha, 0)
 
 
-@op("HardSigmoid", 6, 22)
-def hard_sigmoid_6(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+@op("HardSigmoid", 1, 6, 22, removed=CONSUMED_INPUTS)
+def hard_sigmoid_1(
+    x: Tensor, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Sequence[int] = ()
+) -> Tensor:
     """alpha * x + beta, kept between 0 and 1."""
     return t.clip(x * alpha + beta, 0.0, 1.0)
 
@@ -65,7 +89,7 @@ def hard_sigmoid_6(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tenso
 @op("HardSwish", 14, 22)
 def hard_swish_14(x: Tensor) -> Tensor:
     """x * HardSigmoid(x) with alpha 1/6 and beta 1/2."""
-    return x * hard_sigmoid_6(x, alpha=1 / 6, beta=0.5)
+    return x * hard_sigmoid_1(x, alpha=1 / 6, beta=0.5)
 
 
 @op("Softplus", 1, 22)

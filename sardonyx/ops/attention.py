@@ -125,7 +125,7 @@ def _probabilities(scores: Tensor, guarded: bool) -> Tensor:
     return e / where(equal(total, 0.0), 1.0, total)
 
 
-@op("Attention", 23, 24, 25)
+@op("Attention", 23, 24, 25, added={"left_window_size": 25, "right_window_size": 25})
 def attention(
     q: Tensor,
     k: Tensor,

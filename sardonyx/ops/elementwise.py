@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.registry import op
+from sardonyx.ops.alignment import aligned
+from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import Result, host_call
@@ -19,10 +20,11 @@ _COMMUTATIVE = ("commutative",)
 
 
 def _register_unary(op_type: str, function: Callable[[Tensor], Tensor], *versions: int) -> None:
-    def lowering(x: Tensor) -> Tensor:
+    def lowering(x: Tensor, *, consumed_inputs: Sequence[int] = ()) -> Tensor:
         return function(x)
 
-    op(op_type, *versions)(lowering)
+    removed = {"consumed_inputs": 1} if op_type == "Not" else CONSUMED_INPUTS
+    op(op_type, *versions, removed=removed)(lowering)
 
 
 def _integer_or_float(op_type: str, x: Tensor) -> Tensor:
@@ -31,16 +33,16 @@ def _integer_or_float(op_type: str, x: Tensor) -> Tensor:
 
 
 for _name, _operation, *_versions in (
-    ("Neg", "neg", 6, 13),
-    ("Abs", "abs", 6, 13),
+    ("Neg", "neg", 1, 6, 13),
+    ("Abs", "abs", 1, 6, 13),
     ("Sign", "sign", 9, 13),
-    ("Sqrt", "sqrt", 6, 13),
-    ("Exp", "exp", 6, 13),
-    ("Log", "log", 6, 13),
-    ("Reciprocal", "reciprocal", 6, 13),
+    ("Sqrt", "sqrt", 1, 6, 13),
+    ("Exp", "exp", 1, 6, 13),
+    ("Log", "log", 1, 6, 13),
+    ("Reciprocal", "reciprocal", 1, 6, 13),
     ("Erf", "erf", 9, 13),
-    ("Tanh", "tanh", 6, 13),
-    ("Sigmoid", "sigmoid", 6, 13),
+    ("Tanh", "tanh", 1, 6, 13),
+    ("Sigmoid", "sigmoid", 1, 6, 13),
     ("Sin", "sin", 7),
     ("Cos", "cos", 7),
     ("Tan", "tan", 7),
@@ -57,8 +59,8 @@ for _name, _operation, *_versions in (
 ):
     _register_unary(_name, functools.partial(t.unary, _operation), *_versions)
 for _name, _operation, *_versions in (
-    ("Floor", "floor", 6, 13),
-    ("Ceil", "ceil", 6, 13),
+    ("Floor", "floor", 1, 6, 13),
+    ("Ceil", "ceil", 1, 6, 13),
     ("Round", "round", 11),
 ):
     _register_unary(_name, functools.partial(_integer_or_float, _operation), *_versions)
@@ -71,6 +73,28 @@ def _register_binary(
         return function(a, b)
 
     op(op_type, *since, flags=flags)(lowering)
+
+
+def _register_aligned(
+    op_type: str, function: Callable[[Tensor, Tensor], Tensor], *since: int
+) -> None:
+    """The versions before 7; those that have a version 6 had `consumed_inputs` in version 1.
+
+    Only operands of one shape commute, so no flag says that they do.
+    """
+
+    def lowering(
+        a: Tensor,
+        b: Tensor,
+        *,
+        axis: int | None = None,
+        broadcast: int = 0,
+        consumed_inputs: Sequence[int] = (),
+    ) -> Tensor:
+        return function(a, aligned(a, b, axis, broadcast, op_type))
+
+    removed = CONSUMED_INPUTS if 6 in since else {"consumed_inputs": 1}
+    op(op_type, *since, removed=removed)(lowering)
 
 
 for _name, _operation, _flags, *_versions in (
@@ -86,6 +110,16 @@ for _name, _operation, _flags, *_versions in (
     ("BitwiseXor", "xor", _COMMUTATIVE, 18),
 ):
     _register_binary(_name, functools.partial(t.binary, _operation), _flags, *_versions)
+for _name, _operation, *_versions in (
+    ("Add", "add", 1, 6),
+    ("Sub", "sub", 1, 6),
+    ("Mul", "mul", 1, 6),
+    ("Div", "div", 1, 6),
+    ("And", "and", 1),
+    ("Or", "or", 1),
+    ("Xor", "xor", 1),
+):
+    _register_aligned(_name, functools.partial(t.binary, _operation), *_versions)
 
 
 def _compare(operation: str, a: Tensor, b: Tensor) -> Tensor:
@@ -102,6 +136,8 @@ for _name, _operation, _flags, *_versions in (
     ("GreaterOrEqual", "ge", (), 12, 16),
 ):
     _register_binary(_name, functools.partial(_compare, _operation), _flags, *_versions)
+for _name, _operation, *_versions in (("Equal", "eq", 1), ("Less", "lt", 1), ("Greater", "gt", 1)):
+    _register_aligned(_name, functools.partial(_compare, _operation), *_versions)
 
 
 @op("Pow", 7, 12, 13, 15, flags=("mixed",))
@@ -119,6 +155,9 @@ def pow_7(base: Tensor, exponent: Tensor) -> Tensor:
         return t.power(base, exponent.cast(base.dtype))
     wide = dtypes.DOUBLE
     return t.power(base.cast(wide), exponent.cast(wide)).cast(base.dtype)
+
+
+_register_aligned("Pow", pow_7, 1)
 
 
 @op("Mod", 10, 13)
@@ -150,26 +189,26 @@ def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:
     return functools.reduce(functools.partial(t.binary, operation), inputs)
 
 
-@op("Min", 6, 8, 12, 13, flags=_COMMUTATIVE)
-def min_6(*inputs: Tensor) -> Tensor:
+@op("Min", 1, 6, 8, 12, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+def min_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """The smallest; NaN if one is NaN."""
     return _fold("Min", "min", inputs)
 
 
-@op("Max", 6, 8, 12, 13, flags=_COMMUTATIVE)
-def max_6(*inputs: Tensor) -> Tensor:
+@op("Max", 1, 6, 8, 12, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+def max_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """The largest; NaN if one is NaN."""
     return _fold("Max", "max", inputs)
 
 
-@op("Sum", 6, 8, 13, flags=_COMMUTATIVE)
-def sum_6(*inputs: Tensor) -> Tensor:
+@op("Sum", 1, 6, 8, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+def sum_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """Sum of all."""
     return _fold("Sum", "add", inputs)
 
 
-@op("Mean", 6, 8, 13, flags=_COMMUTATIVE)
-def mean_6(*inputs: Tensor) -> Tensor:
+@op("Mean", 1, 6, 8, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+def mean_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
     """Mean of all."""
     return _fold("Mean", "add", inputs) / float(len(inputs))
 
@@ -180,9 +219,13 @@ def where_9(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return t.where(condition, a, b)
 
 
-@op("Clip", 6)
-def clip_6(
-    x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
+@op("Clip", 1, 6, removed=CONSUMED_INPUTS)
+def clip_1(
+    x: Tensor,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+    consumed_inputs: Sequence[int] = (),
 ) -> Tensor:
     """Kept between two attributes."""
     return t.clip(x, float(min), float(max))
@@ -247,6 +290,15 @@ def _element_type(number: int) -> DType:
     return dtypes.BY_ONNX_ID[number]
 
 
+@op("Cast", 1)
+def cast_1(x: Tensor, *, to: str) -> Tensor:
+    """Converted to an element type given by name, such as FLOAT."""
+    for target in dtypes.BY_ONNX_ID.values():
+        if target.name.upper() == to.upper():
+            return _cast(x, target, 1)
+    raise InvalidGraph(message("Cast", f"There is no element type {to!r}"))
+
+
 @op("Cast", 6, 9, 13, flags=("strings",))
 def cast_6(x: Tensor, *, to: int) -> Tensor:
     """Converted to an element type given by number."""
@@ -293,9 +345,26 @@ def identity_1(x: Tensor) -> Tensor:
     return x
 
 
-@op("Dropout", 7, 10)
+@op("Dropout", 1, 6, removed=CONSUMED_INPUTS)
+def dropout_1(
+    x: Tensor, *, consumed_inputs: Sequence[int] = (), is_test: int = 0, ratio: float = 0.5
+) -> tuple[Tensor, Tensor]:
+    """The same, if it is a test."""
+    if not is_test and ratio != 0.0:
+        what = "Training is not supported: set the attribute `is_test`"
+        raise errors.NotImplemented(message("Dropout", what))
+    return dropout_7(x, ratio=ratio)
+
+
+@op("Dropout", 7)
 def dropout_7(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
-    """The same: nothing is dropped when a model is run."""
+    """The same: nothing is dropped when a model is run. The mask has the type of the data."""
+    return x, t.constant(1.0, x.dtype, x.shape)
+
+
+@op("Dropout", 10)
+def dropout_10(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
+    """As before, with a mask of bools."""
     return x, t.constant(True, dtypes.BOOL, x.shape)
 
 

@@ -41,7 +41,7 @@ def _same_rank(where: str, x: Tensor, positions: Tensor) -> None:
         )  # fmt: skip
 
 
-@op("GatherND", 11, 12, 13, flags=("strings",))
+@op("GatherND", 11, 12, 13, flags=("strings",), added={"batch_dims": 12})
 def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices at the index tuples along the last axis of `positions`."""
     depth = _tuple_length("GatherND", x, positions, batch_dims)
@@ -96,7 +96,7 @@ def scatter(x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0) -> 
     return scatter_elements(x, positions, updates, axis=axis)
 
 
-@op("ScatterElements", 11, 13, 16, 18, flags=("strings",))
+@op("ScatterElements", 11, 13, 16, 18, flags=("strings",), added={"reduction": 16})
 def scatter_elements(
     x: Tensor, positions: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -121,7 +121,7 @@ def scatter_elements(
     return result
 
 
-@op("ScatterND", 11, 13, 16, 18, flags=("strings",))
+@op("ScatterND", 11, 13, 16, 18, flags=("strings",), added={"reduction": 16})
 def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """`x` with slices replaced by, or combined with, `updates`."""
     _check_scatter("ScatterND", x, updates, reduction)
@@ -205,7 +205,7 @@ def top_k_1(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, ...]:
     return top_k(x, k, axis, 1, 1)
 
 
-@op("TopK", 10, 11, 24)
+@op("TopK", 10, 11, 24, added={"largest": 11, "sorted": 11})
 def top_k_10(
     x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, ...]:

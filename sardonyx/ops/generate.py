@@ -43,7 +43,13 @@ def constant_tensor(constant: Constant, key: object = None) -> Buffer:
     )
 
 
-@op("Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24)
+@op(
+    "Constant", 1, 9, 11, 12, 13, 19, 21, 23, 24,
+    added={
+        "sparse_value": 11, "value_int": 12, "value_ints": 12, "value_float": 12,
+        "value_floats": 12, "value_string": 12, "value_strings": 12,
+    },
+)  # fmt: skip
 def constant_1(  # type: ignore[no-untyped-def]  # attributes of any kind
     *,
     value=None,

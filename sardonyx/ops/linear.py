@@ -48,6 +48,25 @@ def _gemm(
     return t.elementwise(lambda x, y: x + y, result, t.broadcast_to(added, result.shape))
 
 
+@op("Gemm", 1, 6)
+def gemm_1(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,  # noqa: N803 - ONNX's name
+    transB: int = 0,  # noqa: N803 - ONNX's name
+) -> Tensor:
+    """alpha * a @ b + beta * c, where c is broadcast only if that is asked for."""
+    product = _gemm(a, b, None, alpha, beta, transA, transB)
+    if not broadcast:
+        t.assume_shape(c.shape, product.shape, "Gemm", "Without `broadcast`, the summand")
+    return _gemm(a, b, c, alpha, beta, transA, transB)
+
+
 @op("Gemm", 7, 9)
 def gemm_7(
     a: Tensor,

@@ -13,7 +13,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -124,87 +124,7 @@ def rms_normalization(
 # -- channels ---------------------------------------------------------------------------------
 
 
-def _batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, average: Tensor, variance: Tensor, epsilon: float
-) -> Tensor:
-    # One factor and one summand per channel: the rest is a multiplication and an addition.
-    wide = accumulator(x.dtype)
-    factor = cast(scale, wide) * rsqrt(cast(variance, wide) + epsilon)
-    summand = cast(bias, wide) - cast(average, wide) * factor
-    if factor.rank > 1:  # statistics per activation, of the versions before 9
-        factor, summand = unsqueeze(factor, [0]), unsqueeze(summand, [0])
-    elif x.rank > 1:
-        factor, summand = per_channel(factor, x), per_channel(summand, x)
-    return cast(cast(x, wide) * factor + summand, x.dtype)
-
-
-@op("BatchNormalization", 1, 6)
-def batch_normalization_1(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    average: Tensor,
-    variance: Tensor,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    is_test: int = 0,
-    spatial: int = 1,
-    consumed_inputs: Sequence[int] = (),
-) -> Tensor:
-    """Inference with the given statistics."""
-    return _batch_norm(x, scale, bias, average, variance, epsilon)
-
-
-@op("BatchNormalization", 7, 9)
-def batch_normalization_7(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    average: Tensor,
-    variance: Tensor,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-) -> Tensor:
-    """Inference with the given statistics."""
-    return _batch_norm(x, scale, bias, average, variance, epsilon)
-
-
-@op("BatchNormalization", 14, 15)
-def batch_normalization_14(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    average: Tensor,
-    variance: Tensor,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
-) -> Tensor | tuple[Tensor, Tensor, Tensor]:
-    """With the given statistics, or in training mode with those of the batch."""
-    if not training_mode:
-        return _batch_norm(x, scale, bias, average, variance, epsilon)
-    wide = accumulator(x.dtype)
-    axes = (0, *range(2, x.rank))
-    wider = cast(x, wide)
-    batch_mean, centred, inverse = deviations(wider, axes, epsilon)
-    result = centred * inverse * per_channel(cast(scale, wide), x)
-    result = result + per_channel(cast(bias, wide), x)
-    batch_variance = mean(centred * centred, axes)
-
-    def running(old: Tensor, new: Tensor) -> Tensor:
-        mixed = cast(old, wide) * momentum + reshape(new, old.shape) * (1.0 - momentum)
-        return cast(mixed, old.dtype)
-
-    return (
-        cast(result, x.dtype), running(average, batch_mean), running(variance, batch_variance)
-    )  # fmt: skip
-
-
-@op("InstanceNormalization", 1, 6, 22)
+@op("InstanceNormalization", 1, 6, 22, removed=CONSUMED_INPUTS)
 def instance_normalization(
     x: Tensor,
     scale: Tensor,

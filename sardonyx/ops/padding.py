@@ -42,6 +42,14 @@ def _value(x: Tensor, value: Tensor | None) -> float | Tensor:
     return t.reshape(value, ())
 
 
+@op("Pad", 1)
+def pad_1(
+    x: Tensor, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0
+) -> Tensor:
+    """With elements added before and after, counts given by an attribute of another name."""
+    return _padded(x, paddings, None, mode, value)
+
+
 @op("Pad", 2, flags=("strings",))
 def pad_2(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """With elements added before and after, counts given by an attribute."""

@@ -48,7 +48,7 @@ def _window(
 
 
 def _pool(
-    x: Tensor, window: Window, kind: str, identity: float, dtype: DType, power_of: int = 0
+    x: Tensor, window: Window, kind: str, identity: float, dtype: DType, power_of: float = 0
 ) -> Tensor:
     """The reduction `kind` over every window; with `power_of`, of that power of magnitudes."""
     shape = (*x.shape[:2], *window.outputs)
@@ -63,7 +63,7 @@ def _pool(
     return make_reduce(shape, window.reachable, kind, value, dtype)
 
 
-def _power(value: Scalar, exponent: int) -> Scalar:
+def _power(value: Scalar, exponent: float) -> Scalar:
     if exponent == 1:
         return scalar.unary("abs", value)
     if exponent == 2:
@@ -74,7 +74,10 @@ def _power(value: Scalar, exponent: int) -> Scalar:
 # -- largest ----------------------------------------------------------------------------------
 
 
-@op("MaxPool", 1, 8, 10, 11, 12, 22)
+@op(
+    "MaxPool", 1, 8, 10, 11, 12, 22,
+    added={"storage_order": 8, "ceil_mode": 10, "dilations": 10},
+)  # fmt: skip
 def max_pool(
     x: Tensor,
     *,
@@ -140,7 +143,10 @@ def global_max_pool(x: Tensor) -> Tensor:
 # -- mean -------------------------------------------------------------------------------------
 
 
-@op("AveragePool", 1, 7, 10, 11, 19, 22)
+@op(
+    "AveragePool", 1, 7, 10, 11, 19, 22,
+    added={"count_include_pad": 7, "ceil_mode": 10, "dilations": 19},
+)  # fmt: skip
 def average_pool(
     x: Tensor,
     *,
@@ -190,7 +196,21 @@ def global_average_pool(x: Tensor) -> Tensor:
 # -- norms ------------------------------------------------------------------------------------
 
 
-@op("LpPool", 1, 2, 11, 18, 22)
+@op("LpPool", 1)
+def lp_pool_1(
+    x: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    kernel_shape: Sequence[int] = (),
+    p: float = 2.0,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The p-norm of every window, for any p."""
+    return lp_pool(x, kernel_shape=kernel_shape, auto_pad=auto_pad, p=p, pads=pads, strides=strides)
+
+
+@op("LpPool", 2, 11, 18, 22, added={"ceil_mode": 18, "dilations": 18})
 def lp_pool(
     x: Tensor,
     *,
@@ -198,19 +218,19 @@ def lp_pool(
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     dilations: Sequence[int] | None = None,
-    p: int = 2,
+    p: float = 2,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The p-norm of every window."""
     window = _window("LpPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     wide = accumulator(x.dtype)
-    total = _pool(x, window, "sum", 0.0, wide, power_of=int(p))
+    total = _pool(x, window, "sum", 0.0, wide, power_of=p)
     return cast(power(total, 1.0 / p), x.dtype)
 
 
 @op("GlobalLpPool", 1, 2, 22)
-def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
+def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """The p-norm over the space."""
     wide = absolute(cast(x, accumulator(x.dtype)))
     total = power(wide, float(p)).sum(range(2, x.rank), keepdims=True)

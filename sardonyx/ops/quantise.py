@@ -137,7 +137,10 @@ def dequantise(
     return compute(x.shape, body, dtype)
 
 
-@op("QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28)
+@op(
+    "QuantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28,
+    added={"axis": 13, "saturate": 19, "block_size": 21, "output_dtype": 21, "precision": 23},
+)  # fmt: skip
 def quantize_linear(
     x: Tensor,
     scale: Tensor,
@@ -154,7 +157,10 @@ def quantize_linear(
     return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate))
 
 
-@op("DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28)
+@op(
+    "DequantizeLinear", 10, 13, 19, 21, 23, 24, 25, 28,
+    added={"axis": 13, "block_size": 21, "output_dtype": 23},
+)  # fmt: skip
 def dequantize_linear(
     x: Tensor,
     scale: Tensor,

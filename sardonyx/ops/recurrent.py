@@ -10,9 +10,13 @@ from sardonyx.ops.recurrence import Network, Step
 from sardonyx.ops.registry import Scope, op
 from sardonyx.tensor.language import Tensor, concat, constant, matmul, slice_axis
 
+_ADDED = {"layout": 14}
+#: Before, it said whether the first output might be left out, as every output now may be.
+_REMOVED = {"output_sequence": 7}
 
-@op("RNN", 7, 14, 22)
-def rnn_7(
+
+@op("RNN", 1, 7, 14, 22, added=_ADDED, removed=_REMOVED)
+def rnn_1(
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -28,6 +32,7 @@ def rnn_7(
     direction: str = "forward",
     hidden_size: int | None = None,
     layout: int = 0,
+    output_sequence: int = 0,
 ) -> tuple[Tensor, ...]:
     """H = f(X W + H R + b)."""
     n = Network(
@@ -43,8 +48,10 @@ def rnn_7(
     return n.run(n.whole_bias, make)
 
 
-@op("GRU", 7, 14, 22)
-def gru_7(
+@op(
+    "GRU", 1, 3, 7, 14, 22, added={**_ADDED, "linear_before_reset": 3}, removed=_REMOVED
+)  # fmt: skip
+def gru_1(
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -60,6 +67,7 @@ def gru_7(
     direction: str = "forward",
     hidden_size: int | None = None,
     layout: int = 0,
+    output_sequence: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     """H = (1 - z) h + z H with gates z (update), r (reset) and the candidate h."""
@@ -106,8 +114,8 @@ def gru_7(
     return n.run(added_bias, make)
 
 
-@op("LSTM", 7, 14, 22)
-def lstm_7(
+@op("LSTM", 1, 7, 14, 22, added=_ADDED, removed=_REMOVED)
+def lstm_1(
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -126,6 +134,7 @@ def lstm_7(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
+    output_sequence: int = 0,
 ) -> tuple[Tensor, ...]:
     """C = f C + i c, H = o h(C) with gates i, o, f and the candidate c, and perhaps peepholes."""
     n = Network(

@@ -131,13 +131,13 @@ for _name, _lowering in (
 _register("ReduceSum", reduce_sum, 13)
 
 
-@op("ArgMax", 1, 11, 12, 13)
+@op("ArgMax", 1, 11, 12, 13, added={"select_last_index": 12})
 def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     """Position of the largest along an axis."""
     return argmax(x, axis, bool(keepdims), bool(select_last_index))
 
 
-@op("ArgMin", 1, 11, 12, 13)
+@op("ArgMin", 1, 11, 12, 13, added={"select_last_index": 12})
 def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     """Position of the smallest along an axis."""
     return argmin(x, axis, bool(keepdims), bool(select_last_index))

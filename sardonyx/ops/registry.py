@@ -42,7 +42,7 @@ FAMILIES = (
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention",
     "ml_maps",
-    "losses",
+    "losses", "batch_norm",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))
@@ -117,6 +117,9 @@ class OpRecord:
 
 _RECORDS: dict[tuple[str, str], list[OpRecord]] = {}
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+#: What version 1 of many operators had besides: which inputs might be overwritten.
+CONSUMED_INPUTS: Mapping[str, int] = MappingProxyType({"consumed_inputs": 6})
 
 
 def op(

@@ -281,6 +281,17 @@ def _resize(
     return resize.run()
 
 
+@op("Upsample", 1)
+def upsample_1(
+    x: Tensor, *, height_scale: float, width_scale: float, mode: str = "nearest"
+) -> Tensor:
+    """Images larger by two factors."""
+    if x.rank != 4:
+        raise InvalidGraph(message("Upsample", "Four axes are needed", got=f"rank {x.rank}"))
+    modes = {"bilinear": "linear"}
+    return _upsampled(x, (1.0, 1.0, height_scale, width_scale), modes.get(mode, mode))
+
+
 @op("Upsample", 7)
 def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
     """Larger by factors that are attributes."""

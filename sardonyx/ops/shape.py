@@ -72,6 +72,14 @@ def _resolved_shape(x: Tensor, shape: Tensor, allowzero: int) -> Tensor:
     return t.where(rest, total / t.maximum(others, 1), given)
 
 
+@op("Reshape", 1, flags=_VIEW)
+def reshape_1(
+    x: Tensor, *, consumed_inputs: Sequence[int] = (), shape: Sequence[int] = ()
+) -> Tensor:
+    """The same elements under another shape, given by attribute."""
+    return reshape_5(x, t.size_tensor(shape))
+
+
 @op("Reshape", 5, 13, flags=_VIEW)
 def reshape_5(x: Tensor, shape: Tensor) -> Tensor:
     """The same elements under another shape; 0 copies a size, -1 is what remains."""
@@ -130,6 +138,15 @@ def expand_8(x: Tensor, shape: Tensor) -> Tensor:
     return t.expand(x, contents(shape, "The shape", 0))
 
 
+@op("Tile", 1, flags=_VIEW)
+def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
+    """Repeated along one axis."""
+    (count,) = contents(t.reshape(t.cast(tiles, INT64), ()), "The number of repeats", 0)
+    (chosen,) = integers(t.reshape(t.cast(axis, INT64), ()), "The axis")
+    chosen = t.normalise_axis(chosen, x.rank, "Tile")
+    return t.tile(x, [count if k == chosen else 1 for k in range(x.rank)])
+
+
 @op("Tile", 6, 13, flags=_VIEW)
 def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated as a whole along every axis."""
@@ -146,7 +163,7 @@ def _blocks(x: Tensor, blocksize: int, where: str) -> tuple[Dim, Dim, Dim, Dim]:
     return batch, channels, height, width
 
 
-@op("DepthToSpace", 1, 11, 13, flags=_VIEW)
+@op("DepthToSpace", 1, 11, 13, flags=_VIEW, added={"mode": 11})
 def depth_to_space_1(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels become blocks of pixels."""
     batch, channels, height, width = _blocks(x, blocksize, "DepthToSpace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, integers, op
@@ -55,6 +56,12 @@ def slice_10(
     )
 
 
+@op("Concat", 1, flags=_VIEW)
+def concat_1(*inputs: Tensor, axis: int = 1) -> Tensor:
+    """One after the other along an axis, by default that of the channels."""
+    return concat_4(*inputs, axis=axis)
+
+
 @op("Concat", 4, 11, 13, flags=_VIEW)
 def concat_4(*inputs: Tensor, axis: int) -> Tensor:
     """One after the other along an axis."""
@@ -78,6 +85,21 @@ def _split(
             message("Split", f"The lengths {list(lengths)} do not fit {output_count} outputs")
         )
     return t.split(x, axis, lengths)
+
+
+@op("Split", 1, flags=_VIEW)
+def split_1(
+    x: Tensor,
+    lengths: Tensor | None = None,
+    *,
+    output_count: int,
+    axis: int = 0,
+    split: Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:
+    """Parts whose lengths an attribute or an input gives, by default equal ones."""
+    if lengths is not None:
+        return _split(x, axis, contents(t.cast(lengths, INT64), "The lengths", 0), output_count)
+    return _split(x, axis, split or None, output_count)
 
 
 @op("Split", 2, 11, flags=_VIEW)

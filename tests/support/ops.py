@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+import sardonyx.ops.references  # noqa: F401 - registers what the kernels mean
 from sardonyx.base import sizes
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
