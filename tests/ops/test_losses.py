@@ -20,7 +20,8 @@ def loss_of(logarithms, labels, weight, ignore, reduction):
             losses[at] = -logarithms[(at[0], label, *at[1:])] * weight[label]
     if reduction == "none":
         return losses
-    return np.asarray(losses.sum() / (factors.sum() if reduction == "mean" else 1))
+    with np.errstate(invalid="ignore"):  # all may be ignored
+        return np.asarray(losses.sum() / (factors.sum() if reduction == "mean" else 1))
 
 
 def logarithms_of(x):
