@@ -60,13 +60,20 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Seed of random operators: none is supported, so nothing depends on it.
+    """Let random operators without a seed of their own draw the same again.
+
+    It holds from now on for all sessions, those that were made before, too: each begins anew. Two
+    runs of a session still differ; a session made again, or seeded again, repeats the first one's.
+    A `seed` among the attributes of a node counts for that node alone.
 
     Raises:
         InvalidArgument: It is no integer.
     """
     if not isinstance(seed, int):
         raise InvalidArgument(message("set_seed", "The seed is no integer", got=repr(seed)))
+    from sardonyx.host import random
+
+    random.set_seed(seed)
 
 
 def has_collective_ops() -> bool:

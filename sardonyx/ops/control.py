@@ -19,7 +19,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import because_of, broadcasts_are_undecided
-from sardonyx.tensor.host import CONSTRUCT, call_behind
+from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -71,8 +71,9 @@ def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
 
 
 def _never_changes(tensor: Tensor) -> bool:
-    sources = [t for t in topological([tensor]) if isinstance(t, Buffer)]
-    return all(s.constant is not None for s in sources)
+    made_of = topological([tensor])
+    sources = [t for t in made_of if isinstance(t, Buffer)]
+    return all(s.constant is not None for s in sources) and not any(map(is_host_call, made_of))
 
 
 def scalar_of(x: Tensor, what: str) -> Tensor:

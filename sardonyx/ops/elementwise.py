@@ -366,13 +366,3 @@ def dropout_7(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
 def dropout_10(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
     """As before, with a mask of bools."""
     return x, t.constant(True, dtypes.BOOL, x.shape)
-
-
-@op("Dropout", 12, 13, 22)
-def dropout_12(
-    x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *, seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """The same, unless training is asked for."""
-    if training is not None and elements_of(training) != (0,):
-        raise errors.NotImplemented(message("Dropout", "Training is not supported"))
-    return x, t.constant(True, dtypes.BOOL, x.shape)

@@ -40,7 +40,7 @@ FAMILIES = (
     "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
-    "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention",
+    "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
     "ml_maps",
     "losses", "batch_norm",
 )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load
 from sardonyx.tensor.tensor import (
@@ -222,7 +223,7 @@ class _Inliner:
 
     def _never_changes(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> bool:
         """Whether the contents are the same in every run, so that readers may pack them."""
-        if self.separate is not None:
+        if self.separate is not None or is_host_call(tensor):
             return False
         if isinstance(tensor, Call) and _invocation(tensor) in self.output_calls:
             return False  # an invocation that writes what the caller gets is part of every run

@@ -84,9 +84,14 @@ def host_call(
     return make_call(HOST_CALL, tuple(x for x in operands if x is not None), specs, call=call)
 
 
+def is_host_call(x: Tensor) -> bool:
+    """Whether a function on the host gives it, which may give something else each time."""
+    return isinstance(x, Call) and x.kernel == HOST_CALL
+
+
 def call_behind(x: Tensor, function: str) -> tuple[Call, HostFacts] | None:
     """The call of a function that gives this tensor as its first result, if that is what it is."""
-    if not isinstance(x, Call) or x.kernel != HOST_CALL or x.output:
+    if not isinstance(x, Call) or not is_host_call(x) or x.output:
         return None
     call = x.attribute("call")
     assert isinstance(call, HostFacts)  # noqa: S101 - narrows the type for the checker
