@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sardonyx.base import sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, integers, op
+from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, scattered
+from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor
 
@@ -50,6 +52,26 @@ def pad_1(
     return _padded(x, paddings, None, mode, value)
 
 
+def _counts(
+    x: Tensor, pads: Tensor, axes: Tensor | None
+) -> tuple[Sequence[Dim], Sequence[int] | None]:
+    """The counts, and the axes that they are for; None: for all."""
+    try:
+        return contents(pads, "The pads"), None if axes is None else integers(axes, "The axes")
+    except DataDependent as reason:
+        if axes is None or reason.tensor is not axes:
+            raise
+    listed, counts = in_a_row(axes, "Pad"), in_a_row(pads, "Pad")
+    (count,) = listed.shape
+    t.assume_equal(counts.shape[0], sizes.multiply(count, 2), "Pad", "The pads do not fit the axes")
+    chosen_axes(listed, x.rank, "Pad")
+    before, after = (
+        contents(scattered(listed, t.slice_axis(counts, 0, low, high), x.rank), "The pads")
+        for low, high in ((0, count), (count, sizes.multiply(count, 2)))
+    )
+    return (*before, *after), None
+
+
 @op("Pad", 2, flags=("strings",))
 def pad_2(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """With elements added before and after, counts given by an attribute."""
@@ -74,8 +96,8 @@ def pad_18(
     mode: str = "constant",
 ) -> Tensor:
     """As before, of some axes only."""
-    chosen = None if axes is None else integers(axes, "The axes")
-    return _padded(x, contents(pads, "The pads"), chosen, mode, _value(x, value))
+    counts, chosen = _counts(x, pads, axes)
+    return _padded(x, counts, chosen, mode, _value(x, value))
 
 
 @op("Pad", 19, 21, 23, 24, flags=("strings",))
@@ -88,6 +110,6 @@ def pad_19(
     mode: str = "constant",
 ) -> Tensor:
     """As before, with the mode `wrap`."""
-    chosen = None if axes is None else integers(axes, "The axes")
+    counts, chosen = _counts(x, pads, axes)
     modes = (*_MODES, "wrap")
-    return _padded(x, contents(pads, "The pads"), chosen, mode, _value(x, value), modes)
+    return _padded(x, counts, chosen, mode, _value(x, value), modes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes
+from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, spread, without_axes
 from sardonyx.ops.registry import DataDependent, integers, op
 from sardonyx.tensor.language import (
     Tensor,
@@ -95,6 +96,20 @@ def reduce_log_sum_exp(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
     return reshape(result, tuple(d for k, d in enumerate(x.shape) if k not in axes))
 
 
+def _over_chosen(
+    name: str,
+    lowering: Lowering,
+    x: Tensor,
+    axes: Tensor,
+    keepdims: bool,
+    noop_with_empty_axes: int,
+) -> Tensor:
+    """The same over axes that only a run knows."""
+    flags = chosen_axes(axes, x.rank, name, none_is_all=not noop_with_empty_axes)
+    result = lowering(spread(x, flags), tuple(range(x.rank, 2 * x.rank)), False)
+    return result if keepdims else without_axes(result, flags, axes, name)
+
+
 def _register(name: str, lowering: Lowering, input_since: int) -> None:
     def by_attribute(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
         wanted = normalise_axes(axes or None, x.rank, name)
@@ -107,7 +122,11 @@ def _register(name: str, lowering: Lowering, input_since: int) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Tensor:
-        known = integers(axes, f"{name}: axes") if axes is not None else ()
+        try:
+            known = integers(axes, f"{name}: axes") if axes is not None else ()
+        except DataDependent as reason:
+            chosen = in_a_row(reason.tensor, name)
+            return _over_chosen(name, lowering, x, chosen, bool(keepdims), noop_with_empty_axes)
         if not known and noop_with_empty_axes:
             return lowering(x, (), bool(keepdims))
         return lowering(x, normalise_axes(known or None, x.rank, name), bool(keepdims))

@@ -23,7 +23,7 @@ from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
-from sardonyx.tensor.measuring import SMALLEST, measure
+from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
 
@@ -336,12 +336,15 @@ def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str
 
 
 def contents(
-    x: Tensor, what: str = "The content of an input", low: Dim = SMALLEST
+    x: Tensor,
+    what: str = "The content of an input",
+    low: Dim = SMALLEST,
+    high: Dim = LARGEST,
 ) -> tuple[Any, ...]:
     """The elements of a small tensor: integers, perhaps symbolic, or floats or bools.
 
-    Integers that only a run knows are measured while it goes on; those below `low` are refused
-    then.
+    Integers that only a run knows are measured while it goes on; those below `low` or above
+    `high` are refused then.
 
     Raises:
         DataDependent: Only a run knows them, and they cannot be measured.
@@ -354,7 +357,7 @@ def contents(
         raise DataDependent(x, what)
     known = found or (None,) * count
     unknown = tuple(k for k, e in enumerate(known) if e is None)
-    symbols = measure(x, unknown, low)
+    symbols = measure(x, unknown, low, high)
     if symbols is None:
         raise DataDependent(x, what)
     at = dict(zip(unknown, symbols, strict=True))

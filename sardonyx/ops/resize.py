@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import (
@@ -21,22 +19,11 @@ from sardonyx.ops.coordinates import (
     within,
 )
 from sardonyx.ops.registry import contents, op
+from sardonyx.ops.scales import Scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_shape, cast, clip, compute, normalise_axis
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Buffer, indices, make_reduce, reduced_indices
-
-
-def floats(x: Tensor, what: str) -> tuple[float, ...]:
-    """The elements of a small float tensor that must be known.
-
-    Raises:
-        DataDependent: Only a run knows them.
-    """
-    if isinstance(x, Buffer) and x.constant is not None and sizes.product(x.shape) != 0:
-        array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]  # a constant's buffer has one
-        return tuple(float(e) for e in array.reshape(-1))
-    return tuple(float(e) for e in contents(x, what))
+from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
 
 
 class _Resize:
@@ -172,25 +159,34 @@ class _Resize:
         body = value(at, list(axes))
         return compute(shape, lambda *_: body)
 
+    def _support(self, axis: ResizedAxis) -> tuple[float | Scalar, Dim]:
+        """How narrow the filter is in the source, and how far it reaches to either side."""
+        scale, reach = axis.scale, 2.0 if self.mode == "cubic" else 1.0
+        if scale is None:
+            if isinstance(axis.length, int) and isinstance(axis.output, int):
+                scale = axis.output / axis.length
+            else:
+                lengths = (
+                    scalar.cast(scalar.size(d), self.wide) for d in (axis.output, axis.length)
+                )
+                scale = scalar.binary("div", *lengths)
+        if isinstance(scale, float):
+            narrow = min(scale, 1.0)
+            return narrow, math.ceil(reach / narrow)
+        narrowed = scalar.binary("min", scale, 1.0)
+        taps = scalar.unary("ceil", scalar.lift(reach, self.wide) / narrowed)
+        (found,) = contents(compute((1,), lambda _: taps, dtypes.INT64), "The filter's reach", 1)
+        return narrowed, found
+
     def _antialiased(self, x: Tensor, axes: dict[int, ResizedAxis]) -> Tensor:
         """One axis with the filter widened by the scale where the result is smaller."""
         ((k, axis),) = axes.items()
-        scale = axis.scale
-        if scale is None and isinstance(axis.length, int) and isinstance(axis.output, int):
-            scale = axis.output / axis.length
-        if not isinstance(scale, float):
-            raise InvalidGraph(
-                message(
-                    "Resize", "antialias needs scales or sizes that are known when it is loaded"
-                )
-            )
-        narrow = min(scale, 1.0)
-        support = (2.0 if self.mode == "cubic" else 1.0) / narrow
+        narrow, reach = self._support(axis)
         shape = (*x.shape[:k], axis.output, *x.shape[k + 1 :])
-        at, extents = indices(shape), (2 * math.ceil(support) + 1,)
+        at, extents = indices(shape), (2 * reach + 1,)
         (step,) = reduced_indices(extents)
         position = axis.coordinate(at[k])
-        base = scalar.unary("floor", position) - float(math.ceil(support) - 1)
+        base = scalar.unary("floor", position) - scalar.cast(scalar.size(reach - 1), self.wide)
         tap = base + scalar.cast(scalar.size(step), self.wide)
         distance = (position - tap) * narrow
         if self.mode == "cubic":
@@ -214,7 +210,7 @@ class _Resize:
 def _resize(
     x: Tensor,
     roi: Tensor | None,
-    scales: tuple[float, ...],
+    scales: Scales,
     wanted: Tensor | None,
     *,
     antialias: int = 0,
@@ -228,6 +224,7 @@ def _resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """By `scales` where there are any, else to the lengths in `wanted`."""
+    factors: list[float | Scalar | None]
     resize = _Resize(
         x,
         mode,
@@ -238,7 +235,7 @@ def _resize(
         extrapolation_value,
     )
     chosen = [normalise_axis(a, x.rank, "Resize") for a in axes or range(x.rank)]
-    given = len(scales) if scales or wanted is None else wanted.shape[0]
+    given = wanted.shape[0] if wanted is not None and scales == () else count_of(scales)
     if given not in (0, len(chosen)):
         raise InvalidGraph(
             message(
@@ -248,9 +245,11 @@ def _resize(
                 got=repr(given),
             )
         )
-    if scales:
+    if isinstance(scales, Tensor):
+        factors, lengths = scaled_in_run([x.shape[a] for a in chosen], scales, resize.wide)
+    elif scales:
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
-        factors: list[float | Scalar | None] = list(scales)
+        factors = list(scales)
     elif wanted is not None and wanted.shape != (0,):
         lengths = list(contents(wanted, "The sizes", 0))
         factors = [None] * len(lengths)
@@ -301,16 +300,16 @@ def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> 
 @op("Upsample", 9)
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger by factors."""
-    return _upsampled(x, floats(scales, "The scales"), mode)
+    return _upsampled(x, given_scales(scales), mode)
 
 
 @op("Resize", 10)
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger or smaller by factors, coordinates divided by them."""
-    return _upsampled(x, floats(scales, "The scales"), mode)
+    return _upsampled(x, given_scales(scales), mode)
 
 
-def _upsampled(x: Tensor, scales: tuple[float, ...], mode: str) -> Tensor:
+def _upsampled(x: Tensor, scales: Scales, mode: str) -> Tensor:
     return _resize(
         x,
         None,
@@ -340,7 +339,7 @@ def resize_11(
     return _resize(
         x,
         roi,
-        _given(scales),
+        given_scales(scales),
         sizes,
         coordinate_transformation_mode=coordinate_transformation_mode,
         cubic_coeff_a=cubic_coeff_a,
@@ -372,7 +371,7 @@ def resize_18(
     return _resize(
         x,
         roi,
-        _given(scales),
+        given_scales(scales),
         sizes,
         antialias=antialias,
         axes=axes,
@@ -384,10 +383,3 @@ def resize_18(
         mode=mode,
         nearest_mode=nearest_mode,
     )
-
-
-def _given(scales: Tensor | None) -> tuple[float, ...]:
-    """The scales; none where the input is omitted or empty."""
-    if scales is None or scales.shape == (0,):
-        return ()
-    return floats(scales, "The scales")

@@ -8,7 +8,8 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, integers, op
+from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, with_axes, without_axes
+from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import assume_equal
@@ -111,7 +112,17 @@ def squeeze_1(x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
 @op("Squeeze", 13, 21, 23, 24, flags=_VIEW)
 def squeeze_13(x: Tensor, axes: Tensor | None = None) -> Tensor:
     """Without axes of size 1, given by an input."""
-    return t.squeeze(x, None if axes is None else integers(axes, "The axes"))
+    if axes is None:
+        return t.squeeze(x)
+    try:
+        return t.squeeze(x, integers(axes, "The axes"))
+    except DataDependent:
+        listed = in_a_row(axes, "Squeeze")
+        flags = chosen_axes(listed, x.rank, "Squeeze")
+        for axis, (flag, d) in enumerate(zip(flags, x.shape, strict=True)):
+            excess = sizes.multiply(flag, d - 1)
+            t.assume_equal(excess, 0, "Squeeze", f"Axis {axis} of {list(x.shape)} is not 1")
+        return without_axes(x, flags, listed, "Squeeze")
 
 
 @op("Unsqueeze", 1, 11, flags=_VIEW)
@@ -123,7 +134,10 @@ def unsqueeze_1(x: Tensor, *, axes: Sequence[int]) -> Tensor:
 @op("Unsqueeze", 13, 21, 23, 24, flags=_VIEW)
 def unsqueeze_13(x: Tensor, axes: Tensor) -> Tensor:
     """With axes of size 1, given by an input."""
-    return t.unsqueeze(x, integers(axes, "The axes"))
+    try:
+        return t.unsqueeze(x, integers(axes, "The axes"))
+    except DataDependent:
+        return with_axes(x, in_a_row(axes, "Unsqueeze"), "Unsqueeze")
 
 
 @op("Transpose", 1, 13, 21, 23, 24, flags=_VIEW)

@@ -8,8 +8,11 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, integers, op
+from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, scattered, stack
+from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.tensor import language as t
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 
 _VIEW = ("view", "strings")
@@ -47,12 +50,13 @@ def slice_10(
     steps: Tensor | None = None,
 ) -> Tensor:
     """From `starts` to `ends` by `steps`, given by inputs."""
+    try:
+        known_axes = None if axes is None else integers(axes, "The axes")
+        known_steps = None if steps is None else integers(steps, "The steps")
+    except DataDependent:
+        return _sliced_in_run(x, starts, ends, axes, steps)
     return _sliced(
-        x,
-        contents(starts, "A start"),
-        contents(ends, "An end"),
-        None if axes is None else integers(axes, "The axes"),
-        None if steps is None else integers(steps, "The steps"),
+        x, contents(starts, "A start"), contents(ends, "An end"), known_axes, known_steps
     )
 
 
@@ -60,6 +64,62 @@ def slice_10(
 def concat_1(*inputs: Tensor, axis: int = 1) -> Tensor:
     """One after the other along an axis, by default that of the channels."""
     return concat_4(*inputs, axis=axis)
+
+
+def _sliced_in_run(
+    x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None, steps: Tensor | None
+) -> Tensor:
+    """The same by axes or steps that only a run knows: first, step and length of every axis."""
+    first = in_a_row(starts, "Slice")
+    (count,) = first.shape
+    if axes is None:
+        listed = t.compute((count,), lambda k: scalar.size(k))
+    else:
+        listed = in_a_row(axes, "Slice")
+    given = [first, in_a_row(ends, "Slice"), listed]
+    given += [] if steps is None else [in_a_row(steps, "Slice")]
+    for other in given[1:]:
+        t.assume_equal(count, other.shape[0], "Slice", "The numbers of bounds differ")
+    flags = chosen_axes(listed, x.rank, "Slice")
+    begin, end, stride = (
+        scattered(listed, values, x.rank)
+        for values in (*given[:2], 1 if steps is None else given[3])
+    )
+    firsts: list[Scalar] = []
+    strides: list[Scalar] = []
+    lengths: list[Scalar] = []
+    for axis, (flag, d) in enumerate(zip(flags, x.shape, strict=True)):
+        chosen = scalar.compare("eq", scalar.size(flag), 1)
+        extent, at = scalar.size(d), (axis,)
+        step = scalar.select(chosen, scalar.load(stride, at), 1)
+        low = scalar.select(chosen, _bounded(scalar.load(begin, at), step, extent, 0), 0)
+        high = scalar.select(chosen, _bounded(scalar.load(end, at), step, extent, -1), extent)
+        way = scalar.select(scalar.compare("gt", step, 0), high - low, low - high)
+        size = scalar.binary("max", scalar.unary("abs", step), 1)
+        more = scalar.binary("max", way + (size - 1), 0)
+        firsts.append(low)
+        strides.append(step)
+        lengths.append(scalar.binary("div", more, size))
+    at_first = contents(stack(firsts), "A start")
+    steps_ = contents(stack(strides), "A step")
+    shape = contents(stack(lengths), "A length", 0)
+    for step_ in steps_:
+        t.assume_equal(integer.minimum(sizes.multiply(step_, step_), 1), 1, "Slice", "A step is 0")
+    moves = list(zip(at_first, steps_, strict=True))
+    return t.reindex(
+        x,
+        shape,
+        lambda *at: [f + sizes.multiply(i, s) for i, (f, s) in zip(at, moves, strict=True)],
+    )
+
+
+def _bounded(bound: Scalar, step: Scalar, extent: Scalar, least_backward: int) -> Scalar:
+    """A bound counted from the front, between the ends of the axis."""
+    front = scalar.select(scalar.compare("lt", bound, 0), bound + extent, bound)
+    ahead = scalar.compare("gt", step, 0)
+    low = scalar.select(ahead, 0, scalar.lift(least_backward, INT64))
+    high = scalar.select(ahead, extent, extent - 1)
+    return scalar.binary("min", scalar.binary("max", front, low), high)
 
 
 @op("Concat", 4, 11, 13, flags=_VIEW)

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 
 from sardonyx.base import dtypes, errors, integer, sizes
-from sardonyx.base.dtypes import DOUBLE, DType
+from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, stack
 from sardonyx.ops.control import scalar_of
-from sardonyx.ops.registry import contents, integers, op
+from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -118,8 +119,39 @@ def dft_20(
     onesided: int = 0,
 ) -> Tensor:
     """The discrete Fourier transform along an axis that an input gives."""
-    along = -2 if axis is None else integers(scalar_of(axis, "DFT"), "The axis")[0]
+    try:
+        along = -2 if axis is None else integers(scalar_of(axis, "DFT"), "The axis")[0]
+    except DataDependent as reason:
+        return _transformed_in_run(x, dft_length, reason.tensor, inverse, onesided)
     return _transformed(x, along, _length(x, dft_length, along), inverse, onesided)
+
+
+def _transformed_in_run(
+    x: Tensor, given: Tensor | None, axis: Tensor, inverse: int, onesided: int
+) -> Tensor:
+    """The same along an axis that only a run knows: between what lies before it and after it."""
+    if x.rank < 2:
+        raise InvalidGraph(message("DFT", "The last axis must hold parts", got=str(list(x.shape))))
+    row = in_a_row(axis, "DFT")
+    flags = chosen_axes(row, x.rank, "DFT")
+    assume_equal(flags[-1], 0, "DFT", "The last axis is that of the parts")
+    around: list[Scalar] = [scalar.lift(1, INT64)] * 3
+    passed: Dim = 0
+    for flag, d in zip(flags[:-1], x.shape[:-1], strict=True):
+        at = 2 * passed + flag  # 0: before the axis, 1: the axis, 2: after it
+        for k in range(3):
+            here = scalar.compare("eq", scalar.size(at), k)
+            around[k] = scalar.select(here, around[k] * scalar.size(d), around[k])
+        passed = passed + flag
+    outer, extent, inner = contents(stack(around), "The sizes around the axis", 0)
+    merged = x.reshape(outer, extent, inner, x.shape[-1])
+    result = _transformed(merged, 1, _length(merged, given, 1), inverse, onesided)
+    frequencies = result.shape[1]
+    shape = [
+        sizes.add(d, sizes.multiply(flag, sizes.add(frequencies, sizes.multiply(d, -1))))
+        for flag, d in zip(flags[:-1], x.shape[:-1], strict=True)
+    ]
+    return result.reshape(*shape, result.shape[-1])
 
 
 def _length(x: Tensor, given: Tensor | None, axis: int) -> Dim:

@@ -1,0 +1,62 @@
+"""Scales of a resize: numbers, or what only a run knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.chosen_axes import stack
+from sardonyx.ops.registry import DataDependent, contents
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import Tensor
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Buffer
+
+#: Numbers, or the input where only a run knows them; empty where there are none.
+Scales = tuple[float, ...] | Tensor
+
+
+def floats(x: Tensor, what: str) -> tuple[float, ...]:
+    """The elements of a small float tensor that must be known.
+
+    Raises:
+        DataDependent: Only a run knows them.
+    """
+    if isinstance(x, Buffer) and x.constant is not None and sizes.product(x.shape) != 0:
+        array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]  # a constant's buffer has one
+        return tuple(float(e) for e in array.reshape(-1))
+    return tuple(float(e) for e in contents(x, what))
+
+
+def given_scales(scales: Tensor | None) -> Scales:
+    """The scales; none where the input is omitted or empty, the input where a run knows them."""
+    if scales is None or scales.shape == (0,):
+        return ()
+    try:
+        return floats(scales, "The scales")
+    except DataDependent:
+        if scales.rank != 1 or not isinstance(scales.shape[0], int):
+            raise
+        return scales
+
+
+def count_of(scales: Scales) -> Dim:
+    """How many there are."""
+    return scales.shape[0] if isinstance(scales, Tensor) else len(scales)
+
+
+def scaled_in_run(
+    lengths: Sequence[Dim], scales: Tensor, dtype: DType
+) -> tuple[list[float | Scalar | None], list[Dim]]:
+    """Scales that only a run knows as factors of type `dtype`, and the lengths that they give."""
+    rows: list[Scalar] = []
+    for number, length in enumerate(lengths):
+        scale = scalar.load(scales, (number,))
+        exact = scalar.unary("floor", scalar.cast(scalar.size(length), scale.dtype) * scale)
+        rows.append(scalar.cast(exact, dtypes.INT64))
+    factors = [scalar.cast(scalar.load(scales, (k,)), dtype) for k in range(len(lengths))]
+    return list(factors), list(contents(stack(rows), "The sizes", 0))
