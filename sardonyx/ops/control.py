@@ -29,7 +29,7 @@ from sardonyx.tensor.language import (
     transpose,
 )
 from sardonyx.tensor.measuring import LARGEST
-from sardonyx.tensor.region import Body, Branches, Carried, Repetition, Sliced
+from sardonyx.tensor.region import REGIONS, Body, Branches, Carried, Repetition, Sliced
 from sardonyx.tensor.symbolic import elements_of, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Call, Shape, buffer, indices, make_call, make_map
 from sardonyx.tensor.traverse import topological
@@ -71,9 +71,11 @@ def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
 
 
 def _never_changes(tensor: Tensor) -> bool:
-    made_of = topological([tensor])
-    sources = [t for t in made_of if isinstance(t, Buffer)]
-    return all(s.constant is not None for s in sources) and not any(map(is_host_call, made_of))
+    needed = topological([tensor])
+    # A region runs once: its symbols cannot belong to a second one inside.
+    if any(isinstance(t, Call) and (t.kernel in REGIONS or is_host_call(t)) for t in needed):
+        return False
+    return all(t.constant is not None for t in needed if isinstance(t, Buffer))
 
 
 def scalar_of(x: Tensor, what: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -222,7 +223,7 @@ class _Machine:
             return self.noise.rounded(result, x.dtype, add_up(np.abs(wide), axis=axes))
         if x.kind in ("min", "max"):
             return self._extreme(x, values, axes)
-        flat = values.reshape(*values.shape[:first], -1)
+        flat = values.reshape(*values.shape[:first], math.prod(values.shape[first:]))
         wide = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
         function: Callable[..., Any] = np.argmin if x.kind.startswith("argmin") else np.argmax
         if x.kind.endswith("_last"):

@@ -132,6 +132,17 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " { co = Identity(ci) q = Neg(e) d = Compress(q, c) ho = Sub(h, d) }> }",
         [*_trips((9,), 2, 0), *_trips((4,), 3, 1)],
     ),
+    "a loop over sizes alone, read in another": (
+        f"(float[N] x, int64 k) => (int64[A,B] y, float[C] z) {{ {_TRUE} n = Shape(x)"
+        " p, y = Loop(k, on, n) <body = b (int64 i, bool ci, int64[1] h)"
+        " => (bool co, int64[1] ho, int64[1] so)"
+        " { co = Identity(ci) ho = Add(h, h) so = Identity(n) }>"
+        " two = Constant<value_int = 2>() z = Loop(two, on, x) <"
+        "body = b2 (int64 j, bool cj, float[N] u) => (bool cjo, float[N] uo)"
+        " { cjo = Identity(cj) s = ReduceSum<keepdims = 0>(y) f = Cast<to = 1>(s)"
+        " uo = Add(u, f) }> }",
+        _trips((3,), 2, 1, 3),
+    ),
     "a loop that nothing reads": (
         f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} z = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"

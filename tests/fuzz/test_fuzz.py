@@ -1,0 +1,86 @@
+"""A fixed part of the fuzzer, and what it is made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from sardonyx.base import dtypes
+from sardonyx.tensor.noise import Noise
+from tests.fuzz import compare, shrink
+from tests.fuzz.graphs import Case, make
+
+_SEEDS = range(36)
+
+
+@pytest.fixture(autouse=True)
+def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE", "off")
+    monkeypatch.setenv("SARDONYX_COMPILE_PROCESSES", "1")
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_fused_and_unfused_equal_the_evaluator(seed: int) -> None:
+    case = make(seed)
+    found = compare.difference(case.model, case.feeds, threads=1 + seed % 2)
+    assert not found, f"python -m tests.fuzz.campaign --seed {seed}: {found}"
+
+
+def test_graphs_are_valid_and_the_same_for_the_same_seed() -> None:
+    for seed in range(100, 150):
+        case = make(seed)
+        onnx.checker.check_model(case.model)
+        assert case.model.SerializeToString() == make(seed).model.SerializeToString()
+
+
+def test_noise_moves_what_is_rounded_and_leaves_whole_numbers() -> None:
+    exact = np.array([0.1, 3.0, 1 / 3, -7.0, 1e8 + 1])
+    moved = Noise(1).rounded(exact, dtypes.FLOAT, np.abs(exact))
+    assert list(moved == exact) == [False, True, False, True, False]
+    assert np.all(np.abs(moved - exact) <= 2.0**-24 * np.abs(exact))
+    whole = np.array([0.5, 2.0, 1e15])
+    assert np.array_equal(Noise(1).rounded(whole, dtypes.DOUBLE, 1.0), whole)
+
+
+#: Add, Softmax, Neg; another output.
+_TEXT = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[N] x) => (float[N] y, float[N] z) {
+    a = Add(x, x) b = Softmax(a) y = Neg(b) z = Exp(x)
+}"""
+
+
+def _case() -> Case:
+    x = np.linspace(-1, 1, 5).astype(np.float32)
+    return Case(0, onnx.parser.parse_model(_TEXT), [{"x": x}] * 3)
+
+
+def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = _case()
+    assert not compare.difference(case.model, case.feeds)
+    real = compare._session
+
+    def wrong(model: onnx.ModelProto, kind: str, threads: int) -> object:
+        session = real(model, kind, threads)
+
+        class _Wrong:
+            def run(self, names: object, feed: dict) -> list:
+                y, z = session.run(None, feed)
+                return [y, z * np.float32(1 + 1e-5)] if kind == "unfused" else [y, z]
+
+        return _Wrong()
+
+    monkeypatch.setattr(compare, "_session", wrong)
+    found = compare.difference(case.model, case.feeds)
+    assert found.startswith("unfused run 0: output 1 (z) differs: 5 of 5")
+
+
+def test_a_graph_that_differs_gets_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pretended(model: onnx.ModelProto, feeds: object, threads: int = 1) -> str:
+        bad = any(n.op_type == "Softmax" for n in model.graph.node)
+        return "fused run 0: output 0 differs" if bad else ""
+
+    monkeypatch.setattr(shrink, "difference", pretended)
+    smaller = shrink.shrink(_case())
+    assert [n.op_type for n in smaller.model.graph.node] == ["Softmax"]
+    assert "differs" in shrink.report(smaller)
