@@ -33,6 +33,14 @@ def from_numbers(x: Any) -> Any:
 
 
 @host_function
+def ranks(x: Any) -> Any:
+    """Numbers in the order of the texts, equal where those are (Unique)."""
+    flat = x.reshape(-1).tolist()
+    numbers = {t: k for k, t in enumerate(sorted(set(flat)))}
+    return np.array([numbers[t] for t in flat], np.int64).reshape(x.shape)
+
+
+@host_function
 def to_numbers(x: Any, *, to: str) -> Any:
     """Text as numbers: plain or scientific notation, NaN, INF (ONNX: Cast from string)."""
     target = dtypes.BY_NAME[to]

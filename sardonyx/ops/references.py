@@ -55,6 +55,16 @@ def top_k(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Seq
     return [np.take_along_axis(x, ranked, axis), ranked.astype(np.int64)]
 
 
+@reference("sort_rows")
+def sort_rows(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """The order of rows by their first elements, of equal ones by the next, and so on."""
+    (x,) = operands
+    order = np.arange(len(x))
+    for column in reversed(range(x.shape[1])):
+        order = order[np.argsort(x[order, column], kind="stable")]
+    return [order]
+
+
 @reference("scatter_elements")
 def scatter_elements(
     call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]

@@ -41,8 +41,7 @@ FAMILIES = (
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
-    "ml_maps",
-    "losses", "batch_norm",
+    "unique", "ml_maps", "losses", "batch_norm",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope"))
