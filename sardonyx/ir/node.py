@@ -45,6 +45,7 @@ class Node:
         graph: The graph that it is in, or None.
         measured: Sizes that only a run knows: symbols for elements of its inputs, by input and
             position, and of tensors that its lowering made, by -1 - their number and position.
+        kept: What its lowering has made out of large attributes, for when it is lowered again.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Node:
         "domain",
         "graph",
         "inputs",
+        "kept",
         "measured",
         "name",
         "op_type",
@@ -85,6 +87,7 @@ class Node:
         self.origin = origin
         self.graph: Graph | None = None
         self.measured: dict[tuple[int, int], Dim] = {}
+        self.kept: dict[object, object] = {}
         self._previous: Node | None = None
         self._position = 0
         self._next: Node | None = None

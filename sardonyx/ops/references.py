@@ -130,3 +130,61 @@ def _put(result: Array, at: tuple[int, ...], value: Array, call: Call) -> None:
         result[at] = value
     else:
         result[at] = _COMBINE[reduction](result[at], value)
+
+
+@reference("find_key")
+def find_key(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+    """Places of elements whose key stands in an ascending table, else -1; NaN is a key, too."""
+    x, keys, places = operands
+    if not keys.size:
+        return [np.full(x.shape, -1, np.int64)]
+    at = np.minimum(np.searchsorted(keys, x), keys.size - 1)
+    same = (keys[at] == x) | ((keys[at] != keys[at]) & (x != x))
+    return [np.where(same, places[at], -1)]
+
+
+@reference("couple")
+def couple(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+    """Class probabilities p that minimise the sum of (r_ji p_i - r_ij p_j)^2 under sum p = 1."""
+    (pairwise,) = operands
+    count: int = call.all_outputs[0][0][1]  # type: ignore[assignment]
+    upper = np.triu_indices(count, 1)
+    found = np.empty((len(pairwise), count), pairwise.dtype)
+    for row, shares in enumerate(pairwise.astype(np.float64)):
+        r = np.zeros((count, count))
+        r[upper], r.T[upper] = shares, 1 - shares
+        system = np.zeros((count + 1, count + 1))
+        system[:count, :count] = np.diag((r.T**2).sum(1)) - r * r.T
+        system[count, :count] = system[:count, count] = 1
+        found[row] = np.linalg.solve(system, np.eye(count + 1)[count])[:count]
+    return [found]
+
+
+@reference("forest")
+def forest(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+    """Votes [1, n, targets] of the leaves that rows reach in a table of `ops.forest`."""
+    rows, nodes, roots, targets, weights = operands
+    words: int = call.attribute("words")  # type: ignore[assignment]
+    table = nodes.reshape(-1, words)
+    first = words - 4 or 1
+    limits = np.ascontiguousarray(table[:, :first]).view(rows.dtype)[:, 0]
+    features, passed, failed = (table[:, first + k] for k in range(3))
+    join = str(call.attribute("join"))
+    start = {"add": 0.0, "min": np.inf, "max": -np.inf}[join]
+    count: int = call.all_outputs[0][0][2]  # type: ignore[assignment]
+    votes = np.full((len(rows), count), start, rows.dtype)
+    for n, row in enumerate(rows):
+        for root in roots:
+            at, before = root // words, -1
+            while at != before:
+                before = at
+                at = (passed if row[features[at]] <= limits[at] else failed)[at] // words
+            if call.attribute("single"):
+                said = [(0, limits[at])]
+            else:
+                begin = int(table[at, 0])
+                places = range(begin + 1, begin + 1 + int(targets[begin]))
+                said = [(int(targets[k]), weights[k]) for k in places]
+            for target, weight in said:
+                votes[n, target] = _COMBINE[join](votes[n, target], weight)
+    return [votes[None]]

@@ -2,10 +2,11 @@
 
 A lowering takes the inputs in ONNX's order as positional tensors (None where omitted) and the
 attributes, under ONNX's names, as keyword-only arguments with ONNX's defaults; one without a
-default is required. Three keyword-only names are filled in by the caller instead of from
+default is required. Four keyword-only names are filled in by the caller instead of from
 attributes: `output_count`, how many outputs the node gives, `version`, that of the operator set,
-and `scope`, which lowers the graphs among the attributes. A lowering returns a tensor, or a tuple
-of tensors (None for an output that is never asked for).
+`scope`, which lowers the graphs among the attributes, and `kept`, a dict that stays with the node
+for what is made out of large attributes, since a node is lowered several times. A lowering returns
+a tensor, or a tuple of tensors (None for an output that is never asked for).
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ FAMILIES = (
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
     "unique", "ml_maps", "losses", "batch_norm",
+    "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
 )  # fmt: skip
 
-_SUPPLIED = frozenset(("output_count", "version", "scope"))
+_SUPPLIED = frozenset(("output_count", "version", "scope", "kept"))
 
 
 class Scope(Protocol):
@@ -329,7 +331,10 @@ def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str
     if missing:
         raise InvalidGraph(message(where(node), f"Its attribute {min(missing)!r} is missing"))
     if record.supplied:
-        known = {"output_count": len(node.outputs), "version": node.version, "scope": scope}
+        known = {
+            "output_count": len(node.outputs), "version": node.version, "scope": scope,
+            "kept": node.kept,
+        }  # fmt: skip
         arguments.update((name, known[name]) for name in record.supplied)
     return arguments
 

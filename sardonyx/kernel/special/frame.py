@@ -22,12 +22,13 @@ class KernelFrame:
     Args:
         task: The invocation.
         symbol: The kernel's name.
+        sizes: More sizes that the kernel asks for, beyond those of its views.
     """
 
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: SpecialTask, symbol: str, sizes: Sequence[Dim] = ()) -> None:
         self.task = task
         views = [v for v in (*task.operands, *task.outputs) if v is not None]
-        dims: list[Dim] = []
+        dims: list[Dim] = list(sizes)
         for view in views:
             dims += [*view.shape, *view.strides, view.offset]
         self.parameters = Parameters([v.buffer for v in views], dims)
@@ -56,6 +57,17 @@ class KernelFrame:
                     "add", b.binary("mul", _value(b, coordinate), self.dim(stride)), offset
                 )
         return offset
+
+    def pointer(self, view: View) -> Operand:
+        """The address of the view's first element."""
+        return self.builder.offset(
+            self._pointers[view.buffer], self.dim(view.offset), memory_type(view.dtype)
+        )
+
+    def element_pointer(self, view: View, at: Sequence[Operand]) -> Operand:
+        """The address of the element at these coordinates."""
+        offset = self.offset(view, at)
+        return self.builder.offset(self._pointers[view.buffer], offset, memory_type(view.dtype))
 
     def dims(self, values: Sequence[Dim]) -> None:
         """Compute these sizes now, before a loop that uses them."""

@@ -1,0 +1,157 @@
+"""Walks over tables of tree nodes: many rows through one tree in step, or one row through many.
+
+A walk is a chain of dependent loads, so several of them are interleaved, without branches: a leaf
+leads to itself. That keeps a processor busier than compiled branches, half of which it would
+mispredict, and the code is as small for any number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import integer, sizes
+from sardonyx.kernel.builder import Register
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.special.frame import KernelFrame
+from sardonyx.kernel.special.task import SpecialTask, special
+from sardonyx.kernel.types import I32, I64
+
+#: Walks that go in step, and tests that each of them makes before it is asked whether one moved.
+_WALKS, _STEPS = 16, 4
+
+
+@special("forest")
+def build_forest(task: SpecialTask, symbol: str) -> Kernel:
+    """rows (n, width), nodes, roots, targets, weights -> votes (parts, n, targets).
+
+    The tables are those of `ops.forest.Forest`. A block is `chunk` rows and one of the parts into
+    which the trees go. Attributes: words, single, join (add, min, max), depth, chunk.
+    """
+    return _Walk(task, symbol).build()
+
+
+class _Walk:
+    def __init__(self, task: SpecialTask, symbol: str) -> None:
+        votes = task.outputs[0]
+        assert votes is not None  # noqa: S101 - a kernel without result is never planned
+        self.votes = votes
+        self.rows, self.nodes, self.roots, self.targets, self.weights = task.operands
+        self.join = str(task.attribute("join"))
+        self.single = bool(task.attribute("single"))
+        self.wide = int(task.attribute("words")) - 4  # type: ignore[call-overload]
+        self.depth = int(task.attribute("depth"))  # type: ignore[call-overload]
+        self.chunk: sizes.Dim = task.attribute("chunk")  # type: ignore[assignment]
+        self.type = value_type(self.rows.dtype)
+        self.frame = KernelFrame(task, symbol, (self.chunk,))
+        self.b = self.frame.builder
+
+    def build(self) -> Kernel:
+        b, frame = self.b, self.frame
+        parts, count, targets = self.votes.shape
+        trees = self.roots.shape[0]
+        groups = integer.ceildiv(count, self.chunk)
+        share = integer.ceildiv(trees, parts)
+        for size in (groups, share):
+            frame.dim(size)
+        self.table = frame.pointer(self.nodes)
+        with b.parallel() as block:
+            part = b.binary("div", block, frame.dim(groups))
+            group = b.binary("rem", block, frame.dim(groups))
+            low = b.binary("mul", group, frame.dim(self.chunk))
+            high = b.min(b.binary("add", low, frame.dim(self.chunk)), frame.dim(count))
+            first = b.binary("mul", part, frame.dim(share))
+            last = b.min(b.binary("add", first, frame.dim(share)), frame.dim(trees))
+            self._clear(part, low, high, targets)
+            whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
+            with b.for_(first, last) as tree:
+                root = frame.load_raw(self.roots, [tree])
+                with b.for_(low, whole, _WALKS) as row:
+                    rows = [b.binary("add", row, k) for k in range(_WALKS)]
+                    self._walk([root] * _WALKS, row, rows, part)
+            even = b.binary("add", first, b.binary("and", b.binary("sub", last, first), -_WALKS))
+            with b.for_(whole, high) as row:
+                with b.for_(first, even, _WALKS) as tree:
+                    numbers = [b.binary("add", tree, k) for k in range(_WALKS)]
+                    roots = [frame.load_raw(self.roots, [number]) for number in numbers]
+                    self._walk(roots, row, [row] * _WALKS, part)
+                with b.for_(even, last) as tree:
+                    self._walk([frame.load_raw(self.roots, [tree])], row, [row], part)
+        visits = sizes.multiply(count, sizes.multiply(trees, self.depth))
+        return frame.kernel(sizes.multiply(parts, groups), visits)
+
+    def _clear(self, part: Operand, low: Operand, high: Operand, targets: sizes.Dim) -> None:
+        start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
+        with self.b.for_(low, high) as row, self.b.for_(0, self.frame.dim(targets)) as target:
+            self.frame.store(self.votes, [part, row, target], Constant(self.type, start))
+
+    def _walk(
+        self, roots: Sequence[Operand], base: Operand, rows: Sequence[Operand], part: Operand
+    ) -> None:
+        """Walk from each root to a leaf, and count what the leaf says for the row."""
+        b = self.b
+        features = [
+            self.frame.element_pointer(self.rows, [row, b.value(I64, 0)])
+            for row in ([base] if rows[0] is rows[-1] else rows)
+        ]
+        if len(features) == 1:
+            features *= len(rows)
+        places = [b.variable(b.convert(root, I64), name="at") for root in roots]
+        moved = b.variable(1, I64, name="moved")
+        with b.while_(lambda: b.compare("ne", moved.get(), 0)):
+            at: list[Operand] = [place.get() for place in places]
+            before = at
+            for _ in range(_STEPS):
+                before = at
+                at = [self._step(a, f) for a, f in zip(at, features, strict=True)]
+            change: Operand | None = None
+            for place, old, new in zip(places, before, at, strict=True):
+                differs = b.binary("xor", old, new)
+                change = differs if change is None else b.binary("or", change, differs)
+                place.set(new)
+            assert change is not None  # noqa: S101 - there is at least one walk
+            moved.set(change)
+        self._count(places, rows, part)
+
+    def _step(self, at: Operand, features: Operand) -> Operand:
+        """The node after the one at `at`."""
+        b = self.b
+        node = b.offset(self.table, at, I32)
+        first = 2 if self.wide else 1
+        feature = b.convert(b.load(I32, node, first, invariant=True), I64)
+        stride = self.rows.strides[1]
+        if stride != 1:
+            feature = b.binary("mul", feature, self.frame.dim(stride))
+        value = b.load(self.type, features, feature)
+        limit = b.load(self.type, node, 0, invariant=True)
+        passed = b.load(I32, node, first + 1, invariant=True)
+        failed = b.load(I32, node, first + 2, invariant=True)
+        return b.convert(b.select(b.compare("le", value, limit), passed, failed), I64)
+
+    def _count(self, places: Sequence[Register], rows: Sequence[Operand], part: Operand) -> None:
+        b = self.b
+        leaves = [b.offset(self.table, place.get(), I32) for place in places]
+        if self.single:
+            zero = b.value(I64, 0)
+            weights = [b.load(self.type, leaf, 0, invariant=True) for leaf in leaves]
+            if rows[0] is not rows[-1] or len(rows) == 1:
+                for weight, row in zip(weights, rows, strict=True):
+                    self._add([part, row, zero], weight)
+                return
+            total = self.frame.load(self.votes, [part, rows[0], zero])
+            for weight in weights:
+                total = b.binary(self.join, total, weight)
+            self.frame.store(self.votes, [part, rows[0], zero], total)
+            return
+        for leaf, row in zip(leaves, rows, strict=True):
+            start = b.convert(b.load(I32, leaf, 0, invariant=True), I64)
+            count = b.convert(self.frame.load_raw(self.targets, [start]), I64)
+            first = b.binary("add", start, 1)
+            with b.for_(first, b.binary("add", first, count)) as vote:
+                target = b.convert(self.frame.load_raw(self.targets, [vote]), I64)
+                self._add([part, row, target], self.frame.load(self.weights, [vote]))
+
+    def _add(self, at: Sequence[Operand], weight: Operand) -> None:
+        old = self.frame.load(self.votes, at)
+        self.frame.store(self.votes, at, self.b.binary(self.join, old, weight))
