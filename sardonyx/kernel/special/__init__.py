@@ -1,10 +1,5 @@
 """Kernels with loops of their own; importing this package registers them."""
 
-<<<<<<< HEAD
-from sardonyx.kernel.special import compact, host, scan, scatter, select_boxes, sort_rows, top_k
-
-__all__ = ["compact", "host", "scan", "scatter", "select_boxes", "sort_rows", "top_k"]
-=======
 from sardonyx.kernel.special import (
     compact,
     couple,
@@ -14,6 +9,7 @@ from sardonyx.kernel.special import (
     scan,
     scatter,
     select_boxes,
+    sort_rows,
     top_k,
 )
 
@@ -26,6 +22,6 @@ __all__ = [
     "scan",
     "scatter",
     "select_boxes",
+    "sort_rows",
     "top_k",
 ]
->>>>>>> 08b29b9 (Operators of ai.onnx.ml: features, encoders, linear and support vector machines, trees)
