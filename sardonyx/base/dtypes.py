@@ -38,6 +38,11 @@ class DType:
         return self.kind == "f"
 
     @property
+    def is_narrow_float(self) -> bool:
+        """Whether it is a float of fewer than 16 bits, which is held as its code everywhere."""
+        return self.kind == "f" and self.bits < 16
+
+    @property
     def is_integer(self) -> bool:
         """Whether it is a signed or unsigned integer (bool is neither)."""
         return self.kind in "iu"
@@ -94,6 +99,8 @@ FLOAT4E2M1 = _make("float4e2m1", 23, ml_dtypes.float4_e2m1fn, 4, "f")
 FLOAT8E8M0 = _make("float8e8m0", 24, ml_dtypes.float8_e8m0fnu, 8, "f")
 UINT2 = _make("uint2", 25, ml_dtypes.uint2, 2, "u")
 INT2 = _make("int2", 26, ml_dtypes.int2, 2, "i")
+FLOAT6E2M3 = _make("float6e2m3", 27, ml_dtypes.float6_e2m3fn, 6, "f")
+FLOAT6E3M2 = _make("float6e3m2", 28, ml_dtypes.float6_e3m2fn, 6, "f")
 
 ALL: tuple[DType, ...] = tuple(v for v in list(globals().values()) if isinstance(v, DType))
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}

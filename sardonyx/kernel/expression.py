@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sardonyx.base import dtypes, integer, sizes
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, has_load
 from sardonyx.kernel.program import Constant, Operand
-from sardonyx.kernel.representation import cast, from_memory, to_memory, value_type
-from sardonyx.kernel.types import I64, memory_type
+from sardonyx.kernel.representation import (
+    HALVES,
+    cast,
+    constant,
+    from_memory,
+    to_memory,
+    value_type,
+)
+from sardonyx.kernel.symbolic_integers import SymbolicIntegers
+from sardonyx.kernel.types import Type, memory_type
+from sardonyx.tensor.rounding import UNSATURATED
 from sardonyx.tensor.scalar import COMPARE, Scalar
 from sardonyx.tensor.tensor import Tensor
 
 
-class Expression:
+class Expression(SymbolicIntegers):
     """Writes expressions at one loop level. See the module's text.
 
     Args:
@@ -52,7 +60,8 @@ class Expression:
         self.builder, self.place = builder, place
         self.atoms: dict[Atom, Operand] = dict(atoms)
         self._given: set[Scalar]
-        self.vector, self.lanes, self.mask, self.parent = vector, lanes, mask, parent
+        self.vector, self.lanes, self.mask = vector, lanes, mask
+        self.parent = self._outer = parent
         self._values: dict[tuple[Scalar, object], Operand] = {}
         self._dims: dict[Dim, Operand] = {}
         for load, value in (values or {}).items():
@@ -140,88 +149,12 @@ class Expression:
         if isinstance(fixed, sizes.Size):
             self.dim(fixed)
 
-    # -- symbolic integers --------------------------------------------------------------------
-
-    def dim(self, value: Dim) -> Operand:
-        """An i64 (or a vector of them) with the value of a symbolic integer."""
-        if isinstance(value, int):
-            return Constant(I64, value)
-        found = self._find_dim(value)
-        if found is None:
-            found = self._dims[value] = self._write_dim(value)
-        return found
-
-    def _find_dim(self, value: Dim) -> Operand | None:
-        level: Expression | None = self
-        vector = self._is_vector(value)
-        while level is not None:
-            found = level._dims.get(value)
-            if found is not None and (found.type.lanes > 1) == vector:
-                return found
-            level = level.parent
-        return None
-
-    def _write_dim(self, value: sizes.Size) -> Operand:
-        b = self.builder
-        result: Operand | None = None
-        for monomial, coefficient in self._invariant_first(value):
-            term: Operand | None = None
-            if monomial is None:
-                term = coefficient  # type: ignore[assignment]  # without monomial it is an Operand
-            else:
-                for atom in monomial:
-                    factor = self.atom(atom)
-                    term = factor if term is None else b.binary("mul", term, factor)
-                if term is None:
-                    term = Constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
-                elif coefficient != 1:
-                    term = b.binary("mul", term, coefficient)
-            result = term if result is None else b.binary("add", result, term)
-        return result if result is not None else Constant(I64, 0)
-
-    def _invariant_first(self, value: sizes.Size) -> list[tuple[tuple[Atom, ...] | None, object]]:
-        """Terms of `value`, with the part that an outer loop has computed as one term."""
-        level = self.parent
-        while level is not None:
-            own = frozenset(a for a in self.atoms if self.atoms[a] is not level.atoms.get(a))
-            fixed, rest = self.dependence.split(value, own, frozenset())
-            found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
-            if found is not None and found.type.lanes == 1:
-                return [(None, found), *sizes.terms_of(rest)]
-            level = level.parent
-        return list(value.terms)
-
-    def atom(self, atom: Atom) -> Operand:
-        """The value of one atom."""
-        b = self.builder
-        if atom in self.atoms:
-            value = self.atoms[atom]
-            if atom is self.vector and self.lanes > 1:
-                return b.binary("add", b.iota(I64.with_lanes(self.lanes)), value)
-            return value
-        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
-            return self.scalar(atom.payload)
-        if atom.kind not in ("floordiv", "max", "min"):
-            raise EngineError(message(f"kernel {b.program.name}", f"{atom!r} has no value here"))
-        left, right = (self.dim(x) for x in atom.arguments)
-        if atom.kind == "floordiv":
-            return self._floor_divide(atom.arguments[0], left, right)
-        return b.binary(atom.kind, left, right)
-
-    def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
-        b = self.builder
-        quotient = b.binary("div", left, right)
-        if integer.is_nonnegative(numerator):
-            return quotient
-        remainder = b.binary("sub", left, b.binary("mul", quotient, right))
-        return b.binary("sub", quotient, b.convert(b.compare("lt", remainder, 0), I64))
-
     # -- scalar expressions -------------------------------------------------------------------
 
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
         if x.op == "constant":
-            return Constant(value_type(x.dtype), x.payload)
+            return constant(x.payload, x.dtype)
         found = self._find(x, guard)
         if found is None:
             found = self._values[x, guard] = self._write(x, guard)
@@ -241,20 +174,36 @@ class Expression:
     def _write(self, x: Scalar, guard: Operand | None) -> Operand:
         b = self.builder
         if x.op == "load":
-            return self._load(x, guard)
+            return from_memory(b, self._load(x, guard), x.dtype)
         if x.op == "size":
             return self.dim(x.dim)
         if x.op == "select":
             return self._select(x, guard)
+        if x.op == "bitcast":
+            return from_memory(b, self._bits(x, guard), x.dtype)
         arguments = [self.scalar(a, guard) for a in x.arguments]
         if x.op == "cast":
-            return cast(b, arguments[0], x.arguments[0].dtype, x.dtype)
-        if x.op == "bitcast":
-            return b.bitcast(arguments[0], value_type(x.dtype).with_lanes(arguments[0].type.lanes))
+            return cast(b, arguments[0], x.arguments[0].dtype, x.dtype, x.rounding)
+        if x.arguments[0].dtype.is_narrow_float:
+            return self._narrow(x, arguments, guard)
         if x.op == "check_index":
             return check_index(
                 b, arguments[0], self.dim(x.dim), lambda lanes: self._held_mask(guard, lanes)
             )
+        return self._arithmetic(x, arguments, guard)
+
+    def _narrow(self, x: Scalar, codes: list[Operand], guard: Operand | None) -> Operand:
+        """An operation on floats of few bits: computed in f32, rounded if its result is one.
+
+        It does not saturate: the absolute value of an infinity is one.
+        """
+        b, dtype = self.builder, x.arguments[0].dtype
+        numbers = [cast(b, code, dtype, dtypes.FLOAT) for code in codes]
+        result = self._arithmetic(x, numbers, guard)
+        return result if x.op in COMPARE else cast(b, result, dtypes.FLOAT, x.dtype, UNSATURATED)
+
+    def _arithmetic(self, x: Scalar, arguments: list[Operand], guard: Operand | None) -> Operand:
+        b = self.builder
         if len(arguments) == 1:
             if x.op == "not" and x.dtype is dtypes.BOOL:
                 return b.binary("xor", arguments[0], True)
@@ -267,20 +216,22 @@ class Expression:
             check_divisor(b, arguments[1], lambda lanes: self._held_mask(guard, lanes))
         return b.binary(x.op, *arguments)
 
-    def _select(self, x: Scalar, guard: Operand | None) -> Operand:
+    def _select(self, x: Scalar, guard: Operand | None, stored: bool = False) -> Operand:
         b = self.builder
+        write = Expression.stored if stored else Expression.scalar
+        element = memory_type(x.dtype) if stored else value_type(x.dtype)
         condition = self.scalar(x.arguments[0], guard)
         if isinstance(condition, Constant):
-            return self.scalar(x.arguments[1 if condition.value else 2], guard)
+            return write(self, x.arguments[1 if condition.value else 2], guard)
         chosen = []
         for wanted, argument in ((True, x.arguments[1]), (False, x.arguments[2])):
             if has_load(argument) and not self._available(argument):
                 test = condition if wanted else b.binary("xor", condition, True)
-                chosen.append(self._guarded(argument, self._both(guard, test)))
+                chosen.append(self._guarded(argument, self._both(guard, test), write, element))
             else:
-                chosen.append(self.scalar(argument, guard))
+                chosen.append(write(self, argument, guard))
         lanes = max(v.type.lanes for v in chosen)
-        kind = value_type(x.dtype).with_lanes(lanes)
+        kind = element.with_lanes(lanes)
         return b.select(
             condition,
             *(
@@ -292,17 +243,18 @@ class Expression:
     def _available(self, x: Scalar) -> bool:
         return x.op == "constant" or self._find(x, None) is not None
 
-    def _guarded(self, x: Scalar, guard: Operand) -> Operand:
+    def _guarded(
+        self, x: Scalar, guard: Operand, write: Callable[..., Operand], element: Type
+    ) -> Operand:
         """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
         b = self.builder
         if guard.type.lanes == 1 and not self._is_vector(x):
-            held = b.variable(Constant(value_type(x.dtype), 0))
+            held = b.variable(Constant(element, 0))
             with b.if_(guard):
-                held.set(
-                    self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask).scalar(x)
-                )
+                inside = self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask)
+                held.set(write(inside, x))
             return held.get()
-        return self.scalar(x, guard)
+        return write(self, x, guard)
 
     def _both(self, a: Operand | None, c: Operand) -> Operand:
         return c if a is None else self.builder.binary("and", a, c)
@@ -326,7 +278,28 @@ class Expression:
         mask = guard if self.mask is None else self.builder.binary("and", self.mask, guard)
         return self.builder.reduce("reduce_or", mask)
 
+    def stored(self, x: Scalar, guard: Operand | None = None) -> Operand:
+        """The value of `x` in `memory_type(x.dtype)`; half floats that only move stay as they are.
+
+        So moving them costs no conversion, and keeps the bits of every NaN.
+        """
+        b = self.builder
+        moves = x.dtype in HALVES and not self._available(x)
+        if moves and x.op == "load":
+            return self._load(x, guard)
+        if moves and x.op == "select":
+            return self._select(x, guard, stored=True)
+        if moves and x.op == "bitcast":
+            return self._bits(x, guard)
+        return to_memory(b, self.scalar(x, guard), x.dtype)
+
+    def _bits(self, x: Scalar, guard: Operand | None) -> Operand:
+        """A bitcast, as it lies in memory."""
+        bits = self.stored(x.arguments[0], guard)
+        return self.builder.bitcast(bits, memory_type(x.dtype).with_lanes(bits.type.lanes))
+
     def _load(self, x: Scalar, guard: Operand | None) -> Operand:
+        """The element, or the lanes, as they lie in memory."""
         tensor, indices = x.tensor, x.at
         where = self.place(tensor)
         offset = where.offset(indices)
@@ -334,12 +307,10 @@ class Expression:
         b = self.builder
         if not self._is_vector(x):
             held = self._held_mask(guard, 1)
-            value = b.load(element, where.pointer, self.dim(offset), mask=held)
-            return from_memory(b, value, tensor.dtype)
+            return b.load(element, where.pointer, self.dim(offset), mask=held)
         mask = self._load_mask(guard, self.lanes)
         at = self._lane_offsets(offset)
-        value = b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
-        return from_memory(b, value, tensor.dtype)
+        return b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
 
     def with_scalar_vector(self) -> Expression:
         """An emitter at the same place in which the vector index is that of lane 0."""
@@ -349,12 +320,18 @@ class Expression:
 
     # -- memory -------------------------------------------------------------------------------
 
+    def store_element(self, tensor: Tensor, indices: tuple[Dim, ...], body: Scalar) -> None:
+        """Write the value of `body` to the element (or the lanes) of `tensor` at `indices`."""
+        self._store(tensor, indices, self.stored(body))
+
     def store(self, tensor: Tensor, indices: tuple[Dim, ...], value: Operand) -> None:
-        """Write `value` to the element (or the lanes) of `tensor` at `indices`."""
+        """Write `value`, of type `value_type`, likewise."""
+        self._store(tensor, indices, to_memory(self.builder, value, tensor.dtype))
+
+    def _store(self, tensor: Tensor, indices: tuple[Dim, ...], stored: Operand) -> None:
         b = self.builder
         where = self.place(tensor)
         offset = where.offset(indices)
-        stored = to_memory(b, value, tensor.dtype)
         if not self._is_vector(offset):
             b.store(stored, where.pointer, self.dim(offset))
             return

@@ -5,55 +5,81 @@ from __future__ import annotations
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
+from sardonyx.kernel import narrow
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import F32, I1, Type, memory_type
+from sardonyx.tensor.rounding import NEAREST, Rounding
 
-#: Integers of less than a byte: how far the value lies from the top of its byte in memory.
-_SUB_BYTE = {dtypes.INT4: 4, dtypes.UINT4: 4, dtypes.INT2: 6, dtypes.UINT2: 6}
+#: Floats that are computed with in f32.
+HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
 def value_type(dtype: DType) -> Type:
-    """The type in which values of `dtype` are computed: half floats in f32, truth in i1.
+    """The type in which values of `dtype` are held in registers.
 
-    Raises:
-        NotImplemented: There is no arithmetic on `dtype` yet.
+    Half floats in f32, truth in i1, floats of fewer bits as their codes.
     """
     if dtype is dtypes.BOOL:
         return I1
-    if dtype.is_float and dtype.bits < 16:
-        raise errors.NotImplemented(
-            message("kernel", f"There is no arithmetic on {dtype} yet", do="Cast it beforehand")
-        )
     if dtype.kind == "c":
         raise errors.NotImplemented(message("kernel", f"There are no kernels for {dtype} yet"))
-    if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
+    if dtype in HALVES:
         return F32
     return memory_type(dtype)
 
 
-def cast(b: Builder, value: Operand, source: DType, target: DType) -> Operand:
-    """`value` of type `source` as `target`, rounded to half precision where that is due."""
+def constant(value: float | bool, dtype: DType) -> Constant:
+    """A number as `value_type(dtype)` holds it."""
+    if dtype.is_narrow_float:
+        return narrow.constant_code(value, dtype)
+    return Constant(value_type(dtype), value)
+
+
+def cast(
+    b: Builder, value: Operand, source: DType, target: DType, rounding: Rounding = NEAREST
+) -> Operand:
+    """`value` of type `source` as `target`, rounded where that is due."""
+    if source.is_narrow_float:
+        value, source = narrow.decode(b, value, source), dtypes.FLOAT
+    if target.is_narrow_float:
+        return narrow.encode(b, value, target, rounding)
     if target is dtypes.BOOL:
         return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
-    if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
+    if target in HALVES:
         if isinstance(value, Constant):
             value = b.variable(value).get()
-        narrow = memory_type(target)
+        half = memory_type(target)
         if source.is_float and value.type.scalar in ("f32", "f64"):
-            return b.convert(b.convert(value, narrow), F32)
-        return b.convert(b.convert(b.convert(value, F32), narrow), F32)
-    return b.convert(value, value_type(target))
+            return b.convert(b.convert(value, half), F32)
+        return b.convert(b.convert(b.convert(value, F32), half), F32)
+    if target.bits >= 8:
+        return b.convert(value, value_type(target))
+    if source.is_float:
+        value = _within(b, value, target)
+    return _low_bits(b, b.convert(value, value_type(target)), target)
+
+
+def _within(b: Builder, value: Operand, dtype: DType) -> Operand:
+    """A float kept between the ends of a small integer type; NaN stays."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    high = low + (1 << dtype.bits) - 1
+    return b.binary("max", b.binary("min", value, float(high)), float(low))
+
+
+def _low_bits(b: Builder, value: Operand, dtype: DType) -> Operand:
+    """What is left of a byte whose lowest bits hold an integer."""
+    if dtype.bits >= 8:
+        return value
+    unused = 8 - dtype.bits
+    return b.binary("shr", b.binary("shl", value, unused), unused)
 
 
 def from_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     """A stored element as the value that expressions compute with."""
     if dtype is dtypes.BOOL:
         return b.compare("ne", value, 0)
-    if dtype in _SUB_BYTE:
-        unused = _SUB_BYTE[dtype]
-        value = b.binary("shr", b.binary("shl", value, unused), unused)
-    return b.convert(value, value_type(dtype))
+    return b.convert(_low_bits(b, value, dtype), value_type(dtype))
 
 
 def to_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
@@ -61,4 +87,6 @@ def to_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     stored = memory_type(dtype).with_lanes(value.type.lanes)
     if isinstance(value, Constant):
         return Constant(stored, int(value.value) if dtype is dtypes.BOOL else value.value)
+    if dtype.bits < 8 and dtype.kind == "i":  # ml_dtypes keeps the rest of the byte empty
+        return b.binary("and", value, (1 << dtype.bits) - 1)
     return b.convert(value, stored)

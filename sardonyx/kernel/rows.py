@@ -179,13 +179,13 @@ class RowsKernel:
             row = level.child(values=known, vector=level.vector, lanes=level.lanes, mask=level.mask)
             for member in scalars:
                 if member.stage.kind == "map":
+                    if member.in_memory:
+                        row.store_element(member.stage.root.buffer, member.indices, member.body)
                     value = row.scalar(member.body)
                     known[load(member.stage.root.buffer, member.indices)] = value
                     row = level.child(
                         values=known, vector=level.vector, lanes=level.lanes, mask=level.mask
                     )
-                    if member.in_memory:
-                        row.store(member.stage.root.buffer, member.indices, value)
             full = [m for m in here if m.stage.full]
             if full:
                 self._write_pass(row, full, extents, known)
@@ -280,10 +280,9 @@ class RowsKernel:
                 else:
                     accumulators[member].add_value(level, member.body, mask)
                 continue
-            value = level.scalar(member.body)
-            values[load(member.stage.root.buffer, member.indices)] = value
             if member.in_memory or member.in_scratch:
-                level.store(member.stage.root.buffer, member.indices, value)
+                level.store_element(member.stage.root.buffer, member.indices, member.body)
+            values[load(member.stage.root.buffer, member.indices)] = level.scalar(member.body)
 
 
 def _is_zero(x: Operand) -> bool:

@@ -77,6 +77,7 @@ _MEMORY = {
     dtypes.BOOL: U8, dtypes.INT4: I8, dtypes.UINT4: U8, dtypes.INT2: I8, dtypes.UINT2: U8,
     dtypes.FLOAT8E4M3FN: U8, dtypes.FLOAT8E4M3FNUZ: U8, dtypes.FLOAT8E5M2: U8,
     dtypes.FLOAT8E5M2FNUZ: U8, dtypes.FLOAT8E8M0: U8, dtypes.FLOAT4E2M1: U8,
+    dtypes.FLOAT6E2M3: U8, dtypes.FLOAT6E3M2: U8,
 }  # fmt: skip
 
 

@@ -73,11 +73,12 @@ class TypedData:
             return np.frombuffer(payload, dtype.numpy).reshape(shape)
         values = _varints(payload)
         if self._field == "int32_data" and dtype is not dtypes.INT32:
-            if dtype.bits < 8:
+            if 8 % dtype.bits == 0 and dtype.bits < 8:
                 return _from_raw(values.astype(np.uint8).data, dtype, shape)
             if dtype.kind == "f":
                 # The bits of a narrow float, as a number.
-                bits = values.astype(np.uint16 if dtype.bits == 16 else np.uint8)
+                kept = values & ((1 << dtype.bits) - 1)
+                bits: Array = kept.astype(np.uint16 if dtype.bits == 16 else np.uint8)
                 return bits.view(dtype.numpy).reshape(shape)
             if dtype.kind == "b":
                 values = values != 0
@@ -158,7 +159,7 @@ class TensorReader:
         found, expected = _typed_count(field, chunks), count
         if dtype.kind == "c":
             expected *= 2
-        elif dtype.bits < 8:
+        elif dtype.bits in (2, 4):  # codes of 6 bits lie one in each number
             expected = packed_size(dtype, count)
         if found != expected:
             raise InvalidGraph(
@@ -276,11 +277,18 @@ def _from_raw(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 def _unpack(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
     """One array item for each element, the first of a byte in its lowest bits."""
-    per_byte = 8 // dtype.bits
-    mask = (1 << dtype.bits) - 1
-    spread = np.empty((data.size, per_byte), np.uint8)
-    for place in range(per_byte):
-        spread[:, place] = data >> (place * dtype.bits) & mask
+    bits = dtype.bits
+    bytes_each, codes_each = _group(bits)
+    groups = -(-data.size // bytes_each)
+    padded = np.zeros(groups * bytes_each, np.uint8)
+    padded[: data.size] = data
+    word = np.dtype(np.uint8 if bytes_each == 1 else np.uint32)
+    words: Any = np.zeros(groups, word)
+    for place in range(bytes_each):
+        words |= padded[place::bytes_each].astype(word) << (8 * place)
+    spread = np.empty((groups, codes_each), np.uint8)
+    for place in range(codes_each):
+        spread[:, place] = words >> (place * bits) & ((1 << bits) - 1)
     flat = spread.reshape(-1)[: math.prod(shape)]
     if dtype.kind == "i":
         sign = 1 << (dtype.bits - 1)
@@ -288,6 +296,12 @@ def _unpack(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
     if dtype.kind == "u":
         return flat.astype(dtype.numpy).reshape(shape)
     return flat.view(dtype.numpy).reshape(shape)
+
+
+def _group(bits: int) -> tuple[int, int]:
+    """The fewest whole bytes that hold whole codes of so many bits, and how many codes."""
+    total = math.lcm(bits, 8)
+    return total // 8, total // bits
 
 
 def _string_data(tensor: Record, shape: tuple[int, ...], where: str) -> Data:
@@ -352,10 +366,14 @@ def encoded_elements(constant: Constant) -> bytes | memoryview:
         codes = values.astype(np.int8).view(np.uint8) & mask
     else:
         codes = values.view(np.uint8) & mask
-    per_byte = 8 // bits
-    padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
+    bytes_each, codes_each = _group(bits)
+    groups = -(-codes.size // codes_each)
+    padded = np.zeros(groups * codes_each, np.uint32)
     padded[: codes.size] = codes
-    packed = np.zeros(padded.size // per_byte, np.uint8)
-    for place in range(per_byte):
-        packed |= padded[place::per_byte] << (place * bits)
-    return packed.tobytes()
+    words = np.zeros(groups, np.uint32)
+    for place in range(codes_each):
+        words |= padded[place::codes_each] << (place * bits)
+    packed = np.empty((groups, bytes_each), np.uint8)
+    for place in range(bytes_each):
+        packed[:, place] = words >> (8 * place)
+    return packed.reshape(-1)[: packed_size(constant.dtype, codes.size)].tobytes()

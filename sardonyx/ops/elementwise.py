@@ -13,6 +13,7 @@ from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import Result, host_call
+from sardonyx.tensor.rounding import NEAREST, Rounding
 from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Tensor
 
@@ -268,20 +269,33 @@ def bit_shift_11(x: Tensor, count: Tensor, *, direction: str) -> Tensor:
     return t.binary("shl" if direction == "LEFT" else "shr", x, count)
 
 
-def _cast(x: Tensor, target: DType, saturate: int) -> Tensor:
+def _cast(x: Tensor, target: DType, rounding: Rounding = NEAREST) -> Tensor:
     if x.dtype is target:
         return x
     if target is dtypes.STRING:
         return host_call("text.from_numbers", [x], [Result(target, x.shape)])[0]
     if x.dtype is dtypes.STRING:
         return host_call("text.to_numbers", [x], [Result(target, x.shape)], to=target.name)[0]
-    if not saturate and target.name.startswith("float8"):
-        raise errors.NotImplemented(
-            message("Cast", "To float8 without saturation is not supported")
-        )
     if x.dtype.is_float and target.is_integer and target.bits < 8:
         x = x.cast(dtypes.INT32)  # ONNX keeps the low bits, as of integers
-    return x.cast(target)
+    return t.cast(x, target, rounding)
+
+
+def _cast_19(x: Tensor, target: DType, saturate: int) -> Tensor:
+    """Until version 24 the infinities become NaN in types that have no infinity, FNUZ."""
+    without = (dtypes.FLOAT8E4M3FNUZ, dtypes.FLOAT8E5M2FNUZ)
+    if saturate and target in without and x.dtype.is_float:
+        x = t.where(t.equal(t.absolute(x), float("inf")), float("nan"), x)
+    return _cast(x, target, Rounding(bool(saturate)))
+
+
+def _cast_24(x: Tensor, target: DType, saturate: int, round_mode: str) -> Tensor:
+    if round_mode not in ("up", "down", "nearest"):
+        raise InvalidGraph(
+            message("Cast", "Bad round_mode", expected="up, down or nearest", got=repr(round_mode))
+        )
+    is_power = target is dtypes.FLOAT8E8M0
+    return _cast(x, target, Rounding(bool(saturate), round_mode if is_power else "nearest"))
 
 
 def _element_type(number: int) -> DType:
@@ -302,41 +316,49 @@ def cast_1(x: Tensor, *, to: str) -> Tensor:
 @op("Cast", 6, 9, 13, flags=("strings",))
 def cast_6(x: Tensor, *, to: int) -> Tensor:
     """Converted to an element type given by number."""
-    return _cast(x, _element_type(to), 1)
+    return _cast(x, _element_type(to))
 
 
 @op("Cast", 19, flags=("strings",))
 def cast_19(x: Tensor, *, to: int, saturate: int = 1) -> Tensor:
     """As before, with saturation of float8 as a choice."""
-    return _cast(x, _element_type(to), saturate)
+    return _cast_19(x, _element_type(to), saturate)
 
 
 @op("Cast", 24, flags=("strings",))
 def cast_24(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """As before, with rounding to float8e8m0 as a choice."""
-    if _element_type(to) is dtypes.FLOAT8E8M0 and round_mode != "nearest":
-        raise errors.NotImplemented(
-            message("Cast", f"The round_mode {round_mode!r} is not supported")
-        )
-    return _cast(x, _element_type(to), saturate)
+    return _cast_24(x, _element_type(to), saturate, round_mode)
 
 
 @op("CastLike", 15, flags=("strings",))
 def cast_like_15(x: Tensor, like: Tensor) -> Tensor:
     """Converted to the element type of another tensor."""
-    return _cast(x, like.dtype, 1)
+    return _cast(x, like.dtype)
 
 
 @op("CastLike", 19, flags=("strings",))
 def cast_like_19(x: Tensor, like: Tensor, *, saturate: int = 1) -> Tensor:
     """As before, with saturation of float8 as a choice."""
-    return _cast(x, like.dtype, saturate)
+    return _cast_19(x, like.dtype, saturate)
 
 
 @op("CastLike", 24, flags=("strings",))
 def cast_like_24(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """As before, with rounding to float8e8m0 as a choice."""
-    return cast_24(x, to=like.dtype.onnx_id, saturate=saturate, round_mode=round_mode)
+    return _cast_24(x, like.dtype, saturate, round_mode)
+
+
+@op("BitCast", 26)
+def bitcast_26(x: Tensor, *, to: int) -> Tensor:
+    """The same bits as an element type given by number, of the same number of bits."""
+    target = _element_type(to)
+    if target.bits != x.dtype.bits or target.is_code:
+        raise InvalidGraph(
+            message("BitCast", "The element types differ in size", got=target.name,
+                    expected=f"a type of {x.dtype.bits} bits, as {x.dtype} is")
+        )  # fmt: skip
+    return t.bitcast(x, target)
 
 
 @op("Identity", 1, flags=("strings", "objects"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from sardonyx.base import dtypes, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import Dim
+from sardonyx.base.sizes import Dim, Size
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    accumulator,
     assume_equal,
     assume_shape,
     cast,
@@ -21,16 +22,9 @@ from sardonyx.tensor.language import (
     round_even,
     where,
 )
+from sardonyx.tensor.rounding import Rounding
 from sardonyx.tensor.scalar import Scalar
-
-#: The largest finite number of each small float type.
-_LARGEST = {
-    dtypes.FLOAT8E4M3FN: 448.0,
-    dtypes.FLOAT8E4M3FNUZ: 240.0,
-    dtypes.FLOAT8E5M2: 57344.0,
-    dtypes.FLOAT8E5M2FNUZ: 57344.0,
-    dtypes.FLOAT4E2M1: 6.0,
-}
+from sardonyx.tensor.symbolic import elements_of
 
 
 class Parameters:
@@ -77,11 +71,7 @@ class Parameters:
 
 def saturate(value: Scalar, dtype: DType) -> Scalar:
     """A rounded float as a code of type `dtype`, at its ends where it lies outside."""
-    largest = _LARGEST.get(dtype)
-    if largest is not None:
-        bounded = scalar.binary("max", scalar.binary("min", value, largest), -largest)
-        return scalar.cast(bounded, dtype)
-    if dtype.bits <= 16:
+    if dtype.is_integer and dtype.bits <= 16:
         low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
         high = low + (1 << dtype.bits) - 1
         value = scalar.binary("max", scalar.binary("min", value, float(high)), float(low))
@@ -100,23 +90,36 @@ def quantise(
     axis: int,
     block_size: int = 0,
     saturated: bool = True,
+    precision: DType | None = None,
 ) -> Tensor:
-    """round(x / scale) + zero, halves to even, as codes of type `dtype`."""
+    """round(x / scale) + zero, halves to even, as codes of type `dtype`.
+
+    `precision`: what the quotient is rounded to before; float or double if it is None.
+    """
     parameters = Parameters(x, scale, axis, block_size)
     parameters.check(zero, scale)
-    wide = _arithmetic_type(scale)
+    wide = _arithmetic_type(scale) if precision is None else accumulator(precision)
+    rounded = wide if precision is None else precision
+    has_zero = zero is not None and not _is_zero(zero)
 
     def body(*at: Dim) -> Scalar:
         value = scalar.cast(scalar.load(x, at), wide)
         value = value / scalar.cast(parameters.of(scale, at), wide)
+        value = scalar.cast(scalar.cast(value, rounded), wide)
+        if not dtype.is_float:
+            value = scalar.unary("round", value)
+        if has_zero:
+            value = value + scalar.cast(parameters.of(zero, at), wide)  # type: ignore[arg-type]
         if dtype.is_float:
-            return saturate(value, dtype) if saturated else scalar.cast(value, dtype)
-        value = scalar.unary("round", value)
-        if zero is not None:
-            value = value + scalar.cast(parameters.of(zero, at), wide)
+            return scalar.cast(value, dtype, Rounding(saturated))
         return saturate(value, dtype)
 
     return compute(x.shape, body)
+
+
+def _is_zero(x: Tensor) -> bool:
+    known = elements_of(x)
+    return known is not None and all(not isinstance(e, Size) and float(e) == 0 for e in known)
 
 
 def dequantise(
@@ -126,12 +129,12 @@ def dequantise(
     parameters = Parameters(x, scale, axis, block_size)
     parameters.check(zero, scale)
     wide = _arithmetic_type(scale)
+    exact = dtypes.FLOAT if x.dtype.is_float else dtypes.INT32
 
     def body(*at: Dim) -> Scalar:
         value = scalar.load(x, at)
-        if zero is not None and not x.dtype.is_float:
-            point = scalar.cast(parameters.of(zero, at), dtypes.INT32)
-            value = scalar.cast(value, dtypes.INT32) - point
+        if zero is not None and not _is_zero(zero):
+            value = scalar.cast(value, exact) - scalar.cast(parameters.of(zero, at), exact)
         return scalar.cast(value, wide) * scalar.cast(parameters.of(scale, at), wide)
 
     return compute(x.shape, body, dtype)
@@ -151,10 +154,28 @@ def quantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
+    version: int,
 ) -> Tensor:
-    """Codes of numbers; their type is that of the zero point, or uint8."""
-    dtype = zero.dtype if zero is not None else dtypes.BY_ONNX_ID.get(output_dtype, dtypes.UINT8)
-    return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate))
+    """Codes of numbers; their type is that of the zero point, or uint8.
+
+    Since version 23 the quotient has the precision of the scale's type, or of one given by number.
+    """
+    dtype = zero.dtype if zero is not None else _type_of(output_dtype, dtypes.UINT8)
+    if output_dtype and output_dtype != dtype.onnx_id:
+        raise InvalidGraph(
+            message("QuantizeLinear", "output_dtype contradicts the type of the zero point",
+                    expected=dtype.name, got=_type_of(output_dtype, dtype).name)
+        )  # fmt: skip
+    asked = _type_of(precision, scale.dtype)
+    if version < 23 or not asked.is_float or asked.is_narrow_float:
+        return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate))
+    return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate), asked)
+
+
+def _type_of(number: int, default: DType) -> DType:
+    if number and number not in dtypes.BY_ONNX_ID:
+        raise InvalidGraph(message("quantise", f"There is no element type {number}"))
+    return dtypes.BY_ONNX_ID[number] if number else default
 
 
 @op(
@@ -171,7 +192,7 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Tensor:
     """Numbers of codes; their type is that of the scale."""
-    dtype = dtypes.BY_ONNX_ID.get(output_dtype, scale.dtype)
+    dtype = _type_of(output_dtype, scale.dtype)
     return dequantise(x, scale, zero, dtype, axis, block_size)
 
 

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import BOOL, DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.tensor.rounding import NEAREST, Rounding, round_power
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -160,23 +162,51 @@ def compare(op: str, a: Array, b: Array) -> Array:
     return _COMPARE[op](a, b)
 
 
-def cast(x: Array, source: DType, target: DType, into: np.dtype[Any]) -> Array:
+def constant(value: object, dtype: DType, into: np.dtype[Any]) -> Array:
+    """A literal of type `dtype`, in the NumPy dtype `into`."""
+    given = np.asarray(value)
+    if dtype is not dtypes.FLOAT8E8M0 or into == np.float64:
+        return given.astype(into)
+    return to_narrow(given.astype(np.float64), dtype)  # to which zero is no NaN
+
+
+def cast(
+    x: Array, source: DType, target: DType, into: np.dtype[Any], rounding: Rounding = NEAREST
+) -> Array:
     """Convert as `scalar.cast` says; `into` is the NumPy dtype of the result."""
     if target is BOOL:
         return np.not_equal(x, np.zeros((), x.dtype))
     if source.is_float and target.is_integer:
         return _float_to_integer(x.astype(np.float64), target, into)
-    if target.is_float and target.bits <= 8 and into != np.float64:
-        import ml_dtypes
-
-        limit = float(ml_dtypes.finfo(into).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-        return np.asarray(np.clip(x.astype(np.float32), -limit, limit)).astype(into)
+    if target.is_narrow_float and into != np.float64:
+        return to_narrow(x.astype(np.float64), target, rounding)
     if target.bits < 8 and target.is_integer:
         low = x.astype(np.int64) & ((1 << target.bits) - 1)
         if target.kind == "i":
             low -= (low >> (target.bits - 1)) << target.bits
         return low.astype(into)
     return x.astype(into)
+
+
+def to_narrow(x: Array, target: DType, rounding: Rounding = NEAREST) -> Array:
+    """Floats in double as floats of 8 bits or fewer."""
+    if target is dtypes.FLOAT8E8M0:
+        return round_power(x, rounding).view(target.numpy)
+    if rounding.saturate:
+        limit = float(ml_dtypes.finfo(target.numpy).max)  # type: ignore[no-untyped-call]
+        x = np.clip(x, -limit, limit)
+    return x.astype(target.numpy)
+
+
+def bitcast(x: Array, target: DType) -> Array:
+    """The bits of `x` as elements of another type of the same size."""
+    if target.bits >= 8:
+        return x.view(target.numpy)
+    codes = x.view(np.uint8) & ((1 << target.bits) - 1)
+    if not target.is_integer:
+        return codes.view(target.numpy)
+    sign = (1 << (target.bits - 1)) if target.kind == "i" else 0
+    return ((codes ^ sign).astype(np.int8) - sign).astype(target.numpy)
 
 
 def _float_to_integer(x: Array, target: DType, into: np.dtype[Any]) -> Array:

@@ -11,6 +11,7 @@ from sardonyx.base.integer import known_equal
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar, symbolic
 from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
+from sardonyx.tensor.rounding import NEAREST, Rounding
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map
 
@@ -197,11 +198,21 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     return elementwise(scalar.select, condition, x, y)
 
 
-def cast(x: Tensor, dtype: DType) -> Tensor:
-    """Converted: floats to integers truncate and saturate, integers wrap, bool is 0 or 1."""
+def cast(x: Tensor, dtype: DType, rounding: Rounding = NEAREST) -> Tensor:
+    """Converted: floats to integers truncate and saturate, integers wrap, bool is 0 or 1.
+
+    `rounding` is for floats of 8 bits and fewer, which saturate unless it says otherwise.
+    """
     if x.dtype is dtype:
         return x
-    return make_map(x.shape, scalar.cast(scalar.load(x, indices(x.shape)), dtype))
+    return make_map(x.shape, scalar.cast(scalar.load(x, indices(x.shape)), dtype, rounding))
+
+
+def bitcast(x: Tensor, dtype: DType) -> Tensor:
+    """The same bits as elements of another type of the same size."""
+    if x.dtype is dtype:
+        return x
+    return make_map(x.shape, scalar.bitcast(scalar.load(x, indices(x.shape)), dtype))
 
 
 def clip(x: Tensor, low: Operand | None, high: Operand | None) -> Tensor:

@@ -311,7 +311,7 @@ class _Grid:
     def _make(self, x: Scalar, mask: Array) -> Array:
         dtype = self.machine.numpy(x.dtype)
         if x.op == "constant":
-            return np.asarray(x.payload).astype(dtype)
+            return arithmetic.constant(x.payload, x.dtype, dtype)
         if x.op == "size":
             return self._dim(x.dim, mask)
         if x.op == "load":
@@ -324,9 +324,10 @@ class _Grid:
         operands = [self._scalar(a, mask) for a in x.arguments]
         source = x.arguments[0].dtype
         if x.op == "cast":
-            return arithmetic.cast(operands[0], source, x.dtype, dtype)
+            return arithmetic.cast(operands[0], source, x.dtype, dtype, x.rounding)
         if x.op == "bitcast":
-            return np.ascontiguousarray(operands[0]).view(dtype)
+            bits = np.ascontiguousarray(operands[0].astype(source.numpy))
+            return arithmetic.bitcast(bits, x.dtype).astype(dtype)
         if x.op == "check_index":
             return self._check_index(operands[0], self._dim(x.dim, mask), mask)
         if x.op in scalar.COMPARE:

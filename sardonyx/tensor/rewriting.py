@@ -83,7 +83,7 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
     if node.op == "select":
         return select(*arguments)
     if node.op == "cast":
-        return cast(arguments[0], node.dtype)
+        return cast(arguments[0], node.dtype, node.rounding)
     if node.op in COMPARE:
         return compare(node.op, *arguments)
     if node.op in BINARY:

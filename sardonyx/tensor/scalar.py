@@ -18,6 +18,8 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
+from sardonyx.tensor import arithmetic
+from sardonyx.tensor.rounding import NEAREST, Rounding
 
 if TYPE_CHECKING:
     from sardonyx.tensor.tensor import Tensor
@@ -42,7 +44,7 @@ class Scalar:
         dtype: Type of the value.
         arguments: Operands.
         payload: constant: the Python number. size: the symbolic integer. load: (tensor, indices).
-            check_index: the extent. Others: None.
+            check_index: the extent. cast: how it rounds (see `rounding`). Others: None.
     """
 
     __slots__ = ("__weakref__", "_loads", "arguments", "dtype", "op", "payload")
@@ -68,6 +70,11 @@ class Scalar:
         """The symbolic integer of a `size` or `check_index`."""
         found: Dim = self.payload
         return found
+
+    @property
+    def rounding(self) -> Rounding:
+        """How a `cast` rounds to a float of few bits."""
+        return self.payload or NEAREST  # type: ignore[return-value]
 
     def __add__(self, other: object) -> Scalar:
         return binary("add", self, other)
@@ -313,14 +320,18 @@ def select(condition: Scalar, a: object, b: object) -> Scalar:
     return x if x is y else make_node("select", x.dtype, (condition, x, y))
 
 
-def cast(x: Scalar, dtype: DType) -> Scalar:
-    """Convert: floats to integers truncate and saturate, integers wrap, bool is 0 or 1."""
+def cast(x: Scalar, dtype: DType, rounding: Rounding = NEAREST) -> Scalar:
+    """Convert: floats to integers truncate and saturate, integers wrap, bool is 0 or 1.
+
+    `rounding` is for floats of 8 bits and fewer, which saturate unless it says otherwise.
+    """
     if x.dtype is dtype:
         return x
-    if x.op == "constant" and not isinstance(x.payload, complex):
+    if x.op == "constant":
         value = x.payload
         if dtype.is_float or dtype is dtypes.BOOL:
-            rounded = np.asarray(value).astype(x.dtype.numpy).astype(dtype.numpy)
+            given = arithmetic.constant(value, x.dtype, x.dtype.numpy)
+            rounded = arithmetic.cast(given, x.dtype, dtype, dtype.numpy, rounding)
             return constant(rounded.item(), dtype)
         if isinstance(value, (int, bool)):
             bits = dtype.bits
@@ -328,7 +339,7 @@ def cast(x: Scalar, dtype: DType) -> Scalar:
             if dtype.kind == "i" and wrapped >> (bits - 1):
                 wrapped -= 1 << bits
             return constant(wrapped, dtype)
-    return make_node("cast", dtype, (x,))
+    return make_node("cast", dtype, (x,), None if rounding == NEAREST else rounding)
 
 
 def bitcast(x: Scalar, dtype: DType) -> Scalar:

@@ -246,6 +246,8 @@ def _cast(value: Element, source: DType, target: DType) -> Element:
         return value
     if target is BOOL:
         return bool(value)
+    if target.is_narrow_float:
+        raise Unknown
     if target.is_float:
         return _rounded(float(value), target)
     if not math.isfinite(value):

@@ -1,0 +1,105 @@
+"""Symbolic integers to kernel statements: what an index, a size or an offset is at one place."""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.dependence import Dependence
+from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.types import I64
+from sardonyx.tensor.scalar import Scalar
+
+
+class SymbolicIntegers:
+    """The part of `Expression` that writes symbolic integers; see there for the attributes."""
+
+    builder: Builder
+    atoms: dict[Atom, Operand]
+    vector: Atom | None
+    lanes: int
+    _outer: SymbolicIntegers | None
+    dependence: Dependence
+    _dims: dict[Dim, Operand]
+
+    def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
+        """The value of a scalar expression."""
+        raise NotImplementedError
+
+    def _is_vector(self, x: Scalar | Dim) -> bool:
+        raise NotImplementedError
+
+    def dim(self, value: Dim) -> Operand:
+        """An i64 (or a vector of them) with the value of a symbolic integer."""
+        if isinstance(value, int):
+            return Constant(I64, value)
+        found = self._find_dim(value)
+        if found is None:
+            found = self._dims[value] = self._write_dim(value)
+        return found
+
+    def _find_dim(self, value: Dim) -> Operand | None:
+        level: SymbolicIntegers | None = self
+        vector = self._is_vector(value)
+        while level is not None:
+            found = level._dims.get(value)
+            if found is not None and (found.type.lanes > 1) == vector:
+                return found
+            level = level._outer
+        return None
+
+    def _write_dim(self, value: sizes.Size) -> Operand:
+        b = self.builder
+        result: Operand | None = None
+        for monomial, coefficient in self._invariant_first(value):
+            term: Operand | None = None
+            if monomial is None:
+                term = coefficient  # type: ignore[assignment]
+            else:
+                for atom in monomial:
+                    factor = self.atom(atom)
+                    term = factor if term is None else b.binary("mul", term, factor)
+                if term is None:
+                    term = Constant(I64, coefficient)  # type: ignore[arg-type]
+                elif coefficient != 1:
+                    term = b.binary("mul", term, coefficient)
+            result = term if result is None else b.binary("add", result, term)
+        return result if result is not None else Constant(I64, 0)
+
+    def _invariant_first(self, value: sizes.Size) -> list[tuple[tuple[Atom, ...] | None, object]]:
+        """Terms of `value`, with the part that an outer loop has computed as one term."""
+        level = self._outer
+        while level is not None:
+            own = frozenset(a for a in self.atoms if self.atoms[a] is not level.atoms.get(a))
+            fixed, rest = self.dependence.split(value, own, frozenset())
+            found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
+            if found is not None and found.type.lanes == 1:
+                return [(None, found), *sizes.terms_of(rest)]
+            level = level._outer
+        return list(value.terms)
+
+    def atom(self, atom: Atom) -> Operand:
+        """The value of one atom."""
+        b = self.builder
+        if atom in self.atoms:
+            value = self.atoms[atom]
+            if atom is self.vector and self.lanes > 1:
+                return b.binary("add", b.iota(I64.with_lanes(self.lanes)), value)
+            return value
+        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+            return self.scalar(atom.payload)
+        if atom.kind not in ("floordiv", "max", "min"):
+            raise EngineError(message(f"kernel {b.program.name}", f"{atom!r} has no value here"))
+        left, right = (self.dim(x) for x in atom.arguments)
+        if atom.kind == "floordiv":
+            return self._floor_divide(atom.arguments[0], left, right)
+        return b.binary(atom.kind, left, right)
+
+    def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
+        b = self.builder
+        quotient = b.binary("div", left, right)
+        if integer.is_nonnegative(numerator):
+            return quotient
+        remainder = b.binary("sub", left, b.binary("mul", quotient, right))
+        return b.binary("sub", quotient, b.convert(b.compare("lt", remainder, 0), I64))

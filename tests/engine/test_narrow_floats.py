@@ -1,0 +1,304 @@
+"""Floats of 8 bits and fewer through whole sessions: every code, and the tables of ONNX's Cast."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import helper, numpy_helper
+
+import sardonyx
+from sardonyx.base import dtypes, errors
+
+NARROW = tuple(d for d in dtypes.ALL if d.is_narrow_float)
+SIGNED = tuple(d for d in NARROW if d is not dtypes.FLOAT8E8M0)
+EIGHT = tuple(d for d in SIGNED if d.bits == 8)
+FNUZ = (dtypes.FLOAT8E4M3FNUZ, dtypes.FLOAT8E5M2FNUZ)
+WIDE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16)
+SUB_BYTE = (dtypes.INT4, dtypes.UINT4, dtypes.INT2, dtypes.UINT2)
+
+
+def session(op_type, source, target, opset=28, **attributes):
+    """One node from a vector of `source` to one of `target`."""
+    graph = helper.make_graph(
+        [helper.make_node(op_type, ["x"], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", source.onnx_id, ["n"])],
+        [helper.make_tensor_value_info("y", target.onnx_id, ["n"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=13)
+    return sardonyx.InferenceSession(model.SerializeToString())
+
+
+def run(op_type, x, source, target, opset=28, **attributes):
+    y = session(op_type, source, target, opset, **attributes).run(None, {"x": x})[0]
+    assert y.dtype == target.numpy
+    return y
+
+
+def cast(x, source, target, opset=28, **attributes):
+    return run("Cast", x, source, target, opset, to=target.onnx_id, **attributes)
+
+
+def codes(dtype):
+    count = 1 << dtype.bits
+    if dtype.is_integer:
+        low = -(count // 2) if dtype.kind == "i" else 0
+        return np.arange(low, low + count).astype(dtype.numpy)
+    return np.arange(count).astype(np.uint8).view(dtype.numpy)
+
+
+def bits_of(x):
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+def same(got, want):
+    """Equal bits, but for which NaN it is."""
+    nan = np.isnan(want.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), nan)
+    np.testing.assert_array_equal(bits_of(got)[~nan], bits_of(want)[~nan])
+
+
+def every_half(dtype):
+    return np.arange(1 << 16).astype(np.uint16).view(dtype.numpy)
+
+
+def edges(dtype):
+    """Numbers around every number of a type and every middle of two, random ones, specials."""
+    with np.errstate(all="ignore"):
+        known = codes(dtype).astype(np.float64)
+        known = np.unique(np.abs(known[np.isfinite(known)])).astype(np.float32)
+        middles = ((known[1:].astype(np.float64) + known[:-1]) / 2).astype(np.float32)
+        last = np.float32(known[-1])
+        beyond = last + (last - known[-2]) * np.array([0.25, 0.5, 0.75, 1, 2, 1e4], np.float32)
+    exact = np.concatenate([known, middles, beyond])
+    near = [exact, np.nextafter(exact, np.float32(np.inf)), np.nextafter(exact, np.float32(0))]
+    random = np.random.default_rng(3).integers(0, 1 << 31, 20000).astype(np.uint32)
+    special = np.array([np.inf, np.nan, 1e-45, 1e-40, 3.4e38], np.float32)
+    positive = np.concatenate([*near, random.view(np.float32), special])
+    return np.concatenate([positive, -positive])
+
+
+def by_the_table(x, dtype, saturate):
+    """What ONNX's Cast says; ml_dtypes rounds to nearest, the rest is in the table."""
+    with np.errstate(all="ignore"):
+        plain = x.astype(dtype.numpy)
+        if not saturate:
+            return plain
+        limit = float(ml_dtypes.finfo(dtype.numpy).max)
+        return np.clip(x.astype(np.float64), -limit, limit).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("target", [*WIDE, *NARROW], ids=repr)
+@pytest.mark.parametrize("source", NARROW, ids=repr)
+def test_every_code_becomes_the_number_it_stands_for(source, target):
+    if source is target or dtypes.FLOAT8E8M0 is target:
+        return
+    x = codes(source)
+    with np.errstate(all="ignore"):
+        want = x.astype(np.float64)
+        if target.is_narrow_float:
+            want = by_the_table(want, target, saturate=True)
+        else:
+            want = want.astype(target.numpy)
+    if target.bits < 8:  # these have no NaN to give
+        keep = ~np.isnan(x.astype(np.float64))
+        x, want = x[keep], want[keep]
+    same(cast(x, source, target), want)
+
+
+@pytest.mark.parametrize("saturate", [1, 0])
+@pytest.mark.parametrize("target", SIGNED, ids=repr)
+@pytest.mark.parametrize("source", [dtypes.FLOAT16, dtypes.BFLOAT16], ids=repr)
+def test_every_half_is_rounded_to_the_nearest_code(source, target, saturate):
+    x = every_half(source)
+    got = cast(x, source, target, saturate=saturate)
+    np.testing.assert_array_equal(bits_of(got), bits_of(by_the_table(x, target, saturate)))
+
+
+@pytest.mark.parametrize("saturate", [1, 0])
+@pytest.mark.parametrize("target", SIGNED, ids=repr)
+def test_floats_are_rounded_to_the_nearest_code(target, saturate):
+    x = edges(target)
+    got = cast(x, dtypes.FLOAT, target, saturate=saturate)
+    np.testing.assert_array_equal(bits_of(got), bits_of(by_the_table(x, target, saturate)))
+
+
+@pytest.mark.parametrize("target", SIGNED, ids=repr)
+def test_doubles_are_rounded_once(target):
+    """Not first to float, as ml_dtypes does."""
+    known = codes(target).astype(np.float64)
+    known = np.unique(known[np.isfinite(known)])
+    x = np.concatenate([known, (known[1:] + known[:-1]) / 2])
+    x = np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf), 1.5 * known])
+    after = np.clip(np.searchsorted(known, x), 1, known.size - 1)
+    low, high = known[after - 1], known[after]
+    even = by_the_table(((low + high) / 2).astype(np.float32), target, saturate=True)
+    want = np.where(x - low < high - x, low, np.where(x - low > high - x, high, even))
+    np.testing.assert_array_equal(cast(x, dtypes.DOUBLE, target).astype(np.float64), want)
+
+
+@pytest.mark.parametrize("target", FNUZ, ids=repr)
+@pytest.mark.parametrize(("opset", "nan"), [(19, True), (23, True), (24, False), (28, False)])
+def test_infinities_of_types_without_them(target, opset, nan):
+    got = cast(np.array([np.inf, -np.inf, 1e9], np.float32), dtypes.FLOAT, target, opset)
+    limit = float(ml_dtypes.finfo(target.numpy).max)
+    want = [np.nan, np.nan, limit] if nan else [limit, -limit, limit]
+    np.testing.assert_array_equal(got.astype(np.float32), np.array(want, np.float32))
+
+
+def nearest_power(x, direction, saturate):
+    """ONNX's table for float8e8m0, number by number, in whole numbers."""
+    if np.isnan(x):
+        return 255
+    if not saturate and not 2.0**-127 <= x <= 2.0**127:
+        return 255
+    if x <= 2.0**-127 or np.isinf(x):
+        return 0 if x <= 2.0**-127 else 254
+    power = int(np.floor(np.log2(x)))
+    power += int(2.0 ** (power + 1) <= x) - int(2.0**power > x)
+    share = x / 2.0**power
+    power += (direction == "up" and share > 1) or (direction == "nearest" and share >= 1.5)
+    return min(power, 127) + 127
+
+
+@pytest.mark.parametrize("saturate", [1, 0])
+@pytest.mark.parametrize("direction", ["up", "down", "nearest"])
+def test_powers_of_two(direction, saturate):
+    x = np.abs(edges(dtypes.FLOAT8E8M0)[:6000])
+    x = np.concatenate([x, np.array([0.0], np.float32)])
+    target = dtypes.FLOAT8E8M0
+    got = cast(x, dtypes.FLOAT, target, saturate=saturate, round_mode=direction)
+    want = [nearest_power(v, direction, saturate) for v in x.astype(np.float64)]
+    np.testing.assert_array_equal(got.view(np.uint8), np.array(want, np.uint8))
+    wide = cast(
+        x.astype(np.float64), dtypes.DOUBLE, target, saturate=saturate, round_mode=direction
+    )
+    np.testing.assert_array_equal(wide.view(np.uint8), got.view(np.uint8))
+
+
+def test_an_unknown_round_mode_is_refused():
+    with pytest.raises(errors.InvalidGraph, match="round_mode.*up, down or nearest"):
+        session("Cast", dtypes.FLOAT, dtypes.FLOAT8E8M0, to=24, round_mode="away")
+
+
+@pytest.mark.parametrize(
+    ("number", "target"),
+    itertools.product([dtypes.INT8, dtypes.UINT16, dtypes.INT64, dtypes.BOOL, *SUB_BYTE], SIGNED),
+    ids=repr,
+)
+def test_integers_and_back(number, target):
+    if number is dtypes.BOOL:
+        x = np.array([True, False])
+    elif number in SUB_BYTE:
+        x = codes(number)
+    else:
+        x = np.array([0, 1, 3, 7, 9, 25, 96, *([] if number.kind == "u" else [-1, -9])])
+        x = x.astype(number.numpy)
+    small = cast(x, number, target)
+    same(small, by_the_table(x.astype(np.float64), target, saturate=True))
+    back = cast(small, target, number)
+    want = small.astype(np.float32)
+    if number is dtypes.BOOL:
+        np.testing.assert_array_equal(back, want != 0)
+    elif number not in SUB_BYTE:
+        np.testing.assert_array_equal(back, want.astype(np.int64).astype(number.numpy))
+    else:
+        np.testing.assert_array_equal(
+            back.astype(np.int64), want.astype(np.int64).astype(number.numpy).astype(np.int64)
+        )
+
+
+@pytest.mark.parametrize(("source", "target"), itertools.permutations(SUB_BYTE, 2), ids=repr)
+def test_small_integers_keep_their_low_bits(source, target):
+    x = codes(source)
+    low = x.astype(np.int64) & ((1 << target.bits) - 1)
+    if target.kind == "i":
+        low -= (low >> (target.bits - 1)) << target.bits
+    np.testing.assert_array_equal(cast(x, source, target).astype(np.int64), low)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        pair
+        for group in itertools.groupby(
+            sorted((d for d in dtypes.ALL if d.kind not in "sc"), key=lambda d: d.bits),
+            key=lambda d: d.bits,
+        )
+        for pair in itertools.permutations(group[1], 2)
+        if dtypes.BOOL not in pair
+    ],
+    ids=repr,
+)
+def test_bitcast_keeps_every_bit(source, target):
+    if source.bits <= 8:
+        x = codes(source)
+    else:
+        size = f"u{source.bits // 8}"
+        x = np.random.default_rng(5).integers(0, 1 << 63, 500).astype(np.uint64).astype(size)
+        specials = np.array([0x7C01, 0xFC01, 0x7F81, 0x7F800001], np.uint64)  # signalling NaN
+        x = np.concatenate([x, specials.astype(size)]).view(source.numpy)
+    got = run("BitCast", x, source, target, to=target.onnx_id)
+    mask = (1 << source.bits) - 1 if source.bits < 8 else -1
+    a, b = (bits_of(v).astype(np.uint64) & np.uint64(mask % 2**64) for v in (got, x))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_bitcast_between_sizes_is_refused():
+    with pytest.raises(errors.InvalidGraph, match="differ in size.*a type of 32 bits"):
+        session("BitCast", dtypes.FLOAT, dtypes.INT16, to=dtypes.INT16.onnx_id)
+
+
+MOVES = [
+    ("Identity", [], {}),
+    ("Transpose", [], {"perm": [1, 0]}),
+    ("Reshape", [np.array([-1])], {}),
+    ("Flatten", [], {"axis": 0}),
+    ("Unsqueeze", [np.array([0])], {}),
+    ("Pad", [np.array([1, 0, 0, 2])], {}),
+    ("Gather", [np.array([3, 0, -1])], {"axis": 1}),
+    ("Slice", [np.array([6]), np.array([0]), np.array([1]), np.array([-2])], {}),
+    ("Concat", ["x"], {"axis": 1}),
+    ("Expand", [np.array([2, 1, 1])], {}),
+    ("Tile", [np.array([1, 2])], {}),
+]
+SMALL = tuple(d for d in dtypes.ALL if d.bits < 16 and d.kind not in "bs")
+
+
+@pytest.mark.parametrize(("op_type", "more", "attributes"), MOVES, ids=lambda v: str(v)[:12])
+@pytest.mark.parametrize("dtype", [*SMALL, dtypes.FLOAT16, dtypes.BFLOAT16], ids=repr)
+def test_moving_keeps_every_code(dtype, op_type, more, attributes):
+    x = codes(dtype) if dtype.bits < 16 else every_half(dtype)
+    x = np.resize(x, (4, max(4, x.size // 4)))
+    names = [f"c{k}" if not isinstance(v, str) else v for k, v in enumerate(more)]
+    weights = [
+        numpy_helper.from_array(v, n)
+        for n, v in zip(names, more, strict=True)
+        if not isinstance(v, str)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op_type, ["x", *names], ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", dtype.onnx_id, ["a", "b"])],
+        [onnx.ValueInfoProto(name="y")],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    got = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    shadow = onnx.ModelProto()
+    shadow.CopyFrom(model)
+    shadow.graph.input[0].type.tensor_type.elem_type = 4 if dtype.bits == 16 else 2
+    want = onnx.reference.ReferenceEvaluator(shadow).run(None, {"x": bits_of(x)})[0]
+    assert got.dtype == dtype.numpy
+    np.testing.assert_array_equal(bits_of(got), want)
+
+
+@pytest.mark.parametrize("dtype", EIGHT, ids=repr)
+def test_questions_about_floats(dtype):
+    x = codes(dtype)
+    wide = x.astype(np.float32)
+    np.testing.assert_array_equal(run("IsNaN", x, dtype, dtypes.BOOL, 20), np.isnan(wide))
+    np.testing.assert_array_equal(run("IsInf", x, dtype, dtypes.BOOL, 20), np.isinf(wide))
