@@ -55,13 +55,13 @@ class SymbolicIntegers:
         for monomial, coefficient in self._invariant_first(value):
             term: Operand | None = None
             if monomial is None:
-                term = coefficient  # type: ignore[assignment]
+                term = coefficient  # type: ignore[assignment]  # without monomial it is an Operand
             else:
                 for atom in monomial:
                     factor = self.atom(atom)
                     term = factor if term is None else b.binary("mul", term, factor)
                 if term is None:
-                    term = Constant(I64, coefficient)  # type: ignore[arg-type]
+                    term = Constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
                 elif coefficient != 1:
                     term = b.binary("mul", term, coefficient)
             result = term if result is None else b.binary("add", result, term)

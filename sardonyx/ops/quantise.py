@@ -100,7 +100,7 @@ def quantise(
     parameters.check(zero, scale)
     wide = _arithmetic_type(scale) if precision is None else accumulator(precision)
     rounded = wide if precision is None else precision
-    has_zero = zero is not None and not _is_zero(zero)
+    shift = None if zero is None or _is_zero(zero) else zero
 
     def body(*at: Dim) -> Scalar:
         value = scalar.cast(scalar.load(x, at), wide)
@@ -108,8 +108,8 @@ def quantise(
         value = scalar.cast(scalar.cast(value, rounded), wide)
         if not dtype.is_float:
             value = scalar.unary("round", value)
-        if has_zero:
-            value = value + scalar.cast(parameters.of(zero, at), wide)  # type: ignore[arg-type]
+        if shift is not None:
+            value = value + scalar.cast(parameters.of(shift, at), wide)
         if dtype.is_float:
             return scalar.cast(value, dtype, Rounding(saturated))
         return saturate(value, dtype)

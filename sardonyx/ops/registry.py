@@ -38,7 +38,7 @@ _Function = TypeVar("_Function", bound=Lowering)
 
 #: Modules with records, in the order of import.
 FAMILIES = (
-    "elementwise", "activation", "shape", "slicing", "padding", "generate", "linear",
+    "elementwise", "cast", "activation", "shape", "slicing", "padding", "generate", "linear",
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",

@@ -193,7 +193,7 @@ def to_narrow(x: Array, target: DType, rounding: Rounding = NEAREST) -> Array:
     if target is dtypes.FLOAT8E8M0:
         return round_power(x, rounding).view(target.numpy)
     if rounding.saturate:
-        limit = float(ml_dtypes.finfo(target.numpy).max)  # type: ignore[no-untyped-call]
+        limit = float(ml_dtypes.finfo(target.numpy).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
         x = np.clip(x, -limit, limit)
     return x.astype(target.numpy)
 

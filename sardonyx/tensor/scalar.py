@@ -74,7 +74,8 @@ class Scalar:
     @property
     def rounding(self) -> Rounding:
         """How a `cast` rounds to a float of few bits."""
-        return self.payload or NEAREST  # type: ignore[return-value]
+        found: Rounding = self.payload or NEAREST
+        return found
 
     def __add__(self, other: object) -> Scalar:
         return binary("add", self, other)
