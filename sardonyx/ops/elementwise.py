@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes, errors, integer
-from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.alignment import aligned
 from sardonyx.ops.registry import CONSUMED_INPUTS, op
