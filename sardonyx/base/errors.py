@@ -19,7 +19,7 @@ class InvalidArgument(SardonyxError, ValueError):
 
 
 class ContradictingSizes(InvalidArgument):
-    """Feeds differ in sizes that the model's dimension names say are equal."""
+    """Feeds contradict what the model says of sizes, but another plan may take them."""
 
 
 class NoSuchFile(SardonyxError, FileNotFoundError):

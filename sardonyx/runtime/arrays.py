@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base import dtypes
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.native_layout import (
@@ -122,7 +122,8 @@ def plain(feed: object, spec: InputSpec) -> Array:
             )
         array = array.astype(wanted)
     if array.ndim != len(spec.dims):
-        raise InvalidArgument(
+        kind = InvalidArgument if spec.dims else ContradictingSizes
+        raise kind(
             message(
                 where,
                 "The feed has the wrong rank",

@@ -34,6 +34,7 @@ from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.host_calls import Strings
+from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import ConstantPlace, Record
 from sardonyx.tensor.assumptions import undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
@@ -85,8 +86,17 @@ def build_model(
         face.replace_initializers(graph, options.initializers)
         spare = tuple(map(face.input_info, graph.overridable))
         face.make_inputs(graph, options.fed)
+        give_ranks(graph, options.ranks)
         declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
+        unranked = unranked_inputs(graph)
+        files = graph.files
+    if unranked:
+        with phases("infer"):
+            outputs = outputs_of_unranked(
+                graph, options.optimization_level, options.free_dimension_overrides
+            )
+        graph = Graph(graph.name)  # there is nothing to compile yet
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
@@ -104,10 +114,11 @@ def build_model(
     with phases("constants"):
         strings = _strings(compiled)
         constants = _prepare(compiled, code, strings, budget, options.cancel)
-    outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
+    if not unranked:
+        outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
     record = Record(
         declared, outputs, spare, places, metadata, _places(compiled, constants),
-        replace(compiled.main, strings=strings.all), graph.files,
+        replace(compiled.main, strings=strings.all), files, unranked,
     )  # fmt: skip
     return Built(record, blob, code, constants)
 

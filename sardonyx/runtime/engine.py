@@ -8,21 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.base import errors
+from sardonyx.base.dtypes import from_numpy
 from sardonyx.base.errors import (
     ContradictingSizes,
     EngineError,
     Fail,
     InvalidArgument,
+    InvalidGraph,
     SardonyxError,
     message,
 )
 from sardonyx.base.log import get_logger, scope
+from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import Record
 
 _logger = get_logger("session")
+
+#: Plans for ranks of feeds that an engine keeps; the oldest go first.
+_MOST_RANKS = 16
 
 
 class Engine:
@@ -97,14 +104,25 @@ class Engine:
     def _run_general(
         self, error: ContradictingSizes, feeds: Sequence[Any], cancel: CancelFlag | None
     ) -> list[np.ndarray[Any, Any]]:
-        """Run the variant that relies on no name, compiled when it is first needed."""
-        general = self._variants.general(error) if self._variants is not None else None
-        if general is None:
-            raise error
+        """Run the variant that relies on no name, or on other ranks, when it is first needed."""
         try:
+            general = self._general(error, feeds)
+            if general is None:
+                raise error
             return general.run(feeds, cancel)
         except InvalidArgument:
             raise error from None
+
+    def _general(self, error: ContradictingSizes, feeds: Sequence[Any]) -> Engine | None:
+        if self._variants is None:
+            return None
+        # Exporters write the shape of a number where they know nothing.
+        ranks = {
+            info.name: np.ndim(feed)
+            for info, feed in zip(self.inputs, feeds, strict=True)
+            if info.shape == () and not isinstance(info.dtype, ObjectType) and np.ndim(feed)
+        }
+        return self._variants.of_ranks(ranks, error) if ranks else self._variants.general(error)
 
     def with_inputs(self, names: tuple[str, ...]) -> Engine:
         """The engine in which these overridable initializers are inputs, after the others.
@@ -135,6 +153,51 @@ class Engine:
             engine.executable.trim()
 
 
+class UnrankedEngine(Engine):
+    """A model with inputs of unknown rank: runs the plan for the ranks of its feeds."""
+
+    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
+        super().__init__(record, executable, timings)
+        self._unranked = [k for k, v in enumerate(record.inputs) if v.name in record.unranked]
+
+    def run(
+        self, feeds: Sequence[Any], cancel: CancelFlag | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """See `Engine.run`. The first feeds of their ranks wait until a plan is compiled."""
+        return self._of_ranks(feeds).run(feeds, cancel)
+
+    def run_into(
+        self,
+        feeds: Sequence[Any],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        cancel: CancelFlag | None = None,
+    ) -> None:
+        """See `Engine.run_into`."""
+        self._of_ranks(feeds).run_into(feeds, outputs, cancel)
+
+    @property
+    def runs_in_place(self) -> bool:
+        """No: whether a plan does is known when there is one."""
+        return False
+
+    def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
+        for place in self._unranked:
+            info, feed = self.inputs[place], feeds[place]
+            if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
+                raise InvalidArgument(
+                    message(
+                        f"input {info.name}", "The type of the feed is wrong",
+                        expected=info.dtype.type_text, got=str(feed.dtype),
+                    )
+                )  # fmt: skip
+        ranks = {self.inputs[place].name: int(feeds[place].ndim) for place in self._unranked}
+        found = self._variants.of_ranks(ranks) if self._variants is not None else None
+        if found is None:
+            what = "The model's files were changed, so no plan for these ranks can be made"
+            raise Fail(message("run", what, do="Make a new session"))
+        return found
+
+
 class Variants:
     """Other plans of a model, each compiled when a run first needs it.
 
@@ -152,12 +215,14 @@ class Variants:
     ) -> None:
         self._make, self._may_be_general, self._log = make, may_be_general, log
         self._made: dict[str, Engine | None] = {}
+        self._by_ranks: dict[str, Engine | SardonyxError] = {}
         self._lock = threading.Lock()
 
     @property
     def made(self) -> dict[str, Engine]:
         """What was compiled, by what it is for."""
-        return {purpose: engine for purpose, engine in list(self._made.items()) if engine}
+        every = [*self._made.items(), *self._by_ranks.items()]
+        return {purpose: engine for purpose, engine in every if isinstance(engine, Engine)}
 
     def general(self, error: ContradictingSizes) -> Engine | None:
         """The plan for feeds that contradict dimension names."""
@@ -184,3 +249,42 @@ class Variants:
                 _logger.info("A plan is compiled for %s.", purpose)
                 self._made[purpose] = self._make(fed=names)
             return self._made[purpose]
+
+    def of_ranks(
+        self, ranks: dict[str, int], error: ContradictingSizes | None = None
+    ) -> Engine | None:
+        """The plan for inputs of these ranks; `error` says that others are declared.
+
+        Raises:
+            InvalidArgument: The model cannot take them.
+            NotImplemented: With these ranks it needs something that is not supported.
+        """
+        purpose = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
+        # Looked up without the lock: runs go on while a plan for other ranks is compiled.
+        found = self._by_ranks.get(purpose)
+        if found is None:
+            with self._lock, scope(*self._log):
+                found = self._by_ranks.get(purpose) or self._make_ranked(purpose, ranks, error)
+        if isinstance(found, SardonyxError):
+            raise type(found)(*found.args)
+        return found
+
+    def _make_ranked(
+        self, purpose: str, ranks: dict[str, int], error: ContradictingSizes | None
+    ) -> Engine | SardonyxError | None:
+        if error is None:
+            _logger.info("A plan is compiled for %s.", purpose)
+        else:
+            _logger.warning("%s Another plan is compiled, for %s.", error, purpose)
+        found: Engine | SardonyxError | None
+        try:
+            found = self._make(ranks=ranks)
+        except InvalidGraph as reason:
+            found = InvalidArgument(message("run", f"The model cannot take {purpose}: {reason}"))
+        except errors.NotImplemented as reason:
+            found = reason
+        while len(self._by_ranks) >= _MOST_RANKS:
+            del self._by_ranks[next(iter(self._by_ranks))]
+        if found is not None:
+            self._by_ranks[purpose] = found
+        return found

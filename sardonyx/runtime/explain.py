@@ -40,6 +40,10 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
 
 def _summary(engine: Engine) -> str:
     plan = engine.executable.plan
+    if engine.record.unranked:
+        return (
+            f"no plan of its own: the ranks of {', '.join(engine.record.unranked)} come with runs"
+        )
     calls = plan.calls
     nodes = len({name for c in calls for name in c.origin})
     text = f"{_count(len(calls), 'kernel')} for {_count(nodes, 'node')}"

@@ -53,7 +53,7 @@ def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
     by_name = {v.name: v for v in graph.overridable}
     for name in names:
         value = by_name[name]
-        if value.declared is not None and value.declared.shape is not None:
+        if value.declared is not None and value.declared.kind == "tensor":
             value.shape = value.declared.shape
         value.constant = None
         del graph.initializers[name]

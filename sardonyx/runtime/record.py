@@ -33,6 +33,7 @@ class Record:
         constants: Where the plan's constants lie in their file.
         plan: What a run does.
         files: Other files that the model was made of, each with the state that it was in.
+        unranked: Inputs of unknown rank. While there are any the plan is empty.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -43,6 +44,7 @@ class Record:
     constants: list[ConstantPlace]
     plan: Plan
     files: list[tuple[str, Identity]] = field(default_factory=list)
+    unranked: tuple[str, ...] = ()
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
@@ -62,6 +64,7 @@ class Record:
             ],
             "constants": [[d.name, shape, at, size] for d, shape, at, size in self.constants],
             "files": self.files,
+            "unranked": self.unranked,
         }  # fmt: skip
         text = json.dumps(head).encode()
         return _HEADER + len(text).to_bytes(8, "little") + text + serial.to_bytes(self.plan)
@@ -90,6 +93,7 @@ class Record:
             places,
             serial.from_bytes(written[start + length :]),
             [(path, tuple(identity)) for path, identity in head["files"]],
+            tuple(head["unranked"]),
         )
 
 

@@ -39,7 +39,7 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
-from sardonyx.runtime.engine import Engine, Variants
+from sardonyx.runtime.engine import Engine, UnrankedEngine, Variants
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import Record
@@ -70,6 +70,7 @@ class EngineOptions:
         logid: What records of the log have as `logid`.
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
+        ranks: Those of inputs whose rank the model does not declare.
     """
 
     threads: int = 0
@@ -86,6 +87,7 @@ class EngineOptions:
     least_level: int = 0
     logid: str = ""
     general: bool = False
+    ranks: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -95,7 +97,15 @@ class EngineOptions:
             for name, array in sorted(self.initializers.items())
         ]
         return repr(
-            (bool(self.optimization_level), sizes, self.folder, contents, self.fed, self.general)
+            (
+                bool(self.optimization_level),
+                sizes,
+                self.folder,
+                contents,
+                self.fed,
+                self.general,
+                sorted(self.ranks.items()),
+            )  # fmt: skip
         )
 
 
@@ -252,7 +262,7 @@ def _from_cache(
         return None
     budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
     timings["from cache"] = time.perf_counter() - start
-    return Engine(record, executable, timings)
+    return _engine(record, executable, timings)
 
 
 def _finish(
@@ -276,7 +286,12 @@ def _finish(
     executable = Executable(
         built.record.plan, built.code, constants, threads=threads, budget=budget
     )
-    return Engine(built.record, executable, timings)
+    return _engine(built.record, executable, timings)
+
+
+def _engine(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
+    made = UnrankedEngine if record.unranked else Engine
+    return made(record, executable, timings)
 
 
 def _largest(constants: list[np.ndarray[Any, Any]]) -> str:
