@@ -163,7 +163,7 @@ class IOBinding:
             results = plan.engine.run(plan.feeds, cancel)
             self._results = {
                 name: _written(name, self._outputs[name], result)
-                for name, result in zip(self._output_info, results, strict=True)
+                for name, result in zip(self._session._output_names, results, strict=True)
                 if name in self._outputs
             }
 

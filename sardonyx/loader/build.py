@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.log import get_logger
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
@@ -18,9 +19,12 @@ from sardonyx.loader.functions import (
     Scope,
     function_key,
 )
+from sardonyx.loader.onnx_format import NEWEST_OPSET
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
 from sardonyx.loader.wire import Record
+
+_logger = get_logger("load")
 
 
 class Builder:
@@ -38,6 +42,7 @@ class Builder:
         self._types = types
         self._functions = functions
         self._inlined_nodes = 0
+        self._assumed = False
 
     def build_model(self, proto: Record) -> None:
         """Fill the outermost graph.
@@ -57,6 +62,8 @@ class Builder:
         for tensor in proto.initializer:
             if not tensor.name:
                 raise InvalidGraph(message(f"graph {graph.name}", "An initializer has no name"))
+            if tensor.name in weights:
+                _logger.warning("Initializer %r comes twice: the last one counts.", tensor.name)
             weights[tensor.name] = self._tensors.constant(tensor)
         for sparse in proto.sparse_initializer:
             name, constant = self._tensors.dense(sparse, f"in graph {graph.name}")
@@ -173,9 +180,7 @@ class Builder:
                 continue
             version = context.opset.get(domain, 0)
             if not domain and version < 1:
-                raise InvalidGraph(
-                    message(where, "The model imports no version of ONNX's operator set")
-                )
+                version = self._assumed_version(where)
             name = graph.fresh_node_name(
                 context.prefix + (proto.name or f"{proto.op_type}_{index}")
             )
@@ -185,6 +190,20 @@ class Builder:
             graph.add_node(
                 Node(proto.op_type, domain, inputs, outputs, attributes, name, version, origin)
             )
+
+    def _assumed_version(self, where: str) -> int:
+        """The version of ONNX's operators where only those of other domains are imported."""
+        opset = self._graph.opset
+        if self._assumed:
+            return NEWEST_OPSET
+        if not opset or "" in opset:
+            what = "The model imports no version of ONNX's operator set"
+            raise InvalidGraph(message(where, what))
+        _logger.warning(
+            "The model imports no version of ONNX's operator set: %d is assumed.", NEWEST_OPSET
+        )
+        opset[""], self._assumed = NEWEST_OPSET, True
+        return NEWEST_OPSET
 
     def _input(self, name: str, scope: Scope, where: str) -> Value | None:
         if not name:

@@ -63,7 +63,9 @@ class ExternalFiles:
                     do="Load the model by its path, or name its folder",
                 )
             )
-        return os.path.join(self._folder, location)
+        path = os.path.join(self._folder, location)
+        # Programs on Windows write their own separator.
+        return path if os.path.exists(path) else os.path.join(self._folder, *parts)
 
     def _open(self, path: str, where: str) -> FileSource:
         if path not in self._files:

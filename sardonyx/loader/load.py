@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, InvalidGraph, message
+from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
@@ -15,6 +16,8 @@ from sardonyx.loader.functions import function_table
 from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
+
+_logger = get_logger("load")
 
 
 def load(
@@ -42,12 +45,12 @@ def load(
     opened, own_folder = _open(source)
     model = wire.decode(onnx_format.MODEL, opened)
     first, last = onnx_format.IR_VERSIONS
-    if not first <= model.ir_version <= last:
+    if not model.has("ir_version") or not first <= model.ir_version <= last:
         raise InvalidGraph(
             message(
                 opened.name,
                 "This version of the ONNX format is not supported",
-                expected=f"an ir_version of {first} to {last}",
+                expected=f"an ir_version up to {last}",
                 got=str(model.ir_version) if model.has("ir_version") else "none",
             )
         )
@@ -55,6 +58,12 @@ def load(
         raise InvalidGraph(message(opened.name, "The model holds no graph"))
     external = ExternalFiles(os.fspath(folder) if folder is not None else own_folder)
     graph = Graph(model.graph.name, opset=opset_table(model.opset_import))
+    if graph.opset.get("", 0) > onnx_format.NEWEST_OPSET:
+        _logger.warning(
+            "%s imports version %d of ONNX's operators. The newest that is known here is %d: "
+            "operators are taken as they are in that one.",
+            opened.name, graph.opset[""], onnx_format.NEWEST_OPSET,
+        )  # fmt: skip
     graph.ir_version = model.ir_version
     graph.producer_name = model.producer_name
     graph.producer_version = model.producer_version

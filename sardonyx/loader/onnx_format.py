@@ -151,4 +151,6 @@ ATTRIBUTE_TYPES = {
 #: TensorProto.DataLocation.EXTERNAL
 EXTERNAL = 1
 #: Versions of the format that are read, first and last.
-IR_VERSIONS = (3, 14)
+IR_VERSIONS = (0, 14)
+#: The newest version of ONNX's own operators that was looked at.
+NEWEST_OPSET = 28

@@ -106,7 +106,7 @@ def flatten_1(x: Tensor, *, axis: int = 1) -> Tensor:
 @op("Squeeze", 1, 11, flags=_VIEW)
 def squeeze_1(x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
     """Without axes of size 1, given by attribute."""
-    return t.squeeze(x, axes)
+    return t.squeeze(x, axes or None)
 
 
 @op("Squeeze", 13, 21, 23, 24, flags=_VIEW)
@@ -115,7 +115,8 @@ def squeeze_13(x: Tensor, axes: Tensor | None = None) -> Tensor:
     if axes is None:
         return t.squeeze(x)
     try:
-        return t.squeeze(x, integers(axes, "The axes"))
+        # As in onnxruntime, an empty list is no list.
+        return t.squeeze(x, integers(axes, "The axes") or None)
     except DataDependent:
         listed = in_a_row(axes, "Squeeze")
         flags = chosen_axes(listed, x.rank, "Squeeze")

@@ -115,7 +115,8 @@ def build_model(
         strings = _strings(compiled)
         constants = _prepare(compiled, code, strings, budget, options.cancel)
     if not unranked:
-        outputs = tuple(face.output_info(v, t.dtype, t.shape) for v, t in lowered.outputs.items())
+        tensors = [lowered.outputs[v] for v in graph.outputs]
+        outputs = tuple(map(face.output_info, graph.outputs, tensors))
     record = Record(
         declared, outputs, spare, places, metadata, _places(compiled, constants),
         replace(compiled.main, strings=strings.all), files, unranked,
@@ -138,7 +139,7 @@ def compile_lowered(
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes.
     """
-    results = list(lowered.outputs.items())
+    results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
     names = {t: v.name for v, t in reversed(results)}
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]

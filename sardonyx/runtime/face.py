@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
@@ -15,6 +14,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.ops.object_values import declared_dtype
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.tensor.tensor import Tensor
 
 
 def input_info(value: Value) -> ValueInfo:
@@ -28,8 +28,9 @@ def input_info(value: Value) -> ValueInfo:
     return ValueInfo(value.name, dtype, tuple(_size(value, k, d) for k, d in enumerate(shape)))
 
 
-def output_info(value: Value, dtype: DType, shape: tuple[Dim, ...]) -> ValueInfo:
+def output_info(value: Value, tensor: Tensor) -> ValueInfo:
     """What an output is: numbers where they are known, else the file's own names."""
+    shape = tensor.shape
     declared = value.declared.shape if value.declared is not None else None
     if declared is None or len(declared) != len(shape):
         declared = shape
@@ -37,7 +38,7 @@ def output_info(value: Value, dtype: DType, shape: tuple[Dim, ...]) -> ValueInfo
     for axis, (known, said) in enumerate(zip(shape, declared, strict=True)):
         name = _size(value, axis, said)
         found.append(known if isinstance(known, int) else name if isinstance(name, str) else None)
-    return ValueInfo(value.name, dtype, tuple(found))
+    return ValueInfo(value.name, tensor.dtype, tuple(found))
 
 
 def _size(value: Value, axis: int, dim: Dim) -> int | str | None:
