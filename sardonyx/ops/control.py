@@ -1,4 +1,4 @@
-"""Operators with graphs inside: If, Loop, Scan. They become regions of the plan.
+"""Operators with graphs inside: If, Loop (for Scan see `scan.py`). They become regions of the plan.
 
 A size of a result that the graphs inside do not settle (the branches differ, a carried value grows)
 becomes a symbol that only the end of the region brings.
@@ -25,8 +25,6 @@ from sardonyx.tensor.language import (
     assume_equal,
     cast,
     known_tensor,
-    normalise_axis,
-    transpose,
 )
 from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.region import REGIONS, Body, Branches, Carried, Repetition, Sliced
@@ -207,10 +205,10 @@ def if_1(
     return results_of(scope, "if", region, outside, outputs)
 
 
-# -- Loop and Scan ----------------------------------------------------------------------------
+# -- Loop, and what Scan shares with it ----------------------------------------------------
 
 
-class _Repeated:
+class Repeated:
     """A graph that is repeated: finds out which sizes change from iteration to iteration."""
 
     def __init__(
@@ -236,14 +234,15 @@ class _Repeated:
         while again:
             again = False
             self.outside = {}
-            self.inside = [self._input(k, x) for k, x in enumerate(self.initial)]
+            self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
             self.body = self.scope.body(
                 self.graph, [*before, *self.inside, *self.slices], self.outside
             )
             for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
                 again |= self._compare(number, output)
 
-    def _input(self, number: int, initial: Tensor) -> Buffer:
+    def input(self, number: int, initial: Tensor) -> Buffer:
+        """What the body reads of a carried value."""
         changing = self.changing[number]
         shape = tuple(changing.get(axis, d) for axis, d in enumerate(initial.shape))
         return buffer((self.scope.name, "carried", number), shape, self.dtypes[number])
@@ -351,7 +350,7 @@ def loop_1(
         if known is False:
             most = 0
         begin = begin if known is None else None
-    repeated = _Repeated(scope, body, initial, [])
+    repeated = Repeated(scope, body, initial, [])
     number = known_tensor((repeated.counter,), (), INT64)
     repeated.settle([number, known_tensor((True,), (), BOOL)], 1)
     going = _known_bool(repeated.body.outputs[0])
@@ -363,52 +362,3 @@ def loop_1(
     elif most == LARGEST:
         raise InvalidGraph(message("Loop", "Nothing ends it: no number, and no condition"))
     return repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
-
-
-@op("Scan", 9, 11, 16, 19, 21, 23, 24, flags=("strings",))
-def scan_9(
-    *inputs: Tensor,
-    body: Graph,
-    num_scan_inputs: int,
-    scope: Scope,
-    scan_input_axes: Sequence[int] = (),
-    scan_output_axes: Sequence[int] = (),
-    scan_input_directions: Sequence[int] = (),
-    scan_output_directions: Sequence[int] = (),
-) -> tuple[Tensor, ...]:
-    """A graph once for each slice of its inputs; its own outputs are stacked again."""
-    split = len(inputs) - num_scan_inputs
-    if not 0 <= split < len(inputs):
-        raise InvalidGraph(message("Scan", f"{num_scan_inputs} of {len(inputs)} are to be sliced"))
-    initial = inputs[:split]
-    wholes = [
-        _moved_axis(x, scan_input_axes[k] if scan_input_axes else 0, 0)
-        for k, x in enumerate(inputs[split:])
-    ]
-    trips = wholes[0].shape[0]
-    for whole in wholes[1:]:
-        assume_equal(trips, whole.shape[0], "Scan", "The inputs differ in length")
-    slices = [buffer((scope.name, "slice", k), x.shape[1:], x.dtype) for k, x in enumerate(wholes)]
-    repeated = _Repeated(scope, body, initial, slices)
-    repeated.settle([], 0)
-    backwards = sizes.add(trips, sizes.multiply(sizes.add(repeated.counter, 1), -1))
-    sliced = []
-    for k, (whole, slice_) in enumerate(zip(wholes, slices, strict=True)):
-        reverse = bool(scan_input_directions and scan_input_directions[k])
-        place = backwards if reverse else repeated.counter
-        sliced.append(Sliced(stand_in(whole, repeated.outside), slice_, place))
-    results = repeated.region(trips, None, False, sliced, [bool(d) for d in scan_output_directions])
-    if not scan_output_axes:
-        return results
-    stacked = [
-        _moved_axis(x, 0, axis) for x, axis in zip(results[split:], scan_output_axes, strict=True)
-    ]
-    return (*results[:split], *stacked)
-
-
-def _moved_axis(x: Tensor, source: int, target: int) -> Tensor:
-    source = normalise_axis(source, x.rank, "Scan")
-    target = normalise_axis(target, x.rank, "Scan")
-    order = [k for k in range(x.rank) if k != source]
-    order.insert(target, source)
-    return x if source == target else transpose(x, order)
