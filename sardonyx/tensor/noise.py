@@ -34,11 +34,14 @@ class Noise:
         """
         # Doubles cannot be told from what they round: whole numbers are left, and short fractions.
         shorter = np.dtype(np.float32) if dtype.bits == 64 else dtype.numpy
+        size = np.asarray(magnitude, np.float64)
         with np.errstate(all="ignore"):
             inexact = exact != exact.astype(shorter).astype(exact.dtype)
+            # What is left when large terms cancel may be short although no partial sum is.
+            inexact |= size != size.astype(shorter).astype(np.float64)
         if not np.any(inexact):
             return exact
-        errors = self._random.uniform(-1.0, 1.0, exact.shape) * np.abs(magnitude)
+        errors = self._random.uniform(-1.0, 1.0, exact.shape) * np.abs(size)
         return np.where(inexact, exact + errors * epsilon_of(dtype), exact)
 
 

@@ -41,6 +41,7 @@ class Builder:
         feeds: Arrays for those, by run.
         initializers: Of the outermost graph.
         depth: How many graphs are around.
+        wrong_names: Whether inputs may give one name to dimensions that differ.
     """
 
     def __init__(self, random_: random.Random, parent: Builder | None = None) -> None:
@@ -57,6 +58,7 @@ class Builder:
             self.symbols: dict[Extent, list[str]] = {}
             self.names, self.count, self.most = 0, 0, 30
             self.read: set[str] = set()
+            self.wrong_names = False
 
     @property
     def root(self) -> Builder:
@@ -193,6 +195,8 @@ class Builder:
     def _declared(self, extent: Extent) -> int | str:
         if extent.is_static and self.chance(0.8):
             return extent.number
+        if self.wrong_names and self.symbols and self.chance(0.2):
+            return self.random.choice(self.random.choice(list(self.symbols.values())))
         names = self.symbols.setdefault(extent, [])
         if not names or self.chance(0.1):  # two names for what is always equal
             names.append(f"N{sum(map(len, self.symbols.values()))}")

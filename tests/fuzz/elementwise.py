@@ -86,8 +86,6 @@ def unary(g: Builder) -> Value:
     most, bound = _SMOOTH[name]
     if x.bound > min(most, LIMITS[x.dtype]):
         raise Declined
-    if name in ("Celu", "Mish") and x.dtype == "f8":
-        name = "Elu"
     result = bounded(g, x.like(exact=False, whole=False, bound=bound(x.bound)))
     return g.node(name, [x], [result])
 
@@ -115,6 +113,18 @@ def guarded(g: Builder) -> Value:
     if kind == "Acosh":
         y = g.node("Add", [y, g.constant(np.array(1, x.dtype))], [result.like(bound=y.bound + 1)])
     return g.node(kind, [y], [result])
+
+
+def slope(g: Builder) -> Value:
+    """PRelu, with slopes that broadcast to the operand."""
+    x = g.pick(is_float)
+    y = partner(g, x)
+    if broadcast(x.shape, y.shape) != x.shape:
+        raise Declined
+    whole = x.whole and y.whole
+    bound = x.bound * max(y.bound, 1.0)
+    result = x.like(exact=x.exact and y.exact and whole, whole=whole, bound=bound)
+    return g.node("PRelu", [x, y], [bounded(g, result)])
 
 
 def limited(g: Builder) -> Value:
@@ -314,6 +324,18 @@ def reduce(g: Builder) -> Value:
     return g.node(name, [x, operand], [bounded(g, result)], keepdims=keep)
 
 
+def log_of_sum(g: Builder) -> Value:
+    x = g.pick(lambda v: v.is_float and v.rank > 0)
+    axes = some_axes(g, x, 1)
+    half = g.constant(np.array(0.5, x.dtype))
+    y = x.like(exact=False, whole=False, bound=x.bound + 0.5)
+    y = g.node("Add", [g.node("Abs", [x], [x.like()]), half], [bounded(g, y)])
+    shape = tuple(e for k, e in enumerate(x.shape) if k not in axes)
+    operand = g.constant(np.array(axes, np.int64))
+    g.check((), x.bound * volume(x.shape), x.dtype)
+    return g.node("ReduceLogSum", [y, operand], [y.like(shape=shape, bound=30.0)], keepdims=0)
+
+
 def arg_extreme(g: Builder) -> Value:
     x = g.pick(lambda v: v.exact and is_number(v) and v.rank > 0)
     (axis, *_) = some_axes(g, x, 1)
@@ -350,6 +372,7 @@ def along(g: Builder) -> Value:
 
 #: Rule, how often.
 RULES = [
-    (unary, 16), (guarded, 3), (limited, 2), (binary, 14), (dividing, 2), (bits, 1), (compare, 4),
-    (logic, 2), (where, 3), (cast, 5), (reduce, 8), (arg_extreme, 2), (along, 5),
+    (unary, 16), (guarded, 3), (slope, 1), (limited, 2), (binary, 14), (dividing, 2), (bits, 1),
+    (compare, 4), (logic, 2), (where, 3), (cast, 5), (reduce, 8), (log_of_sum, 1),
+    (arg_extreme, 2), (along, 5),
 ]  # fmt: skip

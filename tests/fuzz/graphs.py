@@ -66,6 +66,7 @@ def fill(g: Builder, count: int) -> None:
 def _declare(g: Builder) -> None:
     """Inputs that share dimensions, some of extent 1, now and then without elements."""
     whole = g.random.choice([0.0, 0.5, 1.0])
+    g.wrong_names = g.chance(0.05)
     pool = [_symbol(g) for _ in range(g.number(1, 3))]
     main = g.random.choice(["f4", "f4", "f4", "f4", "f8", "f2"])
     for number in range(g.number(1, 4)):

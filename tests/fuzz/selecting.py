@@ -57,6 +57,42 @@ def gather_elements(g: Builder) -> Value:
     return g.node("GatherElements", [x, positions], [x.like(shape=shape)], axis=axis)
 
 
+def gather_tuples(g: Builder) -> Value:
+    x = g.pick(lambda v: v.rank > 0 and all(e.least > 0 and not e.free for e in v.shape))
+    depth = g.number(1, x.rank)
+    count = g.number(0, 4)
+    places = [[g.number(0, e.least - 1) for e in x.shape[:depth]] for _ in range(count)]
+    operand = g.constant(np.array(places, np.int64).reshape(count, depth))
+    return g.node("GatherND", [x, operand], [x.like(shape=(fixed(count), *x.shape[depth:]))])
+
+
+def identity(g: Builder) -> Value:
+    x = g.pick(lambda v: v.rank == 2 and is_number(v))
+    result = x.like(exact=True, whole=True, bound=1.0)
+    return g.node("EyeLike", [x], [result], k=g.number(-2, 2))
+
+
+def suppress(g: Builder) -> Value:
+    """Non-maximum suppression of whole boxes, so that no overlap is near the limit by rounding."""
+    boxes = g.pick(
+        lambda v: (
+            v.dtype == "f4" and v.is_exact_whole and v.rank == 2 and v.shape[1] == fixed(4)
+            and not v.shape[0].free
+        )
+    )  # fmt: skip
+    count = boxes.shape[0]
+    first = g.constant(np.array([0], np.int64))
+    boxes = g.node("Unsqueeze", [boxes, first], [boxes.like(shape=(fixed(1), *boxes.shape))])
+    classes = g.number(1, 3)
+    arrays = [g.numbers((1, classes, n), "f4", True) for n in count.at]
+    scores = g.feed((fixed(1), fixed(classes), count), "f4", True, arrays)
+    limits = [np.array([g.number(0, 5)]), np.array([0.3], "f4"), np.array([0.5], "f4")]
+    most = tuple(classes * n for n in count.at)
+    bound = float(max(*count.at, 3))
+    result = Value("", "i8", (free(most), fixed(3)), bound=bound)
+    return g.node("NonMaxSuppression", [boxes, scores, *map(g.constant, limits)], [result])
+
+
 def scatter(g: Builder) -> Value:
     x = g.pick(lambda v: v.rank > 0 and is_number(v))
     if any(e.free for e in x.shape):
@@ -176,7 +212,7 @@ def recurrent(g: Builder) -> Value:
 
 #: Rule, how often.
 RULES = [
-    (gather, 4), (computed_gather, 2), (gather_elements, 2), (scatter, 3), (top_k, 3),
-    (non_zero, 2), (compress, 3), (one_hot, 1), (reverse_sequence, 1), (quantise, 2),
-    (recurrent, 2),
+    (gather, 4), (computed_gather, 2), (gather_elements, 2), (gather_tuples, 2), (identity, 1),
+    (suppress, 4), (scatter, 3), (top_k, 3), (non_zero, 2), (compress, 3), (one_hot, 1),
+    (reverse_sequence, 1), (quantise, 2), (recurrent, 2),
 ]  # fmt: skip

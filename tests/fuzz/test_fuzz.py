@@ -39,6 +39,9 @@ def test_noise_moves_what_is_rounded_and_leaves_whole_numbers() -> None:
     moved = Noise(1).rounded(exact, dtypes.FLOAT, np.abs(exact))
     assert list(moved == exact) == [False, True, False, True, False]
     assert np.all(np.abs(moved - exact) <= 2.0**-24 * np.abs(exact))
+    left = np.array([0.25, 0.25])  # of 0.1 and 1/3 and so on, of 1 and -0.75
+    moved = Noise(1).rounded(left, dtypes.FLOAT, np.array([0.1 + 1 / 3, 1.75]))
+    assert list(moved == left) == [False, True]
     whole = np.array([0.5, 2.0, 1e15])
     assert np.array_equal(Noise(1).rounded(whole, dtypes.DOUBLE, 1.0), whole)
 
