@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from sardonyx.ir.graph import Graph
     from sardonyx.ir.value import Value
 
-#: One item of an attribute: numbers and text are plain Python, tensors are constants.
+#: One item of an attribute: numbers and text are plain Python, tensors are constants. The items of
+#: a list are all of one kind.
 Item: TypeAlias = Union[int, float, str, bytes, Constant, "Graph", ValueType]
 Attribute: TypeAlias = Item | list[Item]
 
@@ -99,7 +100,7 @@ class Node:
         for value in self.attributes.values():
             if isinstance(value, Graph):
                 yield value
-            elif isinstance(value, list):
+            elif isinstance(value, list) and value and isinstance(value[0], Graph):
                 yield from (item for item in value if isinstance(item, Graph))
 
     def constants(self) -> Iterator[Constant]:
@@ -107,7 +108,7 @@ class Node:
         for value in self.attributes.values():
             if isinstance(value, Constant):
                 yield value
-            elif isinstance(value, list):
+            elif isinstance(value, list) and value and isinstance(value[0], Constant):
                 yield from (item for item in value if isinstance(item, Constant))
 
     def input(self, index: int) -> Value | None:

@@ -13,6 +13,7 @@ import struct
 from typing import Any, NamedTuple
 
 from sardonyx.base.errors import InvalidProtobuf, message
+from sardonyx.loader.runs import EVERY, read_run
 from sardonyx.loader.source import Source
 
 #: Messages may be nested so deep, which is also protobuf's own limit.
@@ -298,6 +299,9 @@ def _fields(
                 values[name] = [value]
             else:
                 found.append(value)
+                if not len(found) % EVERY and tag < 128 and not lazy:
+                    more, position = read_run(kind, tag, buffer, position, end)
+                    found += more
         else:
             values[name] = value
     return position

@@ -340,13 +340,27 @@ def _depth(trees: Trees) -> int:
     return 1 + int(np.ceil(1.3 * np.log2(1 + inner / len(trees.roots))))
 
 
-def positions(trees: Array, ids: Array, where: str) -> _Positions:
-    """Finds nodes by their tree and their number in it."""
-    return _Positions(trees, ids, where)
+class Positions:
+    """Finds nodes by their tree and their number in it.
 
+    Args:
+        trees: The tree of each node.
+        ids: Its number.
+        where: Names the operator in errors.
 
-class _Positions:
+    Raises:
+        InvalidGraph: Two nodes have the same number in one tree.
+    """
+
     def __init__(self, trees: Array, ids: Array, where: str) -> None:
+        begins = np.flatnonzero(np.append(True, trees[1:] != trees[:-1]))
+        counts = np.diff(np.append(begins, len(trees)))
+        self._trees, tree = trees[begins], np.repeat(np.arange(len(begins)), counts)
+        numbered = ids - (np.arange(len(ids)) - begins[tree])
+        self._begins, self._counts = begins, counts
+        self._are_numbered = not numbered.any() and bool((self._trees[1:] > self._trees[:-1]).all())
+        if self._are_numbered:
+            return
         self._trees, tree = np.unique(trees, return_inverse=True)
         self._ids, number = np.unique(ids, return_inverse=True)
         keys = tree * len(self._ids) + number
@@ -360,10 +374,14 @@ class _Positions:
     def find(self, trees: Array, ids: Array) -> Array:
         """Positions of nodes; -1 where there is none."""
         tree = np.minimum(np.searchsorted(self._trees, trees), len(self._trees) - 1)
+        known = self._trees[tree] == trees
+        if self._are_numbered:
+            known &= (ids >= 0) & (ids < self._counts[tree])
+            return np.where(known, self._begins[tree] + ids, -1)
         number = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         keys = tree * len(self._ids) + number
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known = (self._trees[tree] == trees) & (self._ids[number] == ids) & (self._keys[at] == keys)
+        known &= (self._ids[number] == ids) & (self._keys[at] == keys)
         return np.where(known, self._order[at], -1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT64, STRING, DType
 from sardonyx.ir.constant import Array, Constant
-from sardonyx.ops.forest import LEAF, Trees, fail, modes_of, positions
+from sardonyx.ops.forest import LEAF, Positions, Trees, fail, modes_of
 from sardonyx.ops.ml_common import (
     ML,
     check_transform,
@@ -72,7 +72,7 @@ def _trees(
     missing = given("missing_value_tracks_true") if len(tracks) else np.zeros(count, np.int64)
     if not count:
         raise fail(where, "There are no nodes")
-    place = positions(tree, number, where)
+    place = Positions(tree, number, where)
     inner = modes != LEAF
     branches = []
     for name in ("truenodeids", "falsenodeids"):

@@ -187,6 +187,23 @@ def test_rows_whose_width_is_not_known():
         session.run(None, {"x0": x[:, : max(nodes["featureids"])]})
 
 
+def test_numbers_of_nodes_and_trees_need_no_order():
+    rng = np.random.default_rng(17)
+    nodes, leaves = grow(rng, 6, 4, targets=1, votes=1)
+    x = features(rng, 20)
+    want = np.array([[sum(v) for v in row] for row in walk(nodes, leaves, x, 1)])
+    for names in (nodes, leaves):
+        for name in ("nodeids", "truenodeids", "falsenodeids"):
+            if name in names:
+                names[name] = [1000 - 7 * n for n in names[name]]
+        names["treeids"] = [(t * 5) % 7 - 3 for t in names["treeids"]]
+    # Nodes of all trees take turns; each tree's first one still comes first.
+    order = np.argsort([nodes["treeids"][:k].count(t) for k, t in enumerate(nodes["treeids"])])
+    nodes = {name: [values[k] for k in order] for name, values in nodes.items()}
+    got = run_ml("TreeEnsembleRegressor", [x], 1, **attributes_of(nodes, leaves, "target"))[0]
+    assert_same(got, want.astype(np.float32))
+
+
 # -- classifiers ------------------------------------------------------------------------------
 
 
