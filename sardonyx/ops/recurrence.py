@@ -211,7 +211,7 @@ class Network:
         step: Callable[[int, Outside], Step],
     ) -> list[Tensor]:
         length, batch, _ = self.x.shape
-        given = matmul(cast(self.x, self.wide), transpose(self.of(self.weights, number), (1, 0)))
+        given = self.input_product(number)
         if self.bias is not None:
             given = given + added_bias(self.of(self.bias, number))
         outside: Outside = {}
@@ -256,6 +256,15 @@ class Network:
             return scalar.compare("lt", scalar.size(place), end)
 
         return compute((batch, 1), body, dtypes.BOOL)
+
+    def input_product(self, number: int) -> Tensor:
+        """What the input gives to all gates of a direction: [length, batch, gates * hidden]."""
+        return matmul(cast(self.x, self.wide), transpose(self.of(self.weights, number), (1, 0)))
+
+    def state_product(self, number: int, outside: Outside) -> Activation:
+        """What gives all gates of a direction for a state [batch, hidden]."""
+        weights = self.recurrent_of(number, outside)
+        return lambda state: matmul(state, weights)
 
     def recurrent_of(self, number: int, outside: Outside) -> Tensor:
         """The recurrent weights of a direction, as the right factor: [hidden, gates * hidden]."""

@@ -41,9 +41,9 @@ def rnn_1(
     functions = n.functions(activations, activation_alpha, activation_beta, ["Tanh"])
 
     def make(number: int, outside: Outside) -> Step:
-        weights = n.recurrent_of(number, outside)
+        product = n.state_product(number, outside)
         (f,) = functions[number]
-        return lambda given, state: [f(n.limit(given + matmul(state[0], weights)))]
+        return lambda given, state: [f(n.limit(given + product(state[0])))]
 
     return n.run(n.whole_bias, make)
 
@@ -141,12 +141,31 @@ def lstm_1(
         scope, x, w, r, b, sequence_lens, [initial_h, initial_c], direction, layout, 4,
         hidden_size, clip,
     )  # fmt: skip
-    functions = n.functions(
-        activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh", "Tanh"]
-    )
+    return long_short_term(n, p, activations, activation_alpha, activation_beta, bool(input_forget))
+
+
+def long_short_term(
+    n: Network,
+    p: Tensor | None,
+    activations: Sequence[str],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    input_forget: bool,
+) -> tuple[Tensor, ...]:
+    """The outputs of an LSTM, whatever its products are.
+
+    Args:
+        n: The network.
+        p: Peepholes: [directions, 3 * hidden].
+        activations: Names of the functions of all directions.
+        alphas: Parameters of those that take some, in order.
+        betas: The second ones.
+        input_forget: Whether the gates of input and forgetting are coupled.
+    """
+    functions = n.functions(activations, alphas, betas, ["Sigmoid", "Tanh", "Tanh"])
 
     def make(number: int, outside: Outside) -> Step:
-        weights = n.recurrent_of(number, outside)
+        product = n.state_product(number, outside)
         f, g, h = functions[number]
         peepholes: list[Tensor | None] = [None] * 3
         if p is not None:
@@ -155,7 +174,7 @@ def lstm_1(
 
         def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
             before, cell = state
-            gates = given + matmul(before, weights)
+            gates = given + product(before)
 
             def gate(k: int, peephole: Tensor | None, seen: Tensor) -> Tensor:
                 value = n.part(gates, 1, k)

@@ -42,7 +42,7 @@ FAMILIES = (
     "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
-    "unique", "scan", "ml_maps", "losses", "batch_norm",
+    "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
 )  # fmt: skip
 
