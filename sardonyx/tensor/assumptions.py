@@ -79,6 +79,12 @@ def collected() -> tuple[Assumption, ...]:
     return tuple(_collected.get() or ())
 
 
+def is_taken_as_one(size: Dim) -> bool:
+    """Whether a size is 1, or has been assumed to be."""
+    found = _collected.get() or {}
+    return size == 1 or (size, 1) in found or (1, size) in found
+
+
 def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
     """Take two sizes as equal.
 

@@ -10,7 +10,11 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.integer import known_equal
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar, symbolic
-from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
+from sardonyx.tensor.assumptions import (
+    assume_equal,
+    broadcasts_are_undecided,
+    is_taken_as_one,
+)
 from sardonyx.tensor.rounding import NEAREST, Rounding
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map
@@ -55,6 +59,8 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return a
     if broadcasts_are_undecided() and known_equal(a, b) is None:
         return _undecided_dim(a, b)
+    if is_taken_as_one(a) or is_taken_as_one(b):
+        return b if is_taken_as_one(a) else a
     assume_equal(a, b, "broadcast", "The sizes of an axis do not fit")
     return b if isinstance(b, int) else a
 
@@ -112,7 +118,7 @@ def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
 
 def broadcast_index(extent: Dim, index: Dim) -> Dim:
     """The index on an axis that may be broadcast to that of `index`."""
-    if extent == 1 or index == 0:
+    if is_taken_as_one(extent) or index == 0:
         return 0
     atom = sizes.as_atom(index)
     if not broadcasts_are_undecided() or atom is None or atom.kind != "index":

@@ -65,6 +65,10 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " z = Reshape(x, s) y = Softmax(z) }",
         [{"x": _floats(4, 6), "k": np.array([k])} for k in (4, 1, 12, 2)],
     ),
+    "a size that can only be 1 is broadcast": (
+        "(float[K] x) => (float[A] y) { z = MatMul(x, row) y = Add(z, x) }",
+        [{"x": _floats(1)}],
+    ),
     "range": (
         "(int64 a, int64 b, int64 c) => (int64[A] y) { y = Range(a, b, c) }",
         [
@@ -132,7 +136,10 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [{"x": _floats(n, 8)} for n in (40, 9, 70)],
     ),
 }
-_WEIGHTS = {"a product with weights": {"w": _floats(8, 5), "one": np.array([1])}}
+_WEIGHTS = {
+    "a product with weights": {"w": _floats(8, 5), "one": np.array([1])},
+    "a size that can only be 1 is broadcast": {"row": _floats(1, 2)},
+}
 
 
 @pytest.mark.parametrize("name", CASES)
