@@ -91,21 +91,33 @@ def scatter_nd(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -
 
 @reference("select_boxes")
 def select_boxes(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
-    """Rows of batch, class and box; how many (ONNX operator spec: NonMaxSuppression)."""
-    boxes, scores, order, most, overlap, least = operands
+    """Boxes kept of each class, best first; how many (ONNX operator spec: NonMaxSuppression)."""
+    boxes, scores, most, overlap, least = operands
     corners = _corners(boxes, bool(call.attribute("centred")))
-    rows: list[tuple[int, int, int]] = []
+    kept, counts = np.zeros(shapes[0], np.int64), np.zeros(shapes[1], np.int64)
     for batch, kind in np.ndindex(*scores.shape[:2]):
         chosen: list[int] = []
-        for score, box in zip(scores[batch, kind], order[batch, kind], strict=True):
-            if len(chosen) >= most or (call.attribute("scored") and not score > least):
+        ranked = np.argsort(-scores[batch, kind], kind="stable")
+        for box in ranked:
+            passes = not call.attribute("scored") or scores[batch, kind, box] > least
+            if len(chosen) >= most or not passes:
                 break
             if not any(_overlap(corners[batch], box, other) > overlap for other in chosen):
                 chosen.append(int(box))
-        rows += [(batch, kind, box) for box in chosen]
-    selected = np.zeros(shapes[0], np.int64)
-    selected[: len(rows)] = np.array(rows, np.int64).reshape(-1, 3)
-    return [selected, np.array(len(rows), np.int64)]
+        kept[batch, kind, : len(chosen)], counts[batch, kind] = chosen, len(chosen)
+    return [kept, counts]
+
+
+@reference("list_boxes")
+def list_boxes(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """Rows of batch, class and box, from lists of boxes and their lengths."""
+    kept, counts = operands
+    rows = [
+        (batch, kind, box)
+        for batch, kind in np.ndindex(*counts.shape)
+        for box in kept[batch, kind, : counts[batch, kind]]
+    ]
+    return [np.array(rows, np.int64).reshape(-1, 3)]
 
 
 def _corners(boxes: Array, centred: bool) -> Array:

@@ -10,7 +10,6 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.control import scalar_of
-from sardonyx.ops.gather import top_k
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -97,26 +96,22 @@ def non_max_suppression(
     assume_equal(boxes.shape[1], count, "NonMaxSuppression", "Each box needs a score")
     assume_equal(boxes.shape[2], 4, "NonMaxSuppression", "A box has four numbers")
     limit = cast(_scalar(most, 0, dtypes.INT64), dtypes.INT64)
-    ranked, order = top_k(cast(scores, dtypes.FLOAT), count, -1)
     (known,) = elements_of(limit) or (None,)
     per_class = count if known is None else integer.minimum(integer.maximum(known, 0), count)
-    room = sizes.product((batches, classes, per_class))
-    selected, found = make_call(
+    lists = (batches, classes, per_class)
+    kept, counts = make_call(
         "select_boxes",
         (
-            cast(boxes, dtypes.FLOAT), ranked, order, limit,
+            cast(boxes, dtypes.FLOAT), cast(scores, dtypes.FLOAT), limit,
             _scalar(overlap, 0.0, dtypes.FLOAT), _scalar(least_score, 0.0, dtypes.FLOAT),
         ),
-        (((room, 3), dtypes.INT64), ((), dtypes.INT64)),
+        ((lists, dtypes.INT64), (lists[:2], dtypes.INT64)),
         scored=least_score is not None,
         centred=bool(center_point_box),
     )  # fmt: skip
-    (length,) = contents(found, "The number of boxes that are kept", 0)
-
-    def body(row: Dim, column: Dim) -> Scalar:
-        return scalar.load(selected, (row, column))
-
-    return compute((length, 3), body, dtypes.INT64)
+    (length,) = contents(counts.sum(), "The number of boxes that are kept", 0)
+    (rows,) = make_call("list_boxes", (kept, counts), (((length, 3), dtypes.INT64),))
+    return rows
 
 
 def _scalar(x: Tensor | None, default: float, dtype: DType) -> Tensor:

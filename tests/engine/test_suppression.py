@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import sardonyx
@@ -87,3 +88,41 @@ def test_without_a_number_nothing_is_kept():
     session = sardonyx.InferenceSession(model_of(text, opset=11).SerializeToString())
     scores = np.ones((1, 1, 4), np.float32)
     assert session.run(None, {"b": _boxes(1, 4, 0), "s": scores})[0].shape == (0, 3)
+
+
+def test_many_boxes_of_many_classes_as_onnxruntime_has_them():
+    text = (
+        "g (float[B,N,4] b, float[B,C,N] s, int64[1] m, float[1] o, float[1] l) => (int64[K,3] y)"
+        " { y = NonMaxSuppression (b, s, m, o, l) }"
+    )
+    model = model_of(text, opset=11).SerializeToString()
+    session, peer = sardonyx.InferenceSession(model), onnxruntime.InferenceSession(model)
+    for least, most, overlap in ((0.9, 40, 0.5), (0.0, 7, 0.1), (0.5, 3000, 0.7), (2.0, 5, 0.5)):
+        scores = _random.random((2, 5, 1500)).astype(np.float32)
+        scores[:, :, ::3] = scores[:, :, 1::3]  # of equal scores the lower position is better
+        feeds = {
+            "b": _boxes(2, 1500, 0),
+            "s": scores,
+            "m": np.array([most]),
+            "o": np.array([overlap], np.float32),
+            "l": np.array([least], np.float32),
+        }
+        (mine,), (theirs,) = session.run(None, feeds), peer.run(None, feeds)
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_scores_that_are_no_numbers_and_boxes_without_area():
+    text = (
+        "g (float[1,N,4] b, float[1,1,N] s, int64[1] m, float[1] o, float[1] l) => (int64[K,3] y)"
+        " { y = NonMaxSuppression (b, s, m, o, l) }"
+    )
+    session = sardonyx.InferenceSession(model_of(text, opset=11).SerializeToString())
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]]], np.float32)
+    feeds = {
+        "b": boxes,
+        "s": np.array([[[np.nan, 0.5, 0.75, 0.25]]], np.float32),
+        "m": np.array([9]),
+        "o": np.array([0.0], np.float32),
+        "l": np.array([-1.0], np.float32),
+    }
+    assert session.run(None, feeds)[0][:, 2].tolist() == [2, 1, 3]

@@ -17,14 +17,12 @@ from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume, without
+from sardonyx.kernel.special.items import POSITION_BITS, Item, Items, ordered_key
 from sardonyx.kernel.special.task import SpecialTask, special
-from sardonyx.kernel.types import I32, I64
-
-Item = tuple[Operand, ...]
+from sardonyx.kernel.types import I64
 
 #: Rows of up to this many times k are sorted whole.
 _WHOLE = 4
-_POSITION_BITS = 32
 
 
 @special("top_k")
@@ -42,6 +40,7 @@ class _TopK:
         self.axis = int(task.attribute("axis")) % len(self.x.shape)  # type: ignore[call-overload]  # ONNX declares it an int
         self.largest = bool(task.attribute("largest"))
         self.words = 2 if value_type(self.x.dtype).bits == 64 else 1
+        self.items = Items(self.b, self.words)
 
     def build(self) -> Kernel:
         b, frame, x = self.b, self.frame, self.x
@@ -57,7 +56,7 @@ class _TopK:
             lead = frame.coordinates(row, rows)
             fits = b.compare("le", k, n)
             if self.words == 1:
-                fits = b.binary("and", fits, b.compare("lt", n, 1 << _POSITION_BITS))
+                fits = b.binary("and", fits, b.compare("lt", n, 1 << POSITION_BITS))
             with b.if_(b.binary("xor", fits, True)):
                 b.fault(1, k, n)
             with b.else_(), b.if_(b.compare("gt", k, 0)):
@@ -69,7 +68,7 @@ class _TopK:
                     self._select(lead, first, n, k)
                 result = self._sort(first, second, count.get())
                 with b.for_(0, k) as i:
-                    self._give(lead, i, self._place(self._item(result, i)))
+                    self._give(lead, i, self._place(self.items.get(result, i)))
         cost = sizes.multiply(volume(x.shape), 6)
         return frame.kernel(volume(rows), cost, sizes.multiply(room, 16 * self.words))
 
@@ -81,93 +80,35 @@ class _TopK:
     def _element(self, lead: list[Operand], i: Operand) -> Item:
         """The item of element `i` of the row."""
         b = self.b
-        key = self._key(self.frame.load(self.x, self._at(lead, i)))
+        key = ordered_key(b, self.frame.load(self.x, self._at(lead, i)))
         if self.largest:
             key = b.binary("xor", key, -1)
         if self.words == 2:
             return (key, i)
-        high = b.binary("shl", b.convert(key, I64), _POSITION_BITS)
+        high = b.binary("shl", b.convert(key, I64), POSITION_BITS)
         return (b.binary("or", high, i),)
-
-    def _key(self, value: Operand) -> Operand:
-        """A signed integer that is ordered as the values are."""
-        b, kind = self.b, value.type
-        if kind.is_float:
-            whole = I32 if kind.bits == 32 else I64
-            highest = (1 << (kind.bits - 1)) - 1
-            bits = b.bitcast(b.binary("add", value, 0.0), whole)  # -0.0 + 0.0 is 0.0
-            flipped = b.binary("and", b.binary("shr", bits, kind.bits - 1), highest)
-            return b.select(b.compare("ne", value, value), highest, b.binary("xor", bits, flipped))
-        if kind.is_unsigned and kind.bits >= 32:
-            whole = I32 if kind.bits == 32 else I64
-            return b.binary("xor", b.bitcast(value, whole), -(1 << (kind.bits - 1)))
-        return b.convert(value, I64)
 
     def _place(self, item: Item) -> Operand:
         if self.words == 2:
             return item[1]
-        return self.b.binary("and", item[0], (1 << _POSITION_BITS) - 1)
-
-    def _item(self, items: Operand, i: Operand) -> Item:
-        first = self.b.binary("mul", i, self.words)
-        return tuple(
-            self.b.load(I64, items, self.b.binary("add", first, word)) for word in range(self.words)
-        )
-
-    def _put(self, items: Operand, i: Operand, item: Item) -> None:
-        first = self.b.binary("mul", i, self.words)
-        for word, part in enumerate(item):
-            self.b.store(part, items, self.b.binary("add", first, word))
-
-    def _better(self, left: Item, right: Item) -> Operand:
-        b = self.b
-        better = b.compare("lt", left[-1], right[-1])
-        if self.words == 1:
-            return better
-        tie = b.binary("and", b.eq(left[0], right[0]), better)
-        return b.binary("or", b.compare("lt", left[0], right[0]), tie)
+        return self.b.binary("and", item[0], (1 << POSITION_BITS) - 1)
 
     # -- which elements -----------------------------------------------------------------------
 
     def _take(self, lead: list[Operand], items: Operand, count: Operand) -> None:
         with self.b.for_(0, count) as i:
-            self._put(items, i, self._element(lead, i))
+            self.items.put(items, i, self._element(lead, i))
 
     def _select(self, lead: list[Operand], items: Operand, n: Operand, k: Operand) -> None:
         """Leave the best k, as a heap."""
         b = self.b
         self._take(lead, items, k)
-        half = b.binary("div", k, 2)
-        with b.for_(0, half) as i:
-            start = b.binary("sub", b.binary("sub", half, 1), i)
-            self._sift(items, start, k, self._item(items, start))
+        self.items.pile(items, k)
         zero = b.value(I64, 0)
         with b.for_(k, n) as i:
             item = self._element(lead, i)
-            with b.if_(self._better(item, self._item(items, zero))):
-                self._sift(items, zero, k, item)
-
-    def _sift(self, items: Operand, start: Operand, count: Operand, item: Item) -> None:
-        """Put `item` at `start` or below it, so that no parent is better than its children."""
-        b = self.b
-        at = b.variable(start, name="at")
-        child = b.variable(b.binary("add", b.binary("mul", start, 2), 1), name="child")
-        with b.while_(lambda: b.compare("lt", child.get(), count)):
-            worst = self._worst_child(items, child.get(), count)
-            low = self._item(items, worst)
-            with b.if_(self._better(item, low)):
-                self._put(items, at.get(), low)
-                at.set(worst)
-                child.set(b.binary("add", b.binary("mul", worst, 2), 1))
-            with b.else_():
-                child.set(count)
-        self._put(items, at.get(), item)
-
-    def _worst_child(self, items: Operand, left: Operand, count: Operand) -> Operand:
-        b = self.b
-        right = b.min(b.binary("add", left, 1), b.binary("sub", count, 1))
-        better = self._better(self._item(items, left), self._item(items, right))
-        return b.select(better, right, left)
+            with b.if_(self.items.less(item, self.items.get(items, zero))):
+                self.items.sift(items, zero, k, item)
 
     # -- order --------------------------------------------------------------------------------
 
@@ -196,12 +137,12 @@ class _TopK:
         last_left, last_right = b.binary("sub", middle, 1), b.binary("sub", high, 1)
         with b.for_(low, high) as i:
             at_left, at_right = left.get(), right.get()
-            one = self._item(items, b.min(at_left, last_left))
-            other = self._item(items, b.min(at_right, last_right))
-            wins = b.binary("and", b.compare("lt", at_left, middle), self._better(one, other))
+            one = self.items.get(items, b.min(at_left, last_left))
+            other = self.items.get(items, b.min(at_right, last_right))
+            wins = b.binary("and", b.compare("lt", at_left, middle), self.items.less(one, other))
             wins = b.binary("or", wins, b.compare("ge", at_right, high))
             pairs = zip(one, other, strict=True)
-            self._put(merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
+            self.items.put(merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
             self._step(left, wins)
             self._step(right, b.binary("xor", wins, True))
 
