@@ -177,6 +177,8 @@ class _Lowering:
 class _Scope:
     """What lowers the graphs among a node's attributes."""
 
+    by_shapes = False
+
     def __init__(self, lowering: _Lowering, node: Node) -> None:
         self.name = node.name
         self.inline, self.body, self.own = lowering.inline, lowering.body, lowering.own

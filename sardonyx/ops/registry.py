@@ -43,6 +43,7 @@ FAMILIES = (
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
     "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
+    "training",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
 )  # fmt: skip
@@ -56,6 +57,10 @@ class Scope(Protocol):
     @property
     def name(self) -> str:
         """The node's name, which no other node has."""
+
+    @property
+    def by_shapes(self) -> bool:
+        """Whether only types and shapes are asked for: inputs do not show what they are made of."""
 
     def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
         """The outputs of a graph given its inputs, as if its nodes stood beside the node."""

@@ -228,6 +228,8 @@ class _Inference:
 class _Scope:
     """What infers the graphs among a node's attributes."""
 
+    by_shapes = True
+
     def __init__(self, inference: _Inference, node: Node) -> None:
         self._inference = inference
         self.name = node.name

@@ -14,6 +14,7 @@ from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.fold_batch_norm import fold_batch_norm
 from sardonyx.passes.fold_shapes import fold_shapes
 from sardonyx.passes.infer import infer
+from sardonyx.passes.link_gradients import link_gradients
 from sardonyx.passes.merge_equal import merge_equal
 
 _logger = get_logger("passes")
@@ -23,6 +24,7 @@ Pass = Callable[[Graph], object]
 #: Name for people, pass, lowest optimisation level at which it runs.
 PASSES: list[tuple[str, Pass, int]] = [
     ("separate clashing dimensions", separate_dimensions, 0),
+    ("link gradients to what they name", link_gradients, 0),
     ("remove what nothing reads", remove_dead, 1),
     ("infer shapes", infer, 0),
     ("compare with what is declared", check_declarations, 0),

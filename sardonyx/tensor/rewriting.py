@@ -1,8 +1,8 @@
-"""Scalar expressions made again with other loads, indices or operands."""
+"""Expressions and tensors made again with other loads, indices or operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -23,6 +23,18 @@ from sardonyx.tensor.scalar import (
     unary,
     whole_number,
 )
+from sardonyx.tensor.tensor import (
+    Call,
+    Contract,
+    Map,
+    Reduce,
+    Tensor,
+    make_call,
+    make_contract,
+    make_map,
+    make_reduce,
+)
+from sardonyx.tensor.traverse import operands_of, topological
 
 
 def rewrite(
@@ -91,3 +103,29 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
     if node.op in UNARY:
         return unary(node.op, *arguments)
     return make_node(node.op, node.dtype, arguments, node.dim)
+
+
+def substituted(outputs: Iterable[Tensor], replacements: Mapping[Tensor, Tensor]) -> list[Tensor]:
+    """Tensors as they are computed from others of the same shapes and types."""
+    wanted = list(outputs)
+    new = dict(replacements)
+
+    def moved(x: Scalar) -> Scalar | None:
+        other = new.get(x.tensor)
+        return None if other is None or other is x.tensor else load(other, x.at)
+
+    for t in topological(wanted, replacements):
+        if not any(new.get(o, o) is not o for o in operands_of(t)):
+            continue
+        if isinstance(t, Map):
+            new[t] = make_map(t.shape, rewrite(t.body, moved))
+        elif isinstance(t, Reduce):
+            new[t] = make_reduce(t.shape, t.extents, t.kind, rewrite(t.body, moved), t.dtype)
+        elif isinstance(t, Contract):
+            left, right = rewrite(t.left, moved), rewrite(t.right, moved)
+            new[t] = make_contract(t.shape, t.extents, left, right, t.dtype, t.accumulator)
+        elif isinstance(t, Call):
+            operands = tuple(new.get(o, o) for o in t.operands)
+            calls = make_call(t.kernel, operands, t.all_outputs, **dict(t.attributes))
+            new[t] = calls[t.output]
+    return [new.get(t, t) for t in wanted]

@@ -15,12 +15,6 @@ SCHEMAS = sorted(
 #: Operators without a record, with the reason.
 MISSING = {
     "SequenceMap": "passes/expand.py writes it as a Loop",
-    "Bernoulli": "random",
-    "Multinomial": "random",
-    "RandomNormal": "random",
-    "RandomNormalLike": "random",
-    "RandomUniform": "random",
-    "RandomUniformLike": "random",
     "BitCast": "not there yet",
     "ImageDecoder": "not there yet",
     "CenterCropPad": "not there yet",
