@@ -44,6 +44,7 @@ FAMILIES = (
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
     "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
     "training",
+    "images",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
 )  # fmt: skip

@@ -138,6 +138,11 @@ def is_one(x: Scalar) -> bool:
     return x.op == "constant" and x.payload == 1.0
 
 
+def size_of(body: Scalar) -> int:
+    """How many different operations an expression consists of."""
+    return len(_inner_first(body))
+
+
 def partials(body: Scalar, wanted: Callable[[Tensor], bool]) -> dict[Scalar, Scalar]:
     """The derivative of an expression by each load of a wanted tensor, of that load's type.
 

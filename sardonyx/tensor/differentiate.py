@@ -20,7 +20,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
-from sardonyx.tensor.derivatives import is_one, partials, times
+from sardonyx.tensor.derivatives import is_one, partials, size_of, times
 from sardonyx.tensor.elementwise import cast, compute, constant
 from sardonyx.tensor.reduction import accumulator
 from sardonyx.tensor.rewriting import rewrite
@@ -41,6 +41,9 @@ from sardonyx.tensor.tensor import (
     reduced_indices,
 )
 from sardonyx.tensor.traverse import loads_of, operands_of, topological
+
+#: Expressions of more operations are not made by putting others in.
+_LARGEST_EXPRESSION = 300
 
 
 def gradients(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
@@ -65,6 +68,25 @@ class _Gradients:
             if t.dtype.is_float and any(o in self.moving for o in operands_of(t)):
                 self.moving.add(t)
         self.parts: dict[Tensor, list[Tensor]] = {y: [constant(1.0, y.dtype, y.shape)]}
+        self.bodies: dict[Tensor, Scalar] = {}
+        for t in self.order:
+            if isinstance(t, Map):
+                self.bodies[t] = self._pointwise(t)
+
+    def _pointwise(self, t: Map) -> Scalar:
+        """The expression of a map, with those of maps that it reads in step put in.
+
+        Only within one expression is what a condition does not choose left out: 0 times the
+        infinite derivative of an exponential beside it would be no number.
+        """
+        here = indices(t.shape)
+
+        def inner(x: Scalar) -> Scalar | None:
+            in_step = x.tensor in self.moving and x.tensor.shape == t.shape and x.at == here
+            return self.bodies.get(x.tensor) if in_step else None
+
+        body = rewrite(t.body, inner)
+        return body if size_of(body) <= _LARGEST_EXPRESSION else t.body
 
     def run(self) -> list[Tensor]:
         for t in reversed(self.order):
@@ -102,7 +124,8 @@ class _Gradients:
             shares: Scalar | None = None
             if isinstance(t, Reduce):
                 by, shares = _shares(t, by)
-            for load, slope in partials(t.body, self._is_moving).items():
+            body = self.bodies.get(t, t.body)
+            for load, slope in partials(body, self._is_moving).items():
                 factor = slope if shares is None else _weighted(shares, slope)
                 self._add(load.tensor, _collected(load, t.shape, extents, by, factor))
 

@@ -16,7 +16,6 @@ SCHEMAS = sorted(
 MISSING = {
     "SequenceMap": "passes/expand.py writes it as a Loop",
     "BitCast": "not there yet",
-    "ImageDecoder": "not there yet",
     "CenterCropPad": "not there yet",
     "Col2Im": "not there yet",
     "DeformConv": "not there yet",
