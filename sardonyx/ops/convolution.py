@@ -50,7 +50,7 @@ def convolve(
     """
     batch, channels = x.shape[:2]
     features, depth = w.shape[:2]
-    _check_channels(x, w, groups)
+    check_channels(x, w, groups)
     depthwise = groups > 1 and depth == 1
     grouped = groups > 1 and not depthwise
     per_group = integer.floordiv(features, groups)
@@ -76,7 +76,12 @@ def convolve(
     return reshape(result, (batch, features, *window.outputs)) if grouped else result
 
 
-def _check_channels(x: Tensor, w: Tensor, groups: int) -> None:
+def check_channels(x: Tensor, w: Tensor, groups: int) -> None:
+    """Refuse channels that do not fall into groups, or weights of other channels.
+
+    Raises:
+        InvalidGraph: They do not fit.
+    """
     channels, features, depth = x.shape[1], w.shape[0], w.shape[1]
     if groups < 1:
         raise InvalidGraph(message("convolution", f"There are {groups} groups"))

@@ -9,6 +9,7 @@ from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    assume_at_most,
     assume_equal,
     assume_shape,
     cast,
@@ -136,6 +137,48 @@ def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str 
         reduction=reduction,
     )
     return result
+
+
+@op("TensorScatter", 24, flags=("strings",))
+def tensor_scatter(
+    cache: Tensor,
+    update: Tensor,
+    write_indices: Tensor | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Tensor:
+    """A cache in which a piece of a sequence is replaced, from an index of each batch on.
+
+    In the mode `circular` what goes over the end is written to the begin.
+    """
+    where = "TensorScatter"
+    axis = normalise_axis(axis, cache.rank, where)
+    if axis == 0 or mode not in ("linear", "circular"):
+        what = f"There is no mode {mode!r} along axis {axis}"
+        raise InvalidGraph(message(where, what, expected="linear or circular, not along axis 0"))
+    room, count = cache.shape[axis], update.shape[axis]
+    shape = (*cache.shape[:axis], count, *cache.shape[axis + 1 :])
+    assume_shape(update.shape, shape, where, "The update")
+    assume_at_most(count, room, where, "The update is longer than the cache")
+    if write_indices is not None:
+        assume_shape(write_indices.shape, cache.shape[:1], where, "The tensor of write indices")
+
+    def body(*at: Dim) -> Scalar:
+        place = scalar.size(at[axis])
+        if write_indices is not None:
+            start = scalar.cast(scalar.load(write_indices, at[:1]), dtypes.INT64)
+            if mode == "linear":
+                place = place - scalar.check_index(start, room - count + 1)
+            else:
+                # Twice the remainder: it has the sign of what is divided.
+                rest = scalar.binary("rem", place - start, scalar.size(room))
+                place = scalar.binary("rem", rest + scalar.size(room), scalar.size(room))
+        inside = scalar.compare("ge", place, 0) & scalar.compare("lt", place, scalar.size(count))
+        source = (*at[:axis], scalar.as_index(place, count), *at[axis + 1 :])
+        return scalar.select(inside, scalar.load(update, source), scalar.load(cache, at))
+
+    return compute(cache.shape, body)
 
 
 # -- others with a known shape ----------------------------------------------------------------

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.coordinates import clamped, cubic_weight
+from sardonyx.ops.coordinates import cubic_weight
 from sardonyx.ops.registry import contents, op
+from sardonyx.ops.taps import Tap, corners, linear_taps, make_tap, total
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_shape, compute
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Shape
 
 _MODES = {
     "bilinear": "linear", "linear": "linear", "nearest": "nearest",
@@ -44,34 +45,22 @@ def grid_sample(
         raise InvalidGraph(message("GridSample", f"No mode {mode!r} with padding {padding_mode!r}"))
     wide = dtypes.DOUBLE if x.dtype is dtypes.DOUBLE else dtypes.FLOAT
     sampler = _Sampler(x.shape[2:], padding_mode, bool(align_corners), wide)
+    places = (x.shape[0], *grid.shape[1:-1])
+
+    def position(axis: int) -> Callable[..., Scalar]:
+        def body(*at: Dim) -> Scalar:
+            read = scalar.load(grid, (*at, rank - 1 - axis))
+            return sampler.position(scalar.cast(read, wide), axis)
+
+        return body
+
+    taps = [sampler.taps(places, position(axis), axis, kind) for axis in range(rank)]
 
     def body(*at: Dim) -> Scalar:
-        taps = []
-        for axis in range(rank):
-            read = scalar.load(grid, (at[0], *at[2:], rank - 1 - axis))
-            position = sampler.position(scalar.cast(read, wide), axis)
-            taps.append(sampler.taps(position, axis, kind))
-        total: Scalar | None = None
-        for chosen in itertools.product(*taps):
-            value = scalar.cast(scalar.load(x, (*at[:2], *[c[0] for c in chosen])), wide)
-            condition: Scalar | None = None
-            for _, _, inside in chosen:
-                if inside is not None:
-                    condition = inside if condition is None else condition & inside
-            if condition is not None:
-                value = scalar.select(condition, value, 0.0)
-            for _, weight, _ in chosen:
-                if weight is not None:
-                    value = value * weight
-            total = value if total is None else total + value
-        assert total is not None  # noqa: S101 - there is at least one tap
-        return total
+        place = (at[0], *at[2:])
+        return total(corners(x, at[:2], [(along, place) for along in taps], wide))
 
     return compute((*x.shape[:2], *grid.shape[1:-1]), body, x.dtype)
-
-
-#: (index, weight, whether it is inside); None for a weight of 1 and for always.
-_Tap = tuple[Dim, Scalar | None, Scalar | None]
 
 
 class _Sampler:
@@ -91,35 +80,43 @@ class _Sampler:
             return (value + 1.0) * 0.5 * (length - 1.0)
         return ((value + 1.0) * length - 1.0) * 0.5
 
-    def taps(self, position: Scalar, axis: int, kind: str) -> list[_Tap]:
-        """The elements along one axis that the value at a position is made of."""
+    def taps(
+        self, shape: Shape, position: Callable[..., Scalar], axis: int, kind: str
+    ) -> list[Tap]:
+        """The elements along one axis that the values at positions are made of."""
+        length = self.lengths[axis]
+
+        def folded(*at: Dim) -> Scalar:
+            return self._folded(position(*at), axis)
+
         if kind == "nearest":
             # The edge is folded first, so that halves round as they do inside.
-            folded = self._folded(position, axis)
-            return [self._tap(scalar.unary("round", folded), None, axis)]
-        if kind == "linear":
-            folded = self._folded(position, axis)
-            base = scalar.unary("floor", folded)
-            fraction = folded - base
-            return [
-                self._tap(base, 1.0 - fraction, axis), self._tap(base + 1.0, fraction, axis)
-            ]  # fmt: skip
-        base = scalar.unary("floor", position)
-        fraction = position - base
-        return [
-            self._tap(
-                self._folded(base + float(step), axis),
-                cubic_weight(fraction - float(step), -0.75),
-                axis,
-            )
-            for step in range(-1, 3)
-        ]
+            def nearest(*at: Dim) -> Scalar:
+                return self._inside(scalar.unary("round", folded(*at)), axis)
 
-    def _tap(self, index: Scalar, weight: Scalar | None, axis: int) -> _Tap:
-        inside: Scalar | None = None
+            return [make_tap(shape, length, nearest, None)]
+        if kind == "linear":
+            return linear_taps(shape, length, folded, lambda index: self._inside(index, axis))
+
+        def cubic(step: float) -> Tap:
+            def place(*at: Dim) -> Scalar:
+                base = scalar.unary("floor", position(*at))
+                return self._inside(self._folded(base + step, axis), axis)
+
+            def weight(*at: Dim) -> Scalar:
+                here = position(*at)
+                return cubic_weight(here - scalar.unary("floor", here) - step, -0.75)
+
+            return make_tap(shape, length, place, weight)
+
+        return [cubic(float(step)) for step in range(-1, 3)]
+
+    def _inside(self, index: Scalar, axis: int) -> Scalar:
+        """A whole index that is inside, if the padding is not zero, whatever was rounded."""
         if self.padding == "zeros":
-            inside = (index >= 0.0) & (index <= self._length(axis) - 1.0)
-        return clamped(index, self.lengths[axis]), weight, inside
+            return index
+        last = self._length(axis) - 1.0
+        return scalar.binary("max", scalar.binary("min", index, last), 0.0)
 
     def _folded(self, position: Scalar, axis: int) -> Scalar:
         """A position outside of the image moved into it, as the padding says."""
