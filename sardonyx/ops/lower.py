@@ -151,7 +151,9 @@ class _Lowering:
         return found
 
     def _node(self, node: Node) -> None:
-        if all(map(_is_known, node.outputs)):
+        # What is known of a branch was assumed when it was chosen, which is for the node to say.
+        has_graphs = any(True for _ in node.subgraphs())
+        if not has_graphs and all(map(_is_known, node.outputs)):
             outputs: tuple[Tensor | None, ...] = tuple(map(_known, node.outputs))
         else:
             inputs = [None if v is None else self.tensor(v) for v in node.inputs]

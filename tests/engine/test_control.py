@@ -151,6 +151,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " { cjo = Identity(cj) uo = Add(u, u) }> }",
         _trips((3,), 3, 0, 1),
     ),
+    "branches of different numbers of axes, one of them constant": (
+        f"(float[N,4] x) => (float[A,B] y) {{ {_POSITIVE} z = If(c) <"
+        "then_branch = t () => (float a) { a = Constant<value_float = 3.0>() },"
+        "else_branch = e () => (float[B] b) { b = ReduceSum<keepdims = 0>(x, axis) }>"
+        " y = Add(x, z) }",
+        _SIGNS,
+    ),
     "branches of different numbers of axes": (
         "(float[N,M] x) => (float[A] y) { n = Shape<end = 1>(x) one = Constant<value_ints = [1]>()"
         " c = Equal(n, one) y = If(c) <"
