@@ -15,16 +15,7 @@ SCHEMAS = sorted(
 #: Operators without a record, with the reason.
 MISSING = {
     "SequenceMap": "passes/expand.py writes it as a Loop",
-    "BitCast": "not there yet",
-    "CenterCropPad": "not there yet",
-    "Col2Im": "not there yet",
-    "DeformConv": "not there yet",
     "Det": "not there yet",
-    "MaxRoiPool": "not there yet",
-    "MaxUnpool": "not there yet",
-    "RoiAlign": "not there yet",
-    "TensorScatter": "not there yet",
-    "Unique": "not there yet",
 }
 #: Versions without a record, with the reason.
 MISSING_VERSIONS = {("Scan", 8): "not there yet"}
