@@ -175,7 +175,7 @@ def couple(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 @reference("forest")
 def forest(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
     """Votes [1, n, targets] of the leaves that rows reach in a table of `ops.forest`."""
-    rows, nodes, roots, targets, weights = operands
+    rows, nodes, roots, targets, weights = operands[:5]  # masks say the same again
     words: int = call.attribute("words")  # type: ignore[assignment]
     table = nodes.reshape(-1, words)
     first = words - 4 or 1

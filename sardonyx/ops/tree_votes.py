@@ -12,6 +12,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array, Constant
 from sardonyx.ops.forest import Forest, Trees, fail, plant
+from sardonyx.ops.forest_masks import masks_of
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor, make_call
@@ -21,6 +22,9 @@ JOIN = {"SUM": "add", "AVERAGE": "add", "MIN": "min", "MAX": "max"}
 
 #: Rows that share a walk over the trees, at least and at most, and into how many parts rows go.
 _LEAST_ROWS, _MOST_ROWS, _ROW_PARTS = 16, 512, 64
+
+#: The least number of rows for trees that are masks.
+_MASKED_ROWS = 32
 
 #: A part of the trees takes a row about this long, and there are at most so many parts.
 _PART_NS, _MOST_PARTS = 15_000, 16
@@ -54,10 +58,13 @@ def votes_of(
         if "trees" not in kept:
             kept["trees"] = describe()
         forest = plant(kept["trees"], targets, dtype, join, width, where)
-        names = ("nodes", "roots", "targets", "weights")
-        tables = [Constant.from_array(getattr(forest, name)) for name in names]
-        kept[key] = forest, [constant_tensor(table) for table in tables]
-    forest, constants = kept[key]
+        arrays = [forest.nodes, forest.roots, forest.targets, forest.weights]
+        masks = masks_of(forest) if join == "add" else None
+        if masks is not None:
+            arrays += [masks.starts, masks.tests, masks.leaves, masks.targets]
+        tables = [constant_tensor(Constant.from_array(array)) for array in arrays]
+        kept[key] = forest, masks is not None, tables
+    forest, has_masks, constants = kept[key]
     t.assume_at_most(forest.width, x.shape[1], where, "The trees ask for more features than x has")
     rows = x.cast(dtype)
     if forest.has_copy:
@@ -65,7 +72,7 @@ def votes_of(
         rows = rows if width is not None else t.slice_axis(rows, 1, 0, forest.width)
         lowest = t.constant(float("-inf"), dtype)
         rows = t.concat([rows, t.where(t.not_equal(rows, rows), lowest, rows)], 1)
-    parts, chunk = _parts(forest, rows.shape[0])
+    parts, chunk = _parts(forest, rows.shape[0], _MASKED_ROWS if has_masks else _LEAST_ROWS)
     (found,) = make_call(
         "forest",
         (rows, *constants),
@@ -86,8 +93,8 @@ def votes_of(
     return votes, kept["trees"]
 
 
-def _parts(forest: Forest, rows: Dim) -> tuple[Dim, Dim]:
-    """Into how many parts the trees go, and how many rows walk together.
+def _parts(forest: Forest, rows: Dim, least: int) -> tuple[Dim, Dim]:
+    """Into how many parts the trees go, and how many rows walk together, at least `least`.
 
     Few rows through many trees are worth dividing the trees; else rows are divided alone.
     """
@@ -95,10 +102,10 @@ def _parts(forest: Forest, rows: Dim) -> tuple[Dim, Dim]:
     most = min(_MOST_PARTS, trees * forest.depth // _PART_NS, trees // 8)
     parts: Dim = 1
     if most > 1:
-        groups = integer.maximum(integer.ceildiv(rows, _LEAST_ROWS), 1)
+        groups = integer.maximum(integer.ceildiv(rows, least), 1)
         parts = integer.maximum(integer.floordiv(most, groups), 1)
-    share = sizes.multiply(integer.ceildiv(integer.ceildiv(rows, _ROW_PARTS), 8), 8)
-    return parts, integer.minimum(integer.maximum(share, _LEAST_ROWS), _MOST_ROWS)
+    share = sizes.multiply(integer.ceildiv(integer.ceildiv(rows, _ROW_PARTS), least), least)
+    return parts, integer.minimum(integer.maximum(share, least), _MOST_ROWS)
 
 
 def integers(values: Sequence[int], count: int, name: str, where: str) -> Array:

@@ -204,6 +204,23 @@ def test_numbers_of_nodes_and_trees_need_no_order():
     assert_same(got, want.astype(np.float32))
 
 
+@pytest.mark.parametrize(("depth", "chance"), [(1, 1.0), (5, 1.0), (6, 1.0), (5, 0.7)])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, targets):
+    """Up to 32 leaves, all for one target, are masks; 64 leaves are walked to."""
+    rng = np.random.default_rng(depth)
+    nodes, leaves = grow(rng, 11, depth, votes=1, chance=chance)
+    leaves["ids"] = [tree % targets for tree in leaves["treeids"]]
+    given = attributes_of(nodes, leaves, "target")
+    x = features(rng, 75)
+    model = ml_model("TreeEnsembleRegressor", [x], 1, n_targets=targets, **given)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    want = np.array([[sum(v) for v in row] for row in walk(nodes, leaves, x, targets)])
+    for count in (75, 32, 31):
+        got = session.run(None, {"x0": x[:count]})[0]
+        assert_same(got, want[:count].astype(np.float32))
+
+
 # -- classifiers ------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from sardonyx.kernel.builder import Register
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.special.forest_masks import Strike
 from sardonyx.kernel.special.frame import KernelFrame
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import I32, I64
@@ -26,8 +27,10 @@ _WALKS, _STEPS = 16, 4
 def build_forest(task: SpecialTask, symbol: str) -> Kernel:
     """rows (n, width), nodes, roots, targets, weights -> votes (parts, n, targets).
 
-    The tables are those of `ops.forest.Forest`. A block is `chunk` rows and one of the parts into
-    which the trees go. Attributes: words, single, join (add, min, max), depth, chunk.
+    The tables are those of `ops.forest.Forest`; small trees bring those of `ops.forest_masks.Masks`
+    as well, which serve groups of rows, while walks serve the rows that are left. A block is
+    `chunk` rows and one of the parts into which the trees go. Attributes: words, single, join (add,
+    min, max), depth, chunk.
     """
     return _Walk(task, symbol).build()
 
@@ -37,7 +40,7 @@ class _Walk:
         votes = task.outputs[0]
         assert votes is not None  # noqa: S101 - a kernel without result is never planned
         self.votes = votes
-        self.rows, self.nodes, self.roots, self.targets, self.weights = task.operands
+        self.rows, self.nodes, self.roots, self.targets, self.weights, *masks = task.operands
         self.join = str(task.attribute("join"))
         self.single = bool(task.attribute("single"))
         self.wide = int(task.attribute("words")) - 4  # type: ignore[call-overload]
@@ -46,6 +49,7 @@ class _Walk:
         self.type = value_type(self.rows.dtype)
         self.frame = KernelFrame(task, symbol, (self.chunk,))
         self.b = self.frame.builder
+        self.strike = Strike(self.frame, self.rows, votes, masks) if masks else None
 
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
@@ -59,11 +63,13 @@ class _Walk:
         with b.parallel() as block:
             part = b.binary("div", block, frame.dim(groups))
             group = b.binary("rem", block, frame.dim(groups))
-            low = b.binary("mul", group, frame.dim(self.chunk))
+            low: Operand = b.binary("mul", group, frame.dim(self.chunk))
             high = b.min(b.binary("add", low, frame.dim(self.chunk)), frame.dim(count))
             first = b.binary("mul", part, frame.dim(share))
             last = b.min(b.binary("add", first, frame.dim(share)), frame.dim(trees))
             self._clear(part, low, high, targets)
+            if self.strike is not None:
+                low = self.strike.write(part, low, high, first, last)
             whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
             with b.for_(first, last) as tree:
                 root = frame.load_raw(self.roots, [tree])
@@ -79,7 +85,8 @@ class _Walk:
                 with b.for_(even, last) as tree:
                     self._walk([frame.load_raw(self.roots, [tree])], row, [row], part)
         visits = sizes.multiply(count, sizes.multiply(trees, self.depth))
-        return frame.kernel(sizes.multiply(parts, groups), visits)
+        scratch = 0 if self.strike is None else self.strike.scratch_bytes
+        return frame.kernel(sizes.multiply(parts, groups), visits, scratch)
 
     def _clear(self, part: Operand, low: Operand, high: Operand, targets: sizes.Dim) -> None:
         start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
