@@ -43,6 +43,11 @@ class DType:
         return self.kind == "f" and self.bits < 16
 
     @property
+    def is_complex(self) -> bool:
+        """Whether an element has a real and an imaginary part, side by side in memory."""
+        return self.kind == "c"
+
+    @property
     def is_integer(self) -> bool:
         """Whether it is a signed or unsigned integer (bool is neither)."""
         return self.kind in "iu"

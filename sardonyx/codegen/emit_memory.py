@@ -92,7 +92,7 @@ def store(e: Emitter, statement: Store) -> None:
     """Plain, masked, scattering or atomic."""
     type = statement.value.type
     where = address(e, statement.pointer, statement.index, type.size_bytes)
-    value, align = e.use(statement.value), statement.align_bytes or type.size_bytes
+    value, align = e.use(statement.value), statement.align_bytes or type.alignment_bytes
     if type.scalar == "i1":
         value = e.cast("zext", type, value, _in_memory(type))
     scatters = statement.index.type.lanes > 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
@@ -184,6 +185,10 @@ class Expression(SymbolicIntegers):
         arguments = [self.scalar(a, guard) for a in x.arguments]
         if x.op == "cast":
             return cast(b, arguments[0], x.arguments[0].dtype, x.dtype, x.rounding)
+        if x.op == "complex":
+            return complex_numbers.combine(b, arguments[0], arguments[1], x.dtype)
+        if x.op in ("real", "imag"):
+            return complex_numbers.part(b, arguments[0], x.arguments[0].dtype, x.op)
         if x.arguments[0].dtype.is_narrow_float:
             return self._narrow(x, arguments, guard)
         if x.op == "check_index":

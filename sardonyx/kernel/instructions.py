@@ -246,7 +246,7 @@ class InstructionBuilder:
         operands = [pointer, at] + ([mask] if mask is not None else [])
         return self.let(
             type, "load", operands,
-            align_bytes=align_bytes or type.size_bytes, ordering=ordering, invariant=invariant,
+            align_bytes=align_bytes or type.alignment_bytes, ordering=ordering, invariant=invariant,
         )  # fmt: skip
 
     def store(
@@ -262,7 +262,7 @@ class InstructionBuilder:
     ) -> None:
         """Write `value` at `pointer + index * size of a lane`; an index vector scatters."""
         at = self.lift(index, I64) if isinstance(index, int) else index
-        align = align_bytes or value.type.size_bytes
+        align = align_bytes or value.type.alignment_bytes
         self.append(Store(pointer, at, value, mask, align, ordering, nontemporal))
 
     def offset(self, pointer: Operand, index: Operand | int, element: Type | int = 1) -> Value:

@@ -7,7 +7,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
-from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.representation import require_numbers, value_type
 from sardonyx.kernel.types import I64, Type
 from sardonyx.tensor.scalar import Scalar
 
@@ -42,6 +42,7 @@ class Accumulator:
 
     def __init__(self, builder: Builder, kind: str, result: DType, body: DType, lanes: int) -> None:
         self.builder, self.kind = builder, kind
+        require_numbers(body)
         self.type = value_type(body).with_lanes(lanes)
         self.result = value_type(result)
         self.neutral = Constant(self.type, neutral(kind, self.type.element))

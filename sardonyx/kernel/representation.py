@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import message
-from sardonyx.kernel import narrow
+from sardonyx.base.errors import EngineError, message
+from sardonyx.kernel import complex_numbers, narrow
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import F32, I1, Type, memory_type
@@ -18,19 +18,33 @@ HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 def value_type(dtype: DType) -> Type:
     """The type in which values of `dtype` are held in registers.
 
-    Half floats in f32, truth in i1, floats of fewer bits as their codes.
+    Half floats in f32, truth in i1, floats of fewer bits and complex numbers as their bits.
     """
     if dtype is dtypes.BOOL:
         return I1
-    if dtype.kind == "c":
-        raise errors.NotImplemented(message("kernel", f"There are no kernels for {dtype} yet"))
     if dtype in HALVES:
         return F32
     return memory_type(dtype)
 
 
-def constant(value: float | bool, dtype: DType) -> Constant:
+def require_numbers(dtype: DType) -> None:
+    """Refuse types whose values are held as bits, where a kernel would compute with them.
+
+    Raises:
+        NotImplemented: `dtype` is complex, or a float of 8 bits or fewer.
+    """
+    if dtype.is_complex or dtype.is_narrow_float:
+        raise errors.NotImplemented(
+            message("kernel", f"This operator does not compute with {dtype}", do="Cast it before")
+        )
+
+
+def constant(value: complex, dtype: DType) -> Constant:
     """A number as `value_type(dtype)` holds it."""
+    if dtype.is_complex:
+        return complex_numbers.constant_word(value, dtype)
+    if isinstance(value, complex):
+        raise EngineError(message("kernel", f"{value} is no value of the type {dtype}"))
     if dtype.is_narrow_float:
         return narrow.constant_code(value, dtype)
     return Constant(value_type(dtype), value)

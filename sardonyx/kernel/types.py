@@ -13,7 +13,7 @@ _BITS = (
         for kind, sizes in (("i", (8, 16, 32, 64)), ("u", (8, 16, 32, 64)), ("f", (16, 32, 64)))
         for bits in sizes
     }
-    | {"bf16": 16}
+    | {"bf16": 16, "u128": 128}
 )
 
 
@@ -37,6 +37,11 @@ class Type:
     def size_bytes(self) -> int:
         """Bytes of one lane in memory."""
         return max(1, self.bits // 8)
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What the address of a lane is a multiple of; complex numbers lie as their parts do."""
+        return min(8, self.size_bytes)
 
     @property
     def is_float(self) -> bool:
@@ -67,7 +72,7 @@ class Type:
 
 
 I1, I8, I16, I32, I64 = (Type(s) for s in ("i1", "i8", "i16", "i32", "i64"))
-U8, U16, U32, U64 = (Type(s) for s in ("u8", "u16", "u32", "u64"))
+U8, U16, U32, U64, U128 = (Type(s) for s in ("u8", "u16", "u32", "u64", "u128"))
 F16, BF16, F32, F64, PTR = (Type(s) for s in ("f16", "bf16", "f32", "f64", "ptr"))
 
 _MEMORY = {
@@ -78,9 +83,10 @@ _MEMORY = {
     dtypes.FLOAT8E4M3FN: U8, dtypes.FLOAT8E4M3FNUZ: U8, dtypes.FLOAT8E5M2: U8,
     dtypes.FLOAT8E5M2FNUZ: U8, dtypes.FLOAT8E8M0: U8, dtypes.FLOAT4E2M1: U8,
     dtypes.FLOAT6E2M3: U8, dtypes.FLOAT6E3M2: U8,
+    dtypes.COMPLEX64: U64, dtypes.COMPLEX128: U128,
 }  # fmt: skip
 
 
 def memory_type(dtype: dtypes.DType) -> Type:
-    """How one element of `dtype` lies in memory; KeyError for complex numbers."""
+    """How one element of `dtype` lies in memory."""
     return I64 if dtype.is_code else _MEMORY[dtype]

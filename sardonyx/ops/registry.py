@@ -24,6 +24,7 @@ from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
+from sardonyx.tensor.elementwise import by_parts
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
@@ -100,7 +101,8 @@ class OpRecord:
         since: First version of the operator set that it holds for.
         lowering: See the module's text.
         flags: Words about it, such as `commutative`, for passes. With `strings` inputs may be
-            strings, with `objects` sequences and the like; see tensor/host.py.
+            strings, with `objects` sequences and the like; see tensor/host.py. A `linear` one
+            treats the parts of complex elements in its first input alike.
         attributes: Names of the attributes that it takes.
         required: Names of those without a default.
         least_inputs: Number of inputs that must be given.
@@ -285,7 +287,7 @@ def apply(
         missing = given.index(None)
         raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
     try:
-        result = record.lowering(*given, **arguments)
+        result = _lowered(record, given, arguments)
     except (InvalidGraph, EngineError) as error:
         raise InvalidGraph(_explain(node, given, error)) from error
     except errors.NotImplemented as error:
@@ -304,6 +306,15 @@ def apply(
             )
         )
     return outputs
+
+
+def _lowered(
+    record: OpRecord, inputs: Sequence[Tensor | None], arguments: Mapping[str, object]
+) -> Any:
+    x = inputs[0] if inputs else None
+    if x is None or not x.dtype.is_complex or "linear" not in record.flags:
+        return record.lowering(*inputs, **arguments)
+    return by_parts(lambda part: record.lowering(part, *inputs[1:], **arguments), x)
 
 
 def _check_kinds(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) -> None:

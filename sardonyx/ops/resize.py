@@ -280,7 +280,7 @@ def _resize(
     return resize.run()
 
 
-@op("Upsample", 1)
+@op("Upsample", 1, flags=("linear",))
 def upsample_1(
     x: Tensor, *, height_scale: float, width_scale: float, mode: str = "nearest"
 ) -> Tensor:
@@ -291,19 +291,19 @@ def upsample_1(
     return _upsampled(x, (1.0, 1.0, height_scale, width_scale), modes.get(mode, mode))
 
 
-@op("Upsample", 7)
+@op("Upsample", 7, flags=("linear",))
 def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
     """Larger by factors that are attributes."""
     return _upsampled(x, tuple(scales), mode)
 
 
-@op("Upsample", 9)
+@op("Upsample", 9, flags=("linear",))
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger by factors."""
     return _upsampled(x, given_scales(scales), mode)
 
 
-@op("Resize", 10)
+@op("Resize", 10, flags=("linear",))
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger or smaller by factors, coordinates divided by them."""
     return _upsampled(x, given_scales(scales), mode)
@@ -321,7 +321,7 @@ def _upsampled(x: Tensor, scales: Scales, mode: str) -> Tensor:
     )
 
 
-@op("Resize", 11, 13)
+@op("Resize", 11, 13, flags=("linear",))
 def resize_11(
     x: Tensor,
     roi: Tensor | None = None,
@@ -350,7 +350,7 @@ def resize_11(
     )
 
 
-@op("Resize", 18, 19)
+@op("Resize", 18, 19, flags=("linear",))
 def resize_18(
     x: Tensor,
     roi: Tensor | None = None,

@@ -23,7 +23,7 @@ _MODES = {
 _PADDINGS = ("zeros", "border", "reflection")
 
 
-@op("GridSample", 16, 20, 22)
+@op("GridSample", 16, 20, 22, flags=("linear",))
 def grid_sample(
     x: Tensor,
     grid: Tensor,

@@ -12,7 +12,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.gather import top_k
 from sardonyx.ops.registry import op
 from sardonyx.ops.selection import positions_of
-from sardonyx.tensor import scalar
+from sardonyx.tensor import complex_scalar, scalar
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.language import (
     Tensor,
@@ -37,11 +37,13 @@ def unique_11(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[T
     source = reshape(x, (sizes.product(x.shape),)) if axis is None else x
     along = normalise_axis(axis or 0, source.rank, "Unique")
     keys = _keys(source)
-    if axis is None:
+    if axis is None and not source.dtype.is_complex:
         ranked, order = top_k(keys, keys.shape[0], 0, 0)
         begins = _begins(ranked)
     else:
         rows = _rows(keys, along)
+        if rows.dtype.is_complex:
+            rows = _parts(rows)
         (order,) = make_call("sort_rows", (rows,), (((rows.shape[0],), INT64),))
         begins = _begins_of_rows(gather(rows, order))
     starts = positions_of(begins)
@@ -72,6 +74,17 @@ def _rows(x: Tensor, axis: int) -> Tensor:
     order = [axis, *(k for k in range(x.rank) if k != axis)]
     moved = transpose(x, order)
     return reshape(moved, (moved.shape[0], sizes.product(moved.shape[1:])))
+
+
+def _parts(rows: Tensor) -> Tensor:
+    """Rows of complex numbers as rows of their parts: they are ordered as NumPy orders them."""
+
+    def body(i: Dim, j: Dim) -> Scalar:
+        z = scalar.load(rows, (i, integer.floordiv(j, 2)))
+        is_real = scalar.compare("eq", scalar.size(integer.modulo(j, 2)), 0)
+        return scalar.select(is_real, complex_scalar.real(z), complex_scalar.imaginary(z))
+
+    return compute((rows.shape[0], sizes.multiply(rows.shape[1], 2)), body)
 
 
 def _begins(ranked: Tensor) -> Tensor:

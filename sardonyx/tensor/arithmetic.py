@@ -198,6 +198,13 @@ def to_narrow(x: Array, target: DType, rounding: Rounding = NEAREST) -> Array:
     return x.astype(target.numpy)
 
 
+def combine(re: Array, im: Array, into: np.dtype[Any]) -> Array:
+    """Complex numbers of their parts."""
+    result: Array = np.empty(np.broadcast_shapes(re.shape, im.shape), into)
+    result.real, result.imag = re, im
+    return result
+
+
 def bitcast(x: Array, target: DType) -> Array:
     """The bits of `x` as elements of another type of the same size."""
     if target.bits >= 8:

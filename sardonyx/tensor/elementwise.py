@@ -9,7 +9,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.integer import known_equal
 from sardonyx.base.sizes import Dim
-from sardonyx.tensor import scalar, symbolic
+from sardonyx.tensor import complex_scalar, scalar, symbolic
 from sardonyx.tensor.assumptions import (
     assume_equal,
     broadcasts_are_undecided,
@@ -219,6 +219,16 @@ def bitcast(x: Tensor, dtype: DType) -> Tensor:
     if x.dtype is dtype:
         return x
     return make_map(x.shape, scalar.bitcast(scalar.load(x, indices(x.shape)), dtype))
+
+
+def by_parts(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """A linear function of a complex tensor, given as one of real tensors of any float type."""
+
+    def part(take: Callable[[Scalar], Scalar]) -> Tensor:
+        return function(make_map(x.shape, take(scalar.load(x, indices(x.shape)))))
+
+    re, im = part(complex_scalar.real), part(complex_scalar.imaginary)
+    return elementwise(complex_scalar.combine, re, im)
 
 
 def clip(x: Tensor, low: Operand | None, high: Operand | None) -> Tensor:

@@ -330,6 +330,10 @@ class _Grid:
             return arithmetic.bitcast(bits, x.dtype).astype(dtype)
         if x.op == "check_index":
             return self._check_index(operands[0], self._dim(x.dim, mask), mask)
+        if x.op == "complex":
+            return arithmetic.combine(operands[0], operands[1], dtype)
+        if x.op in ("real", "imag"):
+            return np.asarray(getattr(operands[0], x.op)).astype(dtype)
         if x.op in scalar.COMPARE:
             return arithmetic.compare(x.op, *operands)
         if len(operands) == 1:

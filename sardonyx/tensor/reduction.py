@@ -91,7 +91,8 @@ def reduce(kind: str, x: Tensor, axis: Axes = None, keepdims: bool = False) -> T
             x, axes, keepdims, kind, dtypes.UINT8, lambda e: scalar.cast(e, dtypes.UINT8)
         )
         return cast(as_bytes, dtypes.BOOL)
-    wide = accumulator(x.dtype) if kind in ("sum", "prod") else x.dtype
+    narrow = x.dtype.is_narrow_float
+    wide = accumulator(x.dtype) if narrow or kind in ("sum", "prod") else x.dtype
     total = reduce_axes(x, axes, keepdims, kind, wide, lambda e: scalar.cast(e, wide))
     return cast(total, x.dtype)
 

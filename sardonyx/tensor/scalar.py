@@ -39,8 +39,8 @@ class Scalar:
     """One node of a scalar expression.
 
     Attributes:
-        op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`, or an
-            elementwise name.
+        op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`, `complex`,
+            `real`, `imag`, or an elementwise name.
         dtype: Type of the value.
         arguments: Operands.
         payload: constant: the Python number. size: the symbolic integer. load: (tensor, indices).
@@ -158,6 +158,8 @@ def make_node(
 
 def constant(value: float | bool | complex, dtype: DType) -> Scalar:
     """A number of type `dtype`; floats are kept in double and rounded when used."""
+    if dtype.is_complex:
+        return make_node("constant", dtype, (), complex(value))
     if dtype.is_float:
         return make_node("constant", dtype, (), float(value))  # type: ignore[arg-type]  # `value` is no Scalar here
     return make_node("constant", dtype, (), bool(value) if dtype is dtypes.BOOL else int(value))  # type: ignore[arg-type]  # `value` is no Scalar here
@@ -210,7 +212,7 @@ def lift(value: object, dtype: DType) -> Scalar:
         return value
     if isinstance(value, sizes.Size):
         return size(value)
-    if isinstance(value, (bool, int, float, np.generic)):
+    if isinstance(value, (bool, int, float, complex, np.generic)):
         return constant(value.item() if isinstance(value, np.generic) else value, dtype)
     raise EngineError(message("expression", f"{value!r} is not a scalar"))
 
@@ -240,6 +242,10 @@ def unary(op: str, x: Scalar) -> Scalar:
     """One of UNARY."""
     if op == "not" and x.op == "constant" and x.dtype is dtypes.BOOL:
         return constant(not x.payload, dtypes.BOOL)
+    if x.dtype.is_complex:
+        from sardonyx.tensor import complex_scalar
+
+        return complex_scalar.unary(op, x)
     whole = whole_number(x)
     if op == "neg" and whole is not None:
         return size(sizes.multiply(whole, -1))
@@ -259,6 +265,10 @@ SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
 def binary(op: str, a: object, b: object) -> Scalar:
     """One of BINARY. Integer `div` and `rem` truncate toward zero."""
     x, y = _pair(a, b)
+    if x.dtype.is_complex:
+        from sardonyx.tensor import complex_scalar
+
+        return complex_scalar.binary(op, x, y)
     left, right = whole_number(x), whole_number(y)
     if left is not None and right is not None:
         if op in SYMBOLIC:
@@ -289,6 +299,10 @@ def _sign(x: Scalar) -> float:
 def compare(op: str, a: object, b: object) -> Scalar:
     """One of COMPARE, giving a bool."""
     x, y = _pair(a, b)
+    if x.dtype.is_complex:
+        from sardonyx.tensor import complex_scalar
+
+        return complex_scalar.compare(op, x, y)
     left, right = whole_number(x), whole_number(y)
     if left is not None and right is not None:
         known = decide(op, left, right)
@@ -328,6 +342,10 @@ def cast(x: Scalar, dtype: DType, rounding: Rounding = NEAREST) -> Scalar:
     """
     if x.dtype is dtype:
         return x
+    if x.dtype.is_complex or dtype.is_complex:
+        from sardonyx.tensor import complex_scalar
+
+        return complex_scalar.cast(x, dtype)
     if x.op == "constant":
         value = x.payload
         if dtype.is_float or dtype is dtypes.BOOL:

@@ -179,8 +179,14 @@ def _contraction(x: Contract) -> Callable[[dict[Atom, Dim]], Element]:
     return read
 
 
+#: What numbers are not looked into.
+_OPAQUE = frozenset(("bitcast", "real", "imag", "complex"))
+
+
 def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
     op = x.op
+    if op in _OPAQUE or x.dtype.is_complex:
+        raise Unknown
     if op == "constant":
         number: Element = x.payload
         return number

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from sardonyx.base import sizes
+from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.operators import Operators
@@ -198,8 +199,14 @@ def make_map(shape: Shape, body: Scalar) -> Map:
     return _intern(("map", shape, body), Map(shape, body.dtype, body))  # type: ignore[return-value]  # interned under a key of its class
 
 
+def _require_real(body: Scalar, what: str) -> None:
+    if body.dtype.is_complex:
+        raise errors.NotImplemented(message(what, f"There are no sums of {body.dtype}"))
+
+
 def make_reduce(shape: Shape, extents: Shape, kind: str, body: Scalar, dtype: DType) -> Reduce:
     """The tensor whose element is `body` reduced over `reduced_indices(extents)`."""
+    _require_real(body, kind)
     key = ("reduce", shape, extents, kind, body, dtype)
     return _intern(key, Reduce(shape, dtype, kind, extents, body))  # type: ignore[return-value]  # interned under a key of its class
 
@@ -208,6 +215,7 @@ def make_contract(
     shape: Shape, extents: Shape, left: Scalar, right: Scalar, dtype: DType, accumulator: DType
 ) -> Contract:
     """The tensor whose element is the sum of `left * right` over `reduced_indices(extents)`."""
+    _require_real(left, "contract")
     key = ("contract", shape, extents, left, right, dtype, accumulator)
     return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))  # type: ignore[return-value]  # interned under a key of its class
 

@@ -10,7 +10,7 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
-from sardonyx.kernel.representation import from_memory, to_memory
+from sardonyx.kernel.representation import from_memory, require_numbers, to_memory
 from sardonyx.kernel.special.task import SpecialTask, View
 from sardonyx.kernel.types import I64, memory_type
 from sardonyx.tensor.tensor import Tensor
@@ -84,7 +84,12 @@ class KernelFrame:
         self.builder.store(stored, self._pointers[view.buffer], self.offset(view, at))
 
     def load(self, view: View, at: Sequence[Operand], lanes: int = 1) -> Operand:
-        """The element (or elements) at these coordinates, as expressions compute with it."""
+        """The element (or elements) at these coordinates, as expressions compute with it.
+
+        Raises:
+            NotImplemented: Values of this type are held as bits, with which nothing is computed.
+        """
+        require_numbers(view.dtype)
         return from_memory(self.builder, self.load_raw(view, at, lanes), view.dtype)
 
     def store(self, view: View, at: Sequence[Operand], value: Operand) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.special.frame import KernelFrame
 from sardonyx.kernel.special.task import View
@@ -42,6 +43,11 @@ def combine(
     """
     if reduction == "none":
         frame.store_raw(target, to, frame.load_raw(source, at, lanes))
+        return
+    if target.dtype.is_complex:
+        words = frame.load_raw(target, to, lanes), frame.load_raw(source, at, lanes)
+        result = complex_numbers.binary(frame.builder, reduction, *words, target.dtype)
+        frame.store_raw(target, to, result)
         return
     old, new = frame.load(target, to, lanes), frame.load(source, at, lanes)
     table = _COMBINE_TRUTH if old.type.element == I1 else _COMBINE
