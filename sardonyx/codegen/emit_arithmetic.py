@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.codegen.emit_base import Emitter, llvm_type, suffix
+from sardonyx.codegen.emit_convert import bitcast
 from sardonyx.kernel.program import Constant, Let
-from sardonyx.kernel.types import F32, F64, I1, Type
+from sardonyx.kernel.types import F32, F64, I1, I64, Type
 
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 _UNSIGNED = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "eq": "eq", "ne": "ne"}
@@ -234,6 +235,17 @@ UNARY: dict[str, Callable[[Emitter, str, Type, str], str]] = {
 _PLAIN = frozenset("add sub mul div and or xor".split())
 
 
+def _copysign(e: Emitter, type: Type, a: str, b: str) -> str:
+    if type != F64:
+        return e.math("copysign", type, a, b)
+    # Of a result that is rounded to f16 in two steps, LLVM would round the sign's operand in one,
+    # and call a function for it.
+    signs = e.lit(I64, -(1 << 63))
+    size = e.math("fabs", type, a)
+    sign = e.binary("and", I64, bitcast(e, F64, I64, b), signs)
+    return bitcast(e, I64, F64, e.binary("or", I64, bitcast(e, F64, I64, size), sign))
+
+
 def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
     """Any operation of two operands that LLVM has."""
     type = let.result.type
@@ -244,7 +256,7 @@ def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
     if op in ("add_sat", "sub_sat"):
         return e.math(f"{'u' if type.is_unsigned else 's'}{op[:3]}.sat", type, a, b)
     if op == "copysign":
-        return e.math("copysign", type, a, b)
+        return _copysign(e, type, a, b)
     if op in ("div", "rem") and not type.is_float:
         return _divide(e, op, type, a, b, let.operands[1])
     if op in _PLAIN:

@@ -76,6 +76,15 @@ class Former:
     _packings: dict[object, Packing | None] = field(default_factory=dict)
     _packed: dict[object, Buffer] = field(default_factory=dict)
 
+    @property
+    def packings(self) -> dict[object, Buffer]:
+        """What was packed so far, by its contents."""
+        return dict(self._packed)
+
+    def go_back(self, packings: dict[object, Buffer]) -> None:
+        """Forget what was packed since `packings` was asked for: nobody runs what packs it."""
+        self._packed = dict(packings)
+
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):

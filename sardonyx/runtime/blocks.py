@@ -145,10 +145,12 @@ class Blocks:
         """
         regions: dict[Tensor, None] = {}
         while True:
+            packings = self.former.packings
             block = self._block(outputs, guards, origins, measured, list(regions))
             missing = [s for s in block.symbols(ends) if s not in block.sources]
             if not missing:
                 return block
+            self.former.go_back(packings)
             regions.update((ends[s], None) for s in missing)
 
     def _block(

@@ -224,7 +224,19 @@ def _compile(
     with compiling:
         from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
 
-    built = build_model(source, options, target, timings, budget)
+    try:
+        built = build_model(source, options, target, timings, budget)
+    except InvalidGraph as error:
+        if options.general or "load" not in timings:
+            raise
+        # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
+        # broadcast) may contradict itself where the graph does not.
+        try:
+            built = build_model(source, replace(options, general=True), target, timings, budget)
+        except SardonyxError:
+            raise error from None
+        _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
+        _logger.debug("the contradiction: %s", error)
     return _finish(built, cache, key, threads, timings, budget)
 
 

@@ -92,6 +92,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " n = Shape(z) one = Constant<value_float = 1.5>() y = Expand(one, n) }",
         _SIGNS,
     ),
+    "only the sizes of a result are read, beside a product with weights": (
+        f"(float[N,4] x) => (float[A,B] y, float[A,B] v) {{ {_POSITIVE} z = If(c) <"
+        "then_branch = t () => (float[A,B] a) { a = Concat<axis = 0>(x, x) },"
+        "else_branch = e () => (float[A,B] b) { b = Neg(x) }>"
+        " n = Shape(z) one = Constant<value_float = 1.5>() y = Expand(one, n) v = MatMul(x, w) }",
+        _SIGNS,
+    ),
     "as often as is known only outside": (
         f"(float[N] x, int64 k) => (float[A] y, float[B] z) {{ {_TRUE} y = Loop(k, on, x) <"
         "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"

@@ -65,6 +65,11 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " z = Reshape(x, s) y = Softmax(z) }",
         [{"x": _floats(4, 6), "k": np.array([k])} for k in (4, 1, 12, 2)],
     ),
+    "a slice of what is always empty": (
+        "(float[N] x) => (float[A] y, float[B] z) { s = Slice(x, from, to) e = Slice(s, last, far)"
+        " t = Concat<axis=0>(pair, e) y, z = Split<axis=0>(t, lengths) }",
+        [{"x": _floats(n)} for n in (5, 9, 40)],
+    ),
     "a size that can only be 1 is broadcast": (
         "(float[K] x) => (float[A] y) { z = MatMul(x, row) y = Add(z, x) }",
         [{"x": _floats(1)}],
@@ -139,6 +144,15 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 _WEIGHTS = {
     "a product with weights": {"w": _floats(8, 5), "one": np.array([1])},
     "a size that can only be 1 is broadcast": {"row": _floats(1, 2)},
+    # What is sliced has elements only where N is below 5, and the plan takes for granted that it has.
+    "a slice of what is always empty": {
+        "from": np.array([-3]),
+        "to": np.array([2]),
+        "last": np.array([-1]),
+        "far": np.array([1 << 40]),
+        "pair": _floats(2),
+        "lengths": np.array([2, 0]),
+    },
 }
 
 

@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.base import dtypes, errors
+from tests.support.session import check, model_of
 
 NARROW = tuple(d for d in dtypes.ALL if d.is_narrow_float)
 SIGNED = tuple(d for d in NARROW if d is not dtypes.FLOAT8E8M0)
@@ -302,3 +303,18 @@ def test_questions_about_floats(dtype):
     wide = x.astype(np.float32)
     np.testing.assert_array_equal(run("IsNaN", x, dtype, dtypes.BOOL, 20), np.isnan(wide))
     np.testing.assert_array_equal(run("IsInf", x, dtype, dtypes.BOOL, 20), np.isinf(wide))
+
+
+def test_a_remainder_is_rounded_to_half_in_two_steps():
+    """LLVM would make one conversion of the sign's operand, by a function that is not there."""
+    text = """g (float16[N,M,2] x) => (float16[A,B,C] y) {
+        s = Slice(x, from, to, axes, steps) y = Mod<fmod=1>(s, one) }"""
+    weights = {
+        "from": np.array([-4, -1]),
+        "to": np.array([3, 1]),
+        "axes": np.array([0, 2]),
+        "steps": np.array([2, 1]),
+        "one": np.ones((1, 1, 1), np.float16),
+    }
+    x = (np.arange(50).reshape(5, 5, 2) / 8 - 3).astype(np.float16)
+    check(model_of(text, weights), [{"x": x}, {"x": x[:, :1]}])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from sardonyx.base.errors import ContradictingSizes
+from sardonyx.base.errors import ContradictingSizes, InvalidGraph
 from sardonyx.loader.load import load
 from sardonyx.ops.evaluate import evaluate_lowered
 from sardonyx.ops.lower import LoweredGraph, lower
@@ -45,5 +45,5 @@ class Oracle:
         """All outputs; see `evaluate_lowered`."""
         try:
             return evaluate_lowered(self._strict, feeds, double=double, noise=noise)
-        except ContradictingSizes:
+        except (ContradictingSizes, InvalidGraph):
             return evaluate_lowered(self._general, feeds, double=double, noise=noise)
