@@ -6,6 +6,8 @@ import logging
 import sys
 
 from sardonyx.api.config_keys import note
+from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.providers import CPU, available, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
@@ -16,17 +18,17 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.
 
 def get_available_providers() -> list[str]:
     """Names of the execution providers that work here."""
-    return ["CPUExecutionProvider"]
+    return available()
 
 
 def get_all_providers() -> list[str]:
     """Names of all execution providers of this package."""
-    return ["CPUExecutionProvider"]
+    return [CUDA, CPU]
 
 
 def get_device() -> str:
-    """`CPU`."""
-    return "CPU"
+    """`GPU` where there is one that works, else `CPU`."""
+    return "CPU" if cuda_is_missing() else "GPU"
 
 
 def get_version_string() -> str:

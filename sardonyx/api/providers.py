@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sardonyx.api.config_keys import note
+from sardonyx.api.cuda_options import CUDA, cuda_options
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
@@ -15,7 +16,7 @@ CPU = "CPUExecutionProvider"
 
 #: Providers of onnxruntime: a program may name them anywhere, but they are not here.
 FOREIGN = (
-    "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider",
+    "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider",
     "MIGraphXExecutionProvider", "ROCMExecutionProvider", "OpenVINOExecutionProvider",
     "DnnlExecutionProvider", "VitisAIExecutionProvider", "QNNExecutionProvider",
     "NnapiExecutionProvider", "VSINPUExecutionProvider", "JsExecutionProvider",
@@ -45,6 +46,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, str]:
             message(name, "Options are no dict", expected="dict", got=type(options).__name__)
         )
     given = {str(key): str(value) for key, value in options.items()}
+    if name == CUDA:
+        return cuda_options(given)
     if name != CPU:
         return given
     for key, value in given.items():
@@ -67,8 +70,10 @@ def choose(
     options: Sequence[Mapping[str, Any]] | None,
     *,
     may_fall_back: bool = True,
-) -> dict[str, str]:
-    """The options of the processor's provider, which is what any choice ends with.
+) -> dict[str, dict[str, str]]:
+    """The providers that are there, in order of preference, with their options.
+
+    The processor's provider is the last one, whether it is named or not.
 
     Args:
         providers: Names, or (name, options) pairs; one that is not there gives a warning.
@@ -80,7 +85,8 @@ def choose(
         EPFail: None of the providers is there, and none may stand in.
     """
     pairs = _pairs(providers, options)
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
+    processor: dict[str, str] = {}
     seen: set[str] = set()
     for name, given in pairs:
         if name in seen:
@@ -89,17 +95,37 @@ def choose(
         seen.add(name)
         checked = check_options(name, given)
         if name == CPU:
-            found = checked
+            processor = checked
+            continue
+        missing = cuda_is_missing(int(checked["device_id"])) if name == CUDA else ""
+        if name == CUDA and not missing:
+            found[name] = checked
             continue
         text = message(
             "InferenceSession", f"The provider {name!r} is not available",
-            expected=f"one of {[CPU]}",
-            do="" if name in FOREIGN else nearest(name, (CPU, *FOREIGN)),
+            expected=f"one of {available()}",
+            do=missing or ("" if name in FOREIGN else nearest(name, (CPU, CUDA, *FOREIGN))),
         )  # fmt: skip
         if not may_fall_back:
             raise errors.EPFail(text)
         warnings.warn(text, UserWarning, stacklevel=4)
-    return found
+    return {**found, CPU: processor}
+
+
+def cuda_is_missing(device_id: int = 0) -> str:
+    """Why the CUDA provider cannot be used; "" where it can."""
+    from sardonyx.cuda.device import device
+
+    try:
+        device(device_id)
+    except errors.EPFail as error:
+        return str(error)
+    return ""
+
+
+def available() -> list[str]:
+    """Names of the providers that work here, the processor's last."""
+    return [CPU] if cuda_is_missing() else [CUDA, CPU]
 
 
 def _pairs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
@@ -11,6 +12,7 @@ from numpy import ndarray
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
+from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, cpu_memory
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
@@ -27,6 +29,7 @@ from sardonyx.runtime.declared import ModelMetadata
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
+    from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("session")
 
@@ -67,7 +70,7 @@ class InferenceSession:
 
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
-        self._provider_options = choose(providers, provider_options, may_fall_back=may_fall_back)
+        self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
         # The engine is two thirds of the package: a program that only imports does not load it.
@@ -91,7 +94,26 @@ class InferenceSession:
             from sardonyx.runtime.stages import write_optimised
 
             write_optimised(self._source, o.optimized_model_filepath, options)
+        if CUDA in self._providers:
+            engine = self._create_on_device(options)
+            if engine is not None:
+                return engine
         return create_engine(self._source, options)
+
+    def _create_on_device(self, options: EngineOptions) -> Engine | None:
+        """The engine on a GPU; None where the model has what only the processor runs."""
+        from sardonyx.cuda.provider import CudaProvider
+        from sardonyx.runtime.session import create_engine
+
+        device_id = int(self._providers[CUDA]["device_id"])
+        try:
+            return create_engine(self._source, replace(options, provider=CudaProvider(device_id)))
+        except errors.NotImplemented as error:
+            if self._options.config("session.disable_cpu_ep_fallback") == "1":
+                raise
+            _logger.warning("the whole model runs on the processor: %s", error)
+            del self._providers[CUDA]
+            return None
 
     def _set_up(self) -> None:
         record = self._engine.record
@@ -292,11 +314,11 @@ class InferenceSession:
 
     def get_providers(self) -> list[str]:
         """The execution providers in use."""
-        return [CPU]
+        return list(self._providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Their options."""
-        return {CPU: dict(self._provider_options)}
+        return {name: dict(options) for name, options in self._providers.items()}
 
     def set_providers(
         self,
@@ -388,7 +410,7 @@ class InferenceSession:
     def __reduce__(self) -> Any:
         return (
             InferenceSession,
-            (self._source, self._options, [CPU], [self._provider_options]),
+            (self._source, self._options, list(self._providers.items())),
         )
 
 

@@ -14,6 +14,7 @@ from sardonyx.codegen import emit_effects, emit_memory, emit_vector
 from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_convert import bitcast, convert
+from sardonyx.codegen.emit_gpu import GPU
 from sardonyx.codegen.math import FUNCTIONS, expansion
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.operations import BINARY, COMPARE
@@ -119,6 +120,8 @@ class FunctionEmitter(Emitter):
             return self.inline(expansion(op, type), [self.use(x) for x in let.operands])
         if op in _MEMORY:
             return _MEMORY[op](self, let)
+        if op in GPU:
+            return GPU[op](self, let)
         if op in COMPARE:
             a, b = let.operands
             return compare(self, op, a.type, self.use(a), self.use(b))

@@ -16,11 +16,8 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.blob import Blob, build
-from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
 from sardonyx.ir.graph import Graph
-from sardonyx.kernel.program import Program
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
@@ -31,9 +28,10 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.declared import ModelMetadata
-from sardonyx.runtime.executable import LoadedCode, load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.host_calls import Strings
+from sardonyx.runtime.image import Code
+from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import ConstantPlace, Record
 from sardonyx.tensor.assumptions import undecided_broadcasts
@@ -51,8 +49,7 @@ class Built:
     """A compiled model before it is run or cached."""
 
     record: Record
-    blob: Blob
-    code: LoadedCode
+    generated: Generated
     constants: list[np.ndarray[Any, Any]]
 
     def write_constants(self, file: BinaryIO) -> None:
@@ -71,7 +68,7 @@ class Built:
 def build_model(
     source: Any,
     options: EngineOptions,
-    target: Target,
+    provider: Provider,
     timings: dict[str, float],
     budget: Budget,
 ) -> Built:
@@ -103,17 +100,13 @@ def build_model(
             scope.enter_context(undecided_broadcasts())
         lowered = _lowered(graph, options, phases)
     fuse = options.optimization_level > 0
-    compiled, places = compile_lowered(graph, lowered, target, fuse=fuse)
+    compiled, places = compile_lowered(graph, lowered, provider.target, fuse=fuse)
     timings.update(compiled.seconds)
     _log_host(compiled)
-    with phases("emit"):
-        text = emit_module(programs_of(compiled), target)
-    with phases("llvm"):
-        blob = build(text, target)
-        code = load_blob(blob)
+    generated = provider.generate(compiled, phases)
     with phases("constants"):
         strings = _strings(compiled)
-        constants = _prepare(compiled, code, strings, budget, options.cancel)
+        constants = _prepare(compiled, generated.initial, strings, budget, options.cancel)
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         outputs = tuple(map(face.output_info, graph.outputs, tensors))
@@ -121,7 +114,7 @@ def build_model(
         declared, outputs, spare, places, metadata, _places(compiled, constants),
         replace(compiled.main, strings=strings.all), files, unranked,
     )  # fmt: skip
-    return Built(record, blob, code, constants)
+    return Built(record, generated, constants)
 
 
 def _lowered(graph: Graph, options: EngineOptions, phases: _Phases) -> LoweredGraph:
@@ -157,17 +150,6 @@ def _log_host(compiled: Compiled) -> None:
         _logger.info("%d commands run in Python: %s", len(hosted), names)
 
 
-def programs_of(compiled: Compiled) -> list[Program]:
-    """Every program of a compiled model, each once."""
-    found: dict[str, Program] = {}
-    for invocation in compiled.invocations:
-        if invocation.kernel.host is not None:
-            continue
-        for program in (invocation.kernel.program, *invocation.kernel.functions):
-            found.setdefault(program.name, program)
-    return list(found.values())
-
-
 def _strings(compiled: Compiled) -> Strings:
     """Codes for all strings among the model's constants."""
     strings = Strings()
@@ -179,7 +161,7 @@ def _strings(compiled: Compiled) -> Strings:
 
 def _prepare(
     compiled: Compiled,
-    code: LoadedCode,
+    code: Code,
     strings: Strings,
     budget: Budget,
     cancel: CancelFlag | None,

@@ -14,6 +14,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.target import Target
+from sardonyx.kernel.program import Program
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.plan import Plan
@@ -47,6 +48,16 @@ class Compiled:
     groups: list[Group]
     former: Former
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def programs(self, kernels: Container[str] | None = None) -> list[Program]:
+        """Every program, each once; only what the named kernels consist of, if they are named."""
+        found: dict[str, Program] = {}
+        for invocation in self.invocations:
+            kernel = invocation.kernel
+            if kernel.host is None and (kernels is None or kernel.program.name in kernels):
+                for program in (kernel.program, *kernel.functions):
+                    found.setdefault(program.name, program)
+        return list(found.values())
 
 
 def compile_tensors(

@@ -15,6 +15,7 @@ from sardonyx.base.errors import (
     RuntimeException,
     message,
 )
+from sardonyx.codegen.target import host_target
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
@@ -47,6 +48,7 @@ class Executable:
         threads: How many threads a run may use, the caller included.
         functions: Addresses of shared functions, for the context's field of that name.
         budget: What its memory counts in; by default it may have what the machine has.
+        image: Its tables, if they are made already.
 
     Raises:
         EngineError: The parts do not fit each other.
@@ -62,10 +64,11 @@ class Executable:
         threads: int = 1,
         functions: Sequence[int] = (),
         budget: Budget | None = None,
+        image: Image | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.plan, self.threads = plan, threads
-        self._image = Image(plan, code, constants, threads)
+        self._image = image or Image(plan, code, constants, threads)
         self._functions = np.array([*functions, 0], np.int64)
         native = library()
         self._native_bind, self._native_execute = native.bind, native.execute
@@ -85,9 +88,12 @@ class Executable:
         try:
             return self._free.pop()
         except IndexError:
-            frame = Frame(self._image, address_of(self._functions), self.budget)
+            frame = self._new_frame()
             self._frames.append(frame)
             return frame
+
+    def _new_frame(self) -> Frame:
+        return Frame(self._image, address_of(self._functions), self.budget)
 
     @contextmanager
     def lease(self) -> Iterator[Frame]:
@@ -97,6 +103,11 @@ class Executable:
             yield frame
         finally:
             self._free.append(frame)
+
+    @property
+    def runs_on(self) -> str:
+        """The machine that kernels run on, in words."""
+        return host_target().name
 
     @property
     def resolves(self) -> int:
@@ -233,7 +244,8 @@ class Executable:
     def _enter(self, frame: Frame, feeds: tuple[object, ...]) -> int:
         if NATIVE:
             return self._native_bind(frame.address, id(feeds) + ITEMS_OFFSET)
-        return self._native_bind(frame.address, Mirror(feeds).address)
+        mirror = Mirror(feeds)  # it must live until native code has read it
+        return self._native_bind(frame.address, mirror.address)
 
     def _resolve(self, frame: Frame) -> None:
         self._resolves += 1
@@ -330,10 +342,13 @@ class Executable:
         for number in self._image.later[segment]:
             result = frame.result(number)
             if outputs[number] is None:
-                outputs[number] = _new(frame, result)
+                outputs[number] = self._new_result(frame, result)
             else:
                 self._check_output(number, result, outputs[number])
         frame.give(segment, {number: outputs[number] for number in self._image.later[segment]})
+
+    def _new_result(self, frame: Frame, result: Result) -> Any:
+        return _new(frame, result)
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import COPY
-from sardonyx.codegen.target import host_target
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
 
@@ -53,7 +52,7 @@ def _summary(engine: Engine) -> str:
     if hosted:
         text += f", {_count(hosted, 'call')} of Python"
     threads = engine.executable.threads
-    return f"{text}, {_count(threads, 'thread')}, {host_target().name}"
+    return f"{text}, {_count(threads, 'thread')}, {engine.executable.runs_on}"
 
 
 def _origin_of_code(timings: Mapping[str, float]) -> str:

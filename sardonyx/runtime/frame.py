@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
@@ -39,7 +38,13 @@ class Frame:
         "results", "scratch", "threads", "words",
     )  # fmt: skip
 
-    def __init__(self, image: Image, functions: int = 0, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        image: Image,
+        functions: int = 0,
+        budget: Budget | None = None,
+        memory: Callable[[str, Budget | None], Memory] = Memory,
+    ) -> None:
         self._image = image
         self._budget = budget or Budget()
         self._reserved_bytes = [0] * len(image.plan.segments)
@@ -69,12 +74,12 @@ class Frame:
         self.table("slots")[:] = tape.slots
         self.table("arguments")[:] = image.arguments
         for buffer, number in image.buffers_of("constant"):
-            self.table("bases")[buffer] = address_of(image.constants[number])
+            self.table("bases")[buffer] = image.addresses[number]
         values = "intermediate values"
-        self.arenas = [Memory(values, self._budget) for _ in plan.segments]
-        grown = [Memory("a value that grows", self._budget) for _ in range(plan.grown_count)]
+        self.arenas = [memory(values, self._budget) for _ in plan.segments]
+        grown = [memory("a value that grows", self._budget) for _ in range(plan.grown_count)]
         self._grown = grown
-        self.scratch = Memory("what kernels work in", self._budget)
+        self.scratch = memory("what kernels work in", self._budget)
         self.results: list[Result | None] = []
         self.threads = 0
         self.host: HostTable | None = None
@@ -192,11 +197,17 @@ class Frame:
             self._set("context_scratch", self.scratch.address)
             self._set("context_scratch_bytes", self.scratch.capacity_bytes)
 
-    def give(self, segment: int, arrays: Mapping[int, NDArray[Any]]) -> None:
+    def give(self, segment: int, arrays: Mapping[int, Any]) -> None:
         """Give the outputs of a segment, by number, the memory of arrays."""
         for number, array in arrays.items():
-            self.table("bases")[self._image.output_buffers[number]] = address_of(array)
+            plain = isinstance(array, np.ndarray)
+            address = address_of(array) if plain else array.address
+            self.table("bases")[self._image.output_buffers[number]] = address
         self._set_state(segment, "given", 1)
+
+    def note_fault(self, name: str, value: int) -> None:
+        """Note the command, or one of the two numbers, of a fault that was found elsewhere."""
+        self._set(f"fault_{name}", value)
 
     def go_on(self, command: int) -> None:
         """Let native code go on at a command."""

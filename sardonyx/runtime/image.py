@@ -57,18 +57,28 @@ class Image:
         code: Its kernels.
         constants: Arrays behind its constants; they stay where they are while the image lives.
         threads: How many threads a run may use.
+        remote: Addresses of the constants on a device, where kernels are launched by the host:
+            native code stops at each.
 
     Raises:
         EngineError: A size of the plan depends on what no feed gives, or a constant does not fit.
     """
 
     def __init__(
-        self, plan: Plan, code: Code, constants: Sequence[NDArray[Any]], threads: int
+        self,
+        plan: Plan,
+        code: Code,
+        constants: Sequence[NDArray[Any]],
+        threads: int,
+        remote: Sequence[int] | None = None,
     ) -> None:
         self.plan, self._code = plan, code
         self.tape = Tape(plan.segments)
         self.threads = threads
         self.constants = _checked(plan, constants)
+        self._is_remote = remote is not None
+        #: Where the constants lie.
+        self.addresses = [*map(address_of, self.constants)] if remote is None else list(remote)
         self._tables: list[Words] = []
         self._words = aligned_words(IMAGE.words)
         self._words[IMAGE["array_type"]] = id(np.ndarray)
@@ -240,10 +250,12 @@ class Image:
                 commands.append((0, HOST, 0, 0, 0))
                 self.host_arguments[number] = first
             else:
-                address = self._code.address(command.kernel)
+                address = 0 if self._is_remote else self._code.address(command.kernel)
+                if self._is_remote:
+                    self.host_arguments[number] = first
                 sized = (command.blocks, command.cost_ns, command.scratch_bytes)
                 slots = tuple(self._slot(x, here) for x in sized)
-                commands.append((address, first, *slots))
+                commands.append((address, HOST if self._is_remote else first, *slots))
                 segment = self._segment_of(*slots)
                 scheduled.append((segment, number))
                 self._note_reads(segment, *slots)

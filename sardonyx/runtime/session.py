@@ -33,15 +33,15 @@ from sardonyx.base.files import identity_of, is_unchanged
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import watching
 from sardonyx.base.log import get_logger, scope
-from sardonyx.codegen.target import Target, host_target
+from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
 from sardonyx.runtime.engine import Engine, UnrankedEngine, Variants
-from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class EngineOptions:
         budget: Counts memory already; set for further plans of one session.
         least_level: The least level that is logged, as in `logging`.
         logid: What records of the log have as `logid`.
+        provider: What runs it; None for the processor.
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
         ranks: Those of inputs whose rank the model does not declare.
@@ -87,6 +88,7 @@ class EngineOptions:
     least_level: int = 0
     logid: str = ""
     general: bool = False
+    provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> str:
@@ -152,7 +154,7 @@ def _stop_if(cancel: CancelFlag) -> None:
 def _create(source: Any, options: EngineOptions) -> Engine:
     start = time.perf_counter()
     timings: dict[str, float] = {}
-    target = host_target()
+    provider = options.provider or CpuProvider()
     cache = default_cache() if options.use_cache else None
     budget = options.budget or Budget(options.memory_limit_bytes)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
@@ -168,15 +170,15 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         source = source.SerializeToString()
     elif isinstance(source, (bytearray, memoryview)):
         source = bytes(source)  # the caller may change his
-    key = _model_key(source, options, target) if cache is not None else None
+    key = _model_key(source, options, provider) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     threads = thread_count(options.threads)
     engine = None
     try:
         if cache is not None and key is not None:
-            engine = _from_cache(cache, key, threads, timings, budget)
+            engine = _from_cache(cache, provider, key, threads, timings, budget)
         if engine is None:
-            engine = _compile(source, options, target, cache, key, threads, timings, budget)
+            engine = _compile(source, options, provider, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
@@ -214,7 +216,7 @@ def _may_contradict(plan: Plan) -> bool:
 def _compile(
     source: Any,
     options: EngineOptions,
-    target: Target,
+    provider: Provider,
     cache: Cache | None,
     key: str | None,
     threads: int,
@@ -225,22 +227,22 @@ def _compile(
         from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
 
     try:
-        built = build_model(source, options, target, timings, budget)
+        built = build_model(source, options, provider, timings, budget)
     except InvalidGraph as error:
         if options.general or "load" not in timings:
             raise
         # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
         # broadcast) may contradict itself where the graph does not.
         try:
-            built = build_model(source, replace(options, general=True), target, timings, budget)
+            built = build_model(source, replace(options, general=True), provider, timings, budget)
         except SardonyxError:
             raise error from None
         _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
         _logger.debug("the contradiction: %s", error)
-    return _finish(built, cache, key, threads, timings, budget)
+    return _finish(built, provider, cache, key, threads, timings, budget)
 
 
-def _model_key(source: Any, options: EngineOptions, target: Target) -> str | None:
+def _model_key(source: Any, options: EngineOptions, provider: Provider) -> str | None:
     """Identity of a model: of a file its place and time, of bytes what they are."""
     if isinstance(source, bytes):
         identity: object = digest(source)
@@ -249,11 +251,16 @@ def _model_key(source: Any, options: EngineOptions, target: Target) -> str | Non
             identity = (os.path.realpath(source), *identity_of(os.stat(source)))
         except OSError:
             return None
-    return digest("session", repr(identity), options.key(), target.key, engine_digest())
+    return digest("session", repr(identity), options.key(), provider.key, engine_digest())
 
 
 def _from_cache(
-    cache: Cache, key: str, threads: int, timings: dict[str, float], budget: Budget
+    cache: Cache,
+    provider: Provider,
+    key: str,
+    threads: int,
+    timings: dict[str, float],
+    budget: Budget,
 ) -> Engine | None:
     start = time.perf_counter()
     written = cache.read(key, "session")
@@ -265,8 +272,8 @@ def _from_cache(
         if not record.files_unchanged():
             return None
         constants = map_constants(data_path, record)
-        code = load_blob(code_path)
-        executable = Executable(record.plan, code, constants, threads=threads, budget=budget)
+        code = provider.load(code_path)
+        executable = provider.executable(record.plan, code, constants, threads, budget)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
         _logger.warning(
             "cache entry %s is not usable (%s): the model is compiled again", key, error
@@ -279,6 +286,7 @@ def _from_cache(
 
 def _finish(
     built: Built,
+    provider: Provider,
     cache: Cache | None,
     key: str | None,
     threads: int,
@@ -289,15 +297,14 @@ def _finish(
     if cache is not None and key is not None:
         start = time.perf_counter()
         data_path = cache.put(key, "data", built.write_constants)
-        cache.put(key, "code", built.blob.to_bytes())
+        cache.put(key, "code", built.generated.file)
         if data_path is not None and cache.put(key, "session", built.record.to_bytes()):
             # What another process drops from the cache meanwhile stays in memory.
             with contextlib.suppress(OSError):
                 constants = map_constants(data_path, built.record)
         timings["write cache"] = time.perf_counter() - start
-    executable = Executable(
-        built.record.plan, built.code, constants, threads=threads, budget=budget
-    )
+    code = built.generated.code
+    executable = provider.executable(built.record.plan, code, constants, threads, budget)
     return _engine(built.record, executable, timings)
 
 

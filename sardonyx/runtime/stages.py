@@ -16,7 +16,7 @@ from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import PASSES, optimise
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import face
-from sardonyx.runtime.build import compile_lowered, programs_of
+from sardonyx.runtime.build import compile_lowered
 from sardonyx.runtime.session import EngineOptions
 
 #: In the order in which a model goes through them.
@@ -53,7 +53,7 @@ def stage_text(source: Any, stage: str, after: str | None = None) -> str:
         if compiled.initial is not None:
             parts.append("once, when the session is made:\n" + plan_text(compiled.initial))
         return "\n\n".join([*parts, "every run:\n" + plan_text(compiled.main)])
-    programs = programs_of(compiled)
+    programs = compiled.programs()
     if stage == "kernels":
         return "\n\n".join(map(to_text, programs))
     text = emit_module(programs, target)

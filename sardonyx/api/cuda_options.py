@@ -1,0 +1,61 @@
+"""Options of the CUDA provider, under onnxruntime's names: what acts, what has no effect yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sardonyx.api.config_keys import note
+from sardonyx.api.spelling import nearest
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+
+CUDA = "CUDAExecutionProvider"
+
+#: Options with their defaults. Other values than the default act, are noted, or are refused.
+DEFAULTS = {
+    "device_id": "0", "gpu_mem_limit": "18446744073709551615",
+    "arena_extend_strategy": "kNextPowerOfTwo", "cudnn_conv_algo_search": "EXHAUSTIVE",
+    "do_copy_in_default_stream": "1", "has_user_compute_stream": "0", "user_compute_stream": "0",
+    "gpu_external_alloc": "0", "gpu_external_free": "0", "gpu_external_empty_cache": "0",
+    "cudnn_conv_use_max_workspace": "1", "cudnn_conv1d_pad_to_nc1d": "0", "enable_cuda_graph": "0",
+    "tunable_op_enable": "0", "tunable_op_tuning_enable": "0",
+    "tunable_op_max_tuning_duration_ms": "0", "enable_skip_layer_norm_strict_mode": "0",
+    "prefer_nhwc": "0", "use_ep_level_unified_stream": "0", "use_tf32": "1", "fuse_conv_bias": "0",
+    "sdpa_kernel": "0",
+}  # fmt: skip
+
+#: Hints about how fast work is done: with any value the results are the same.
+_HINTS = frozenset(
+    "arena_extend_strategy cudnn_conv_algo_search do_copy_in_default_stream"
+    " cudnn_conv_use_max_workspace cudnn_conv1d_pad_to_nc1d tunable_op_enable"
+    " tunable_op_tuning_enable tunable_op_max_tuning_duration_ms prefer_nhwc"
+    " use_ep_level_unified_stream use_tf32 fuse_conv_bias sdpa_kernel"
+    " enable_skip_layer_norm_strict_mode".split()
+)
+
+
+def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
+    """All options, the given ones among them.
+
+    Raises:
+        InvalidArgument: There is no such option, or `device_id` is no number.
+        NotImplemented: A value asks for something that is not there yet.
+    """
+    for key, value in given.items():
+        if key not in DEFAULTS:
+            text = f"There is no option {key!r}"
+            raise InvalidArgument(message(CUDA, text, do=nearest(key, DEFAULTS)))
+        if key == "device_id":
+            if not value.isdecimal():
+                where = f"{CUDA} device_id"
+                raise InvalidArgument(
+                    message(where, "Invalid device ID", expected="0 or more", got=value)
+                )
+        elif value == DEFAULTS[key]:
+            continue
+        elif key in _HINTS:
+            note(f"{CUDA} option {key} = {value}", "kernels are generated; no library is used yet")
+        else:
+            text = f"The option {key} = {value} is not supported yet"
+            raise errors.NotImplemented(message(CUDA, text, expected=DEFAULTS[key]))
+    return {**DEFAULTS, **given}

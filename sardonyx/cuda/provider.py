@@ -1,0 +1,74 @@
+"""A GPU as a provider: kernels as PTX, which the driver compiles for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.base import errors
+from sardonyx.base.errors import message
+from sardonyx.codegen.ptx import ptx_target
+from sardonyx.codegen.target import Target, host_target
+from sardonyx.cuda.device import device
+from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.cuda.module import Module
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime.arrays import Array
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.provider import Generated
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.compiler import Compiled
+
+
+class CudaProvider:
+    """See `runtime.provider.Provider`.
+
+    Args:
+        device_id: Number of the device.
+
+    Raises:
+        EPFail: There is no driver, or its package is missing.
+        InvalidArgument: There is no such device.
+    """
+
+    def __init__(self, device_id: int = 0) -> None:
+        self.device = device(device_id)
+        self.target: Target = ptx_target(self.device.architecture)
+        self.key = f"cuda {self.target.key} {host_target().key}"
+
+    def generate(
+        self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
+    ) -> Generated:
+        """PTX for the kernels of the main plan, machine code for those that prepare constants."""
+        from sardonyx.codegen.blob import build
+        from sardonyx.codegen.module import emit_module
+        from sardonyx.codegen.ptx import emit_ptx
+
+        if compiled.main.has_objects:
+            what = "The model works on strings, sequences, optionals or maps"
+            raise errors.NotImplemented(message("CUDA", what))
+        names = {c.kernel for c in compiled.main.calls}
+        early = {c.kernel for c in compiled.initial.calls} if compiled.initial else set()
+        with phase("emit"):
+            text = emit_module(compiled.programs(early), host_target())
+        with phase("llvm"):
+            initial = load_blob(build(text, host_target()))
+            ptx = emit_ptx(compiled.programs(names), self.target) if names else ""
+        with phase("driver"):
+            code = Module(self.device, ptx)
+        return Generated(ptx.encode(), code, initial)
+
+    def load(self, path: Path) -> Any:
+        """A module from its file."""
+        return Module(self.device, path.read_text())
+
+    def executable(
+        self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
+    ) -> Executable:
+        """What runs a plan."""
+        return CudaExecutable(plan, code, constants, self.device, budget)

@@ -1,0 +1,63 @@
+"""What runs kernels: each provider is a folder with one class of this kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sardonyx.codegen.target import Target
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime.arrays import Array
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.image import Code
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.compiler import Compiled
+
+
+@dataclass(slots=True)
+class Generated:
+    """Kernels of a compiled model.
+
+    Attributes:
+        file: What `Provider.load` reads, for the cache.
+        code: What `Provider.executable` takes.
+        initial: Those of the initial plan, which the processor always runs.
+    """
+
+    file: bytes
+    code: Any
+    initial: Code
+
+
+class Provider(Protocol):
+    """Generates and runs the code of a model.
+
+    Attributes:
+        target: What kernels are formed for.
+        key: Everything about it that decides on the code.
+    """
+
+    target: Target
+    key: str
+
+    def generate(
+        self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
+    ) -> Generated:
+        """The kernels; `phase` times parts of the work by name.
+
+        Raises:
+            NotImplemented: The provider has no way to run one.
+        """
+
+    def load(self, path: Path) -> Any:
+        """What `generate` wrote, as `executable` takes it."""
+
+    def executable(
+        self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
+    ) -> Executable:
+        """What runs a plan."""

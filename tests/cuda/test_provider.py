@@ -1,0 +1,109 @@
+"""Models on a GPU: the same results as on the processor. Without a GPU only what can be asked."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+from sardonyx.api.providers import cuda_is_missing
+from sardonyx.base import errors
+from tests.cuda.test_ptx import GRAPHS
+from tests.support.session import model_of
+
+CUDA = "CUDAExecutionProvider"
+_MISSING = cuda_is_missing()
+on_a_device = pytest.mark.skipif(bool(_MISSING), reason=f"no GPU here: {_MISSING}")
+_random = np.random.default_rng(7)
+
+FEEDS: dict[str, list[dict[str, Any]]] = {
+    "perceptron": [{"x": _random.standard_normal((n, 40)).astype(np.float32)} for n in (3, 1, 200)],
+    "half floats": [
+        {
+            "x": _random.standard_normal((n, 64)).astype(np.float16),
+            "w": _random.standard_normal((64, k)).astype(np.float16),
+        }
+        for n, k in ((5, 7), (130, 65), (0, 3))
+    ],
+    "doubles and rows": [{"x": _random.standard_normal(s)} for s in ((3, 1000), (70, 5), (2, 0))],
+    "largest of each row": [
+        {"x": _random.standard_normal(s).astype(np.float32)} for s in ((4, 50), (300, 3))
+    ],
+    "running sums": [{"x": _random.standard_normal((6, 77)).astype(np.float32)}],
+    "scattered": [
+        {
+            "x": _random.standard_normal(20).astype(np.float32),
+            "i": _random.integers(-20, 20, 33),
+            "u": _random.standard_normal(33).astype(np.float32),
+        }
+    ],
+    "what is not zero": [
+        {"x": (_random.random(s) < 0.3).astype(np.float32)} for s in ((9, 11), (0, 3), (40, 90))
+    ],
+    "a loop": [
+        {"x": _random.standard_normal(50).astype(np.float32), "n": np.int64(n)} for n in (5, 0, 40)
+    ],
+}  # fmt: skip
+
+
+@on_a_device
+@pytest.mark.parametrize("name", FEEDS)
+def test_equals_the_processor(name: str) -> None:
+    model = GRAPHS[name]().SerializeToString()
+    here = sardonyx.InferenceSession(model)
+    there = sardonyx.InferenceSession(model, providers=[CUDA])
+    assert there.get_providers() == [CUDA, "CPUExecutionProvider"]
+    for feeds in FEEDS[name] * 2:
+        for mine, theirs in zip(there.run(None, feeds), here.run(None, feeds), strict=True):
+            assert mine.dtype == theirs.dtype
+            tolerance = 1e-3 if mine.dtype == np.float16 else 2e-6
+            np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+@on_a_device
+def test_faults_name_the_node_and_the_session_goes_on() -> None:
+    text = "g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
+    session = sardonyx.InferenceSession(model_of(text).SerializeToString(), providers=[CUDA])
+    x = np.arange(5, dtype=np.float32)
+    for _ in range(2):
+        with pytest.raises(errors.RuntimeException, match="index 9 is out of range"):
+            session.run(None, {"x": x, "i": np.array([1, 9])})
+        assert session.run(None, {"x": x, "i": np.array([1, 4])})[0].tolist() == [1, 4]
+
+
+@on_a_device
+def test_strings_stay_on_the_processor(caplog: pytest.LogCaptureFixture) -> None:
+    text = "g (string[N] x, string[N] y) => (string[N] z) { z = StringConcat(x, y) }"
+    model = model_of(text, opset=20).SerializeToString()
+    session = sardonyx.InferenceSession(model, providers=[CUDA])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert "runs on the processor" in caplog.text
+
+
+@pytest.mark.skipif(not _MISSING, reason="there is a GPU")
+def test_without_a_device_the_processor_runs_it_with_a_warning() -> None:
+    model = GRAPHS["perceptron"]().SerializeToString()
+    with pytest.warns(UserWarning, match=CUDA):
+        session = sardonyx.InferenceSession(model, providers=[CUDA, "CPUExecutionProvider"])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert sardonyx.get_available_providers() == ["CPUExecutionProvider"]
+    assert sardonyx.get_device() == "CPU"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "part"),
+    [
+        ({"device_idd": "0"}, errors.InvalidArgument, "device_id"),
+        ({"device_id": "first"}, errors.InvalidArgument, "Invalid device ID"),
+        ({"enable_cuda_graph": "1"}, errors.NotImplemented, "enable_cuda_graph"),
+        ({"gpu_mem_limit": "1000"}, errors.NotImplemented, "gpu_mem_limit"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, str], kind: Any, part: str) -> None:
+    model = GRAPHS["perceptron"]().SerializeToString()
+    with warnings.catch_warnings(), pytest.raises(kind, match=part):
+        warnings.simplefilter("ignore")
+        sardonyx.InferenceSession(model, providers=[(CUDA, options)])

@@ -1,0 +1,119 @@
+"""Kernels for GPUs, as far as a machine without one can tell: every program becomes PTX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import ModelProto
+
+from sardonyx.base.errors import EngineError
+from sardonyx.codegen.ptx import emit_ptx, ptx_target
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.text import to_text
+from sardonyx.kernel.types import F32, I64, PTR
+from sardonyx.kernel.warp import to_warp
+from sardonyx.loader.load import load
+from sardonyx.ops.lower import lower
+from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime.build import compile_lowered
+from tests.engine import networks
+from tests.support.session import model_of
+
+#: Graphs whose kernels cover every form: rows, products, windows, attention, special ones, loops.
+GRAPHS: dict[str, Any] = {
+    "perceptron": networks.perceptron,
+    "half floats": lambda: model_of(
+        "g (float16[N,64] x, float16[64,K] w) => (float16[N,K] y) { y = MatMul(x, w) }"
+    ),
+    "doubles and rows": lambda: model_of(
+        "g (double[N,M] x) => (double[N,M] y) { y = Softmax<axis=-1>(x) }"
+    ),
+    "largest of each row": lambda: model_of(
+        "g (float[N,M] x) => (float[N,3] v, int64[N,3] i)"
+        " { k = Constant<value_ints=[3]>() v, i = TopK(x, k) }"
+    ),
+    "running sums": lambda: model_of(
+        "g (float[N,M] x) => (float[N,M] y) { a = Constant<value_int=1>() y = CumSum(x, a) }"
+    ),
+    "scattered": lambda: model_of(
+        "g (float[N] x, int64[M] i, float[M] u) => (float[N] y)"
+        ' { y = ScatterElements<reduction="add">(x, i, u) }',
+        opset=18,
+    ),
+    "what is not zero": lambda: model_of(
+        "g (float[N,M] x) => (int64[A,B] y) { y = NonZero(x) }"
+    ),
+    "a loop": lambda: model_of(
+        "g (float[N] x, int64 n) => (float[N] y) { y = Loop(n, , x) <body = b"
+        " (int64 i, bool c, float[N] s) => (bool d, float[N] t) { d = Identity(c) t = Tanh(s) }> }"
+    ),
+}  # fmt: skip
+
+
+def _programs(model: ModelProto, architecture: str) -> Any:
+    graph = load(model.SerializeToString())
+    optimise(graph)
+    target = ptx_target(architecture)
+    compiled, _ = compile_lowered(graph, lower(graph), target)
+    return compiled.programs(), target
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_kernel_becomes_an_entry(name: str, architecture: str) -> None:
+    programs, target = _programs(GRAPHS[name](), architecture)
+    text = emit_ptx(programs, target)
+    assert f".target {architecture}" in text
+    for program in programs:
+        if program.kind == "kernel":
+            assert f".entry {program.name}(" in text
+            # Slots, the number of blocks, the context: 64 bits each.
+            head = text.split(f".entry {program.name}(")[1].split(")")[0]
+            assert head.count(".param .u64") == len(program.parameters) + 2
+    assert ".extern" not in text
+
+
+def _reduction(lanes: int) -> Builder:
+    b = Builder("total", [("x", PTR), ("y", PTR)], kind="kernel")
+    with b.parallel() as block:
+        vector = b.load(F32.with_lanes(lanes), b.parameter("x"), block * lanes)
+        b.store(b.reduce("reduce_add", vector), b.parameter("y"), block)
+    return b
+
+
+@pytest.mark.parametrize(("lanes", "steps"), [(32, [16, 8, 4, 2, 1]), (8, [4, 2, 1]), (1, [])])
+def test_reductions_exchange_between_threads(lanes: int, steps: list[int]) -> None:
+    text = emit_ptx([_reduction(lanes).program], ptx_target("sm_80"))
+    found = [line.split(",")[-3].strip() for line in text.splitlines() if "shfl.sync.bfly" in line]
+    assert found == [str(step) for step in steps]
+
+
+def test_scalars_are_written_by_one_thread_and_vectors_by_all() -> None:
+    b = Builder("write", [("y", PTR)], kind="kernel")
+    with b.parallel() as block:
+        b.store(b.convert(block, F32), b.parameter("y"), block)
+        b.store(b.splat(b.convert(block, F32), 32), b.parameter("y"), block * 32)
+    lines = to_text(to_warp(b.program)).splitlines()
+    stores = [line for line in lines if "store" in line]
+    assert len(stores) == 2
+    assert "mask" in stores[0]
+    assert "mask" not in stores[1]
+    assert sum("sync_warp" in line for line in lines) == 2
+
+
+def test_vectors_longer_than_a_warp_are_refused() -> None:
+    b = Builder("wide", [("x", PTR)], kind="kernel")
+    with b.parallel() as block:
+        b.store(b.load(F32.with_lanes(64), b.parameter("x"), block), b.parameter("x"), block)
+    with pytest.raises(EngineError, match="64 lanes"):
+        to_warp(b.program)
+
+
+def test_scratch_is_a_part_for_each_warp() -> None:
+    b = Builder("scratch", [("n", I64)], kind="kernel")
+    with b.parallel() as block:
+        b.store(block, b.context("scratch"), 0)
+    text = to_text(to_warp(b.program))
+    assert "scratch_bytes" in text
+    assert "mul" in text
