@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
@@ -164,6 +165,7 @@ class Builder:
                     if name in declared:
                         self._declare(value, declared[name])
         for index, proto in enumerate(protos):
+            checkpoint()
             if context.calls:
                 self._count_inlined(context)
             if not proto.op_type:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Functions may call each other at most so deep.
 CALL_DEPTH_LIMIT = 32
 #: A few short functions that call each other can stand for more nodes than fit in memory.
-INLINED_NODES_LIMIT = 1_000_000
+INLINED_NODES_LIMIT = 200_000
 
 Key = tuple[str, str, str]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import message
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
@@ -108,6 +109,7 @@ class _Lowering:
     def run(self, graph: Graph) -> None:
         """Lower the nodes of a graph."""
         for node in graph.nodes:
+            checkpoint()
             self._node(node)
 
     def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -24,6 +24,7 @@ from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
+from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
 from sardonyx.tensor.elementwise import by_parts
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
@@ -108,6 +109,10 @@ class OpRecord:
         least_inputs: Number of inputs that must be given.
         most_inputs: Number of inputs that may be given; None if any number may.
         supplied: Which arguments the caller fills in.
+        kinds: What Python makes of each attribute, as the lowering's annotation says; of those
+            that it annotates.
+        repeated: The first of the inputs that the lowering takes as `*`, if none of them may be
+            omitted.
     """
 
     domain: str
@@ -120,6 +125,8 @@ class OpRecord:
     least_inputs: int
     most_inputs: int | None
     supplied: frozenset[str]
+    kinds: Mapping[str, Kind] = field(compare=False)
+    repeated: int | None
 
     def __repr__(self) -> str:
         return f"{self.domain or 'ai.onnx'}.{self.op_type}-{self.since}"
@@ -184,6 +191,8 @@ def _record(
         what = f"The lowering has no attribute {min(absent - attributes)!r}"
         raise EngineError(message(f"{op_type}-{since}", what))
     attributes -= absent
+    notes = {n: str(text) for n, text in lowering.__annotations__.items()}
+    variadic = code.co_varnames[positional + len(named)] if code.co_flags & _VARIADIC else ""
     return OpRecord(
         domain,
         op_type,
@@ -195,6 +204,8 @@ def _record(
         positional - len(lowering.__defaults__ or ()),
         None if code.co_flags & _VARIADIC else positional,
         frozenset(named) & _SUPPLIED,
+        {n: kind_of(notes[n]) for n in named if n in notes.keys() - _SUPPLIED},
+        positional if notes.get(variadic) == "Tensor" else None,
     )
 
 
@@ -283,6 +294,9 @@ def apply(
             )
         )
     _check_kinds(node, record, given)
+    if record.repeated is not None and None in given[record.repeated :]:
+        missing = given.index(None, record.repeated)
+        raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
     if record.least_inputs and any(x is None for x in given[: record.least_inputs]):
         missing = given.index(None)
         raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
@@ -344,6 +358,8 @@ def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str
                 )
             )
         spelled = f"{name}_" if keyword.iskeyword(name) else name
+        if spelled in record.kinds:
+            check_attribute(where(node), name, value, record.kinds[spelled])
         arguments[spelled] = tuple(value) if isinstance(value, list) else value
     missing = record.required - node.attributes.keys()
     if missing:
@@ -363,14 +379,18 @@ def contents(
     low: Dim = SMALLEST,
     high: Dim = LARGEST,
 ) -> tuple[Any, ...]:
-    """The elements of a small tensor: integers, perhaps symbolic, or floats or bools.
+    """The elements of a small tensor of whole numbers, perhaps symbolic.
 
-    Integers that only a run knows are measured while it goes on; those below `low` or above
+    Those that only a run knows are measured while it goes on; those below `low` or above
     `high` are refused then.
 
     Raises:
+        InvalidGraph: The tensor is of another type.
         DataDependent: Only a run knows them, and they cannot be measured.
     """
+    if not x.dtype.is_integer:
+        kind = x.dtype.name
+        raise InvalidGraph(message(what, "It needs whole numbers", expected="int64", got=kind))
     found = partial_elements_of(x)
     if found is not None and None not in found:
         return found

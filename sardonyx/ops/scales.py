@@ -14,6 +14,7 @@ from sardonyx.ops.registry import DataDependent, contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Buffer
 
 #: Numbers, or the input where only a run knows them; empty where there are none.
@@ -29,7 +30,10 @@ def floats(x: Tensor, what: str) -> tuple[float, ...]:
     if isinstance(x, Buffer) and x.constant is not None and sizes.product(x.shape) != 0:
         array: np.ndarray = x.constant.array()  # type: ignore[attr-defined]  # a constant's buffer has one
         return tuple(float(e) for e in array.reshape(-1))
-    return tuple(float(e) for e in contents(x, what))
+    found = elements_of(x)
+    if found is None or not all(isinstance(e, int | float) for e in found):
+        raise DataDependent(x, what)
+    return tuple(map(float, found))  # type: ignore[arg-type]  # all were seen to be numbers
 
 
 def given_scales(scales: Tensor | None) -> Scales:

@@ -63,6 +63,8 @@ def non_zero(x: Tensor) -> Tensor:
 @op("Compress", 9, 11, 28, flags=("strings",))
 def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
     """Slices where a condition holds; what the condition is too short for is dropped."""
+    if condition.rank != 1:
+        raise InvalidGraph(message("Compress", "The condition needs one axis"))
     source = x if axis is not None else x.reshape(sizes.product(x.shape))
     along = normalise_axis(axis or 0, source.rank, "Compress")
     flags = elements_of(condition)

@@ -16,6 +16,7 @@ from functools import partial
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
@@ -73,6 +74,7 @@ class _Inference:
 
     def run(self, graph: Graph) -> None:
         for node in list(graph.nodes):
+            checkpoint()
             self.visit(node)
 
     def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
@@ -32,6 +32,8 @@ UNARY = frozenset(
 BINARY = frozenset(
     "add sub mul div rem min max and or xor shl shr pow atan2 copysign add_sat sub_sat".split()
 )
+_OF_INTEGERS = frozenset("not popcount and or xor shl shr".split())
+_OF_FLOATS = (UNARY | {"atan2", "copysign"}) - _OF_INTEGERS - {"neg", "abs", "sign"}
 COMPARE = frozenset("eq ne lt le gt ge".split())
 
 
@@ -238,14 +240,28 @@ def whole_number(value: Scalar) -> Dim | None:
     return None
 
 
+def _check_type(op: str, x: Scalar) -> None:
+    wrong = _OF_INTEGERS if x.dtype.is_float else _OF_FLOATS
+    if op in wrong:
+        wanted = "whole numbers or bool" if op in _OF_INTEGERS else "floating-point numbers"
+        raise InvalidGraph(
+            message(op, "Its operand has the wrong type", expected=wanted, got=x.dtype.name)
+        )
+
+
 def unary(op: str, x: Scalar) -> Scalar:
-    """One of UNARY."""
-    if op == "not" and x.op == "constant" and x.dtype is dtypes.BOOL:
-        return constant(not x.payload, dtypes.BOOL)
+    """One of UNARY.
+
+    Raises:
+        InvalidGraph: Numbers of this type have no such operation.
+    """
     if x.dtype.is_complex:
         from sardonyx.tensor import complex_scalar
 
         return complex_scalar.unary(op, x)
+    _check_type(op, x)
+    if op == "not" and x.op == "constant" and x.dtype is dtypes.BOOL:
+        return constant(not x.payload, dtypes.BOOL)
     whole = whole_number(x)
     if op == "neg" and whole is not None:
         return size(sizes.multiply(whole, -1))
@@ -263,12 +279,17 @@ SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
 
 
 def binary(op: str, a: object, b: object) -> Scalar:
-    """One of BINARY. Integer `div` and `rem` truncate toward zero."""
+    """One of BINARY. Integer `div` and `rem` truncate toward zero.
+
+    Raises:
+        InvalidGraph: Numbers of this type have no such operation.
+    """
     x, y = _pair(a, b)
     if x.dtype.is_complex:
         from sardonyx.tensor import complex_scalar
 
         return complex_scalar.binary(op, x, y)
+    _check_type(op, x)
     left, right = whole_number(x), whole_number(y)
     if left is not None and right is not None:
         if op in SYMBOLIC:
