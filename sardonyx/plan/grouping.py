@@ -78,8 +78,7 @@ def make_groups(roots: list[Root], *, fuse: bool = True) -> list[Group]:
         if root in taken:
             continue
         if isinstance(root.tensor, Call):
-            key = (root.tensor.kernel, root.tensor.operands, root.tensor.attributes)
-            special = calls.setdefault(key, Special(root.tensor, root.operands))
+            special = calls.setdefault(root.tensor.invocation, Special(root.tensor, root.operands))
             special.outputs.append(root)
             taken[root] = special
         else:

@@ -152,11 +152,6 @@ def node_count(body: Scalar, limit: int) -> int:
     return len(seen)
 
 
-def _invocation(tensor: Call) -> tuple[object, ...]:
-    """What the outputs of one invocation of a special kernel have in common."""
-    return tensor.kernel, tensor.operands, tensor.attributes
-
-
 class _Inliner:
     def __init__(
         self, outputs: list[Tensor], kept: list[Tensor], separate: Container[Tensor] | None
@@ -165,7 +160,7 @@ class _Inliner:
         self.separate = separate
         self.outputs = set(outputs)
         self.kept = set(kept) | self.outputs
-        self.output_calls = {_invocation(t) for t in self.kept if isinstance(t, Call)}
+        self.output_calls = {t.invocation for t in self.kept if isinstance(t, Call)}
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
         for tensor in self.order:
             for operand in operands_of(tensor):
@@ -225,7 +220,7 @@ class _Inliner:
         """Whether the contents are the same in every run, so that readers may pack them."""
         if self.separate is not None or is_host_call(tensor):
             return False
-        if isinstance(tensor, Call) and _invocation(tensor) in self.output_calls:
+        if isinstance(tensor, Call) and tensor.invocation in self.output_calls:
             return False  # an invocation that writes what the caller gets is part of every run
         sources = [x.tensor for body in bodies for x in loads_of(body)]
         if not all(isinstance(s, Buffer) and s.constant is not None for s in sources):

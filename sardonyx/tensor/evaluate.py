@@ -182,7 +182,7 @@ class _Machine:
         return array.astype(self.numpy(x.dtype))
 
     def _call(self, x: Call) -> Array:
-        key = (x.kernel, x.operands, x.attributes, x.all_outputs)
+        key = x.invocation
         if key not in self._calls:
             operands = [self.arrays[t] for t in x.operands]
             self._calls[key] = (

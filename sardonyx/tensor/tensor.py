@@ -151,7 +151,7 @@ class Contract(Tensor):
 class Call(Tensor):
     """Output number `output` of the special kernel `kernel` applied to `operands`.
 
-    Calls with the same `group` object are one invocation with several outputs.
+    Calls with the same `invocation` are outputs of one.
     """
 
     kernel: str
@@ -159,6 +159,11 @@ class Call(Tensor):
     attributes: tuple[tuple[str, object], ...]
     output: int
     all_outputs: tuple[tuple[Shape, DType], ...]
+
+    @property
+    def invocation(self) -> tuple[object, ...]:
+        """What the outputs of one invocation have in common, and no others."""
+        return self.kernel, self.operands, self.attributes, self.all_outputs
 
     def attribute(self, name: str) -> object:
         """A compile-time fact given by the lowering."""

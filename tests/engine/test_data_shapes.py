@@ -144,7 +144,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 _WEIGHTS = {
     "a product with weights": {"w": _floats(8, 5), "one": np.array([1])},
     "a size that can only be 1 is broadcast": {"row": _floats(1, 2)},
-    # What is sliced has elements only where N is below 5, and the plan takes for granted that it has.
+    # What is sliced has elements only where N is below 5, which the plan takes for granted.
     "a slice of what is always empty": {
         "from": np.array([-3]),
         "to": np.array([2]),

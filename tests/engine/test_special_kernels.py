@@ -41,6 +41,17 @@ def test_top_k_sorts_a_long_row() -> None:
     assert np.array_equal(np.take_along_axis(x, places, 1), values)
 
 
+def test_top_k_of_one_tensor_with_two_counts() -> None:
+    n = Net()
+    counts = [n.constant(np.array([k], np.int64)) for k in (2, 5)]
+    names = [name for c in counts for name in n.add("TopK", "x", c, outputs=2)]
+    x = _random.standard_normal((3, 7)).astype(np.float32)
+    got = _run(n, {"x": ("f", ["A", "B"])}, names, {"x": x})
+    for (values, places), k in zip((got[:2], got[2:]), (2, 5), strict=True):
+        assert np.array_equal(values, -np.sort(-x, axis=1)[:, :k])
+        assert np.array_equal(np.take_along_axis(x, places, 1), values)
+
+
 def test_top_k_of_too_few_is_an_error() -> None:
     n = Net()
     names = n.add("TopK", "x", n.constant(np.array([5], np.int64)), outputs=2)
