@@ -45,7 +45,7 @@ FAMILIES = (
     "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
     "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
     "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
-    "rois", "folding", "deformable",
+    "convolution_transposed", "rois", "folding", "deformable",
     "training",
     "images",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",

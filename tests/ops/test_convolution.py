@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
+import sardonyx
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph
-from sardonyx.ops.convolution import conv, conv_transpose
+from sardonyx.ops.convolution import conv
+from sardonyx.ops.convolution_transposed import conv_transpose
 from sardonyx.tensor.tensor import Contract, Map, buffer
 from tests.support.ops import check_op
 
@@ -112,6 +115,32 @@ def test_conv_transpose(x, w, attributes):
     check_op("ConvTranspose", inputs, attributes, 11, symbolic=False, expected=expected)
     check_op("ConvTranspose", inputs, attributes, 22, constants=[1], expected=expected,
              symbolic=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), [TRANSPOSED[k] for k in (0, 4, 7, 10)])
+@pytest.mark.parametrize("which", [0, 1])
+def test_infinities_meet_only_what_there_is(x, w, attributes, which):
+    group = attributes.get("group", 1)
+    inputs = [floats(*x), floats(*w), floats(w[1] * group)]
+    for end in (0, -1):
+        inputs[which][(0, 0, *[end] * (len(x) - 2))] = np.inf
+    with np.errstate(invalid="ignore"):
+        expected = [plain_transposed(*inputs, **attributes)]
+    assert not np.isfinite(expected[0]).all()
+    check_op("ConvTranspose", inputs, attributes, 11, constants=[1], expected=expected)
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)],
+            "transposed",
+            [helper.make_tensor_value_info("x", 1, x)],
+            [helper.make_tensor_value_info("y", 1, None)],
+            [numpy_helper.from_array(a, n) for a, n in zip(inputs[1:], "wb", strict=True)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    (got,) = session.run(None, {"x": inputs[0]})
+    np.testing.assert_allclose(got, expected[0], rtol=2e-5, atol=2e-5)
 
 
 def plain_transposed(
