@@ -18,10 +18,19 @@ def _cast(x: Tensor, target: DType, rounding: Rounding = NEAREST) -> Tensor:
     if target is dtypes.STRING:
         return host_call("text.from_numbers", [x], [Result(target, x.shape)])[0]
     if x.dtype is dtypes.STRING:
-        return host_call("text.to_numbers", [x], [Result(target, x.shape)], to=target.name)[0]
+        read = _read_as(target)
+        x = host_call("text.to_numbers", [x], [Result(read, x.shape)], to=read.name)[0]
+        return x if read is target else _cast(x, target, rounding)
     if x.dtype.is_float and target.is_integer and target.bits < 8:
         x = x.cast(dtypes.INT32)  # ONNX keeps the low bits, as of integers
     return t.cast(x, target, rounding)
+
+
+def _read_as(target: DType) -> DType:
+    """What text is read as: a wide type where the target rounds or wraps in a way of its own."""
+    if target.is_narrow_float:
+        return dtypes.DOUBLE
+    return dtypes.INT64 if target.is_integer and target.bits < 8 else target
 
 
 def _cast_19(x: Tensor, target: DType, saturate: int) -> Tensor:

@@ -318,3 +318,111 @@ def test_a_remainder_is_rounded_to_half_in_two_steps():
     }
     x = (np.arange(50).reshape(5, 5, 2) / 8 - 3).astype(np.float16)
     check(model_of(text, weights), [{"x": x}, {"x": x[:, :1]}])
+
+
+@pytest.mark.parametrize("dtype", [*SIGNED, *SUB_BYTE], ids=repr)
+def test_text(dtype):
+    x = codes(dtype)
+    with_nan = dtype.is_float and np.isnan(x.astype(np.float64)).any()
+    texts = cast(x, dtype, dtypes.STRING)
+    assert ("NaN" in texts) == with_nan
+    back = cast(texts, dtypes.STRING, dtype)
+    if dtype.is_float:
+        same(back, by_the_table(x.astype(np.float64), dtype, saturate=True))
+        large = np.array(["1e9", "-INF"], object)
+        limit = float(ml_dtypes.finfo(dtype.numpy).max)
+        got = cast(large, dtypes.STRING, dtype)
+        np.testing.assert_array_equal(got.astype(np.float64), [limit, -limit])
+    else:
+        np.testing.assert_array_equal(back, x)
+
+
+#: (type of codes, type of numbers): blocks of scales as in the microscaling formats, and rows.
+QUANTISED = [
+    (target, source)
+    for target in (*SIGNED, *SUB_BYTE, dtypes.INT8, dtypes.UINT16)
+    for source in (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)
+]
+
+
+def quantised(op_type, x, scale, result, opset, zero=None, **attributes):
+    names = ["x", "scale"] + (["zero"] if zero is not None else [])
+    feeds = dict(zip(names, (x, scale, zero), strict=False))
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, ["y"], **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(n, dtypes.from_numpy(v.dtype).onnx_id, v.shape)
+            for n, v in feeds.items()
+        ],
+        [helper.make_tensor_value_info("y", result.onnx_id, x.shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=13)
+    return sardonyx.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("with_zero", [False, True])
+@pytest.mark.parametrize("block", [0, 4])
+@pytest.mark.parametrize(("target", "source"), QUANTISED, ids=repr)
+def test_quantised(target, source, block, with_zero):
+    """The quotient has the precision of the scale, as versions since 23 have it."""
+    rng = np.random.default_rng(9)
+    x = (rng.standard_normal((3, 10)) * 4).astype(source.numpy)
+    shape = (3, 3) if block else (3,)
+    scale = (2.0 ** rng.integers(-2, 2, shape)).astype(source.numpy) * source.numpy.type(0.75)
+    zero = None
+    if with_zero:
+        zero = (rng.integers(0, 2, shape)).astype(target.numpy)
+    axis = 1 if block else 0
+    got = quantised(
+        "QuantizeLinear", x, scale, target, 28, zero,
+        axis=axis, block_size=block, output_dtype=target.onnx_id,
+    )  # fmt: skip
+
+    def spread(v):
+        v = v.astype(np.float32)
+        return np.repeat(v, 4, axis=1)[:, :10] if block else v[:, None]
+
+    quotient = (x.astype(np.float32) / spread(scale)).astype(source.numpy).astype(np.float64)
+    point = spread(zero) if with_zero else 0.0
+    if target.is_float:
+        want = by_the_table(quotient + point, target, saturate=True)
+        np.testing.assert_array_equal(bits_of(got), bits_of(want))
+    else:
+        limits = ml_dtypes.iinfo(target.numpy)
+        want = np.clip(np.rint(quotient) + point, limits.min, limits.max)
+        np.testing.assert_array_equal(got.astype(np.float64), want)
+    back = quantised("DequantizeLinear", got, scale, source, 28, zero, axis=axis, block_size=block)
+    exact = (got.astype(np.float32) - point) * spread(scale)
+    np.testing.assert_array_equal(back, exact.astype(source.numpy))
+
+
+def test_scales_that_are_powers_of_two():
+    """The microscaling format: float4 in blocks with float8e8m0 scales."""
+    rng = np.random.default_rng(2)
+    x = (rng.standard_normal((4, 64)) * 4).astype(np.float32)
+    scale = (2.0 ** rng.integers(-3, 3, (4, 2))).astype(dtypes.FLOAT8E8M0.numpy)
+    four = dtypes.FLOAT4E2M1
+    wide = np.repeat(scale.astype(np.float32), 32, axis=1)
+    got = quantised(
+        "QuantizeLinear", x, scale, four, 25, axis=1, block_size=32, output_dtype=four.onnx_id
+    )
+    np.testing.assert_array_equal(bits_of(got), bits_of(by_the_table(x / wide, four, True)))
+    back = quantised(
+        "DequantizeLinear", got, scale, dtypes.FLOAT, 25, axis=1, block_size=32, output_dtype=1
+    )
+    np.testing.assert_array_equal(back, got.astype(np.float32) * wide)
+
+
+def test_precision_of_the_quotient_and_a_contradicting_type():
+    x, scale = np.array([5.03], np.float32), np.array(0.01, np.float32)
+    got = quantised(
+        "QuantizeLinear", x, scale, dtypes.INT16, 23,
+        output_dtype=dtypes.INT16.onnx_id, precision=dtypes.BFLOAT16.onnx_id,
+    )  # fmt: skip
+    assert got.tolist() == [504]  # 503 has nine bits, bfloat16 eight
+    with pytest.raises(errors.InvalidGraph, match="output_dtype contradicts"):
+        quantised(
+            "QuantizeLinear", x, scale, dtypes.INT8, 23, np.array(0, np.int8),
+            output_dtype=dtypes.INT16.onnx_id,
+        )  # fmt: skip
