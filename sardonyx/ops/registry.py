@@ -47,6 +47,7 @@ FAMILIES = (
     "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
     "convolution_transposed", "rois", "folding", "deformable",
     "training",
+    "contrib_attention", "contrib_blocks", "contrib_qlinear", "contrib_embedding",
     "images",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
 )  # fmt: skip

@@ -1,0 +1,517 @@
+"""Attention operators of onnxruntime's own domain: BERT's, decoders' and those of grouped heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.base import errors, integer, sizes
+from sardonyx.base.dtypes import INT64
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.attention import merge_heads, rotate, scaled_scores, split_heads, weighted_values
+from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.registry import contents, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    accumulator,
+    assume_at_most,
+    assume_broadcast,
+    assume_equal,
+    assume_shape,
+    cast,
+    compute,
+    concat,
+    exp,
+    load_broadcast,
+    matmul,
+    maximum,
+    reshape,
+    slice_axis,
+    tanh,
+    transpose,
+    unsqueeze,
+)
+from sardonyx.tensor.scalar import Scalar
+
+DOMAIN = "com.microsoft"
+
+#: What becomes of a score at (batch, head, query, key).
+Change = Callable[[Scalar, Dim, Dim, Dim, Dim], Scalar]
+
+_HIDDEN = float("-inf")
+
+
+def _attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    changes: Sequence[Change],
+    scale: float | None,
+    *,
+    softcap: float = 0.0,
+    sink: Tensor | None = None,
+    smooth: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(result, changed scores, probabilities) of tensors (batch, heads, sequence, size).
+
+    Args:
+        queries: Their heads may share those of keys and values.
+        keys: As many as values.
+        values: What is averaged.
+        changes: Biases and masks, in order.
+        scale: Of scores; 1 / sqrt(size) if None or 0.
+        softcap: Bound that scores approach; 0: none.
+        sink: One more score for each head, to which no value belongs.
+        smooth: Whether such a score is 0 where `sink` gives none.
+    """
+    scores = scaled_scores(queries, keys, accumulator(queries.dtype), scale or None)
+    if softcap > 0.0:
+        scores = tanh(scores / softcap) * softcap
+    plain = scores
+
+    def changed(*at: Dim) -> Scalar:
+        score = scalar.load(plain, at)
+        for change in changes:
+            score = change(score, *at)
+        return score
+
+    scores = compute(scores.shape, changed)
+    largest = scores.max(3, keepdims=True)
+    extra: Tensor | float | None = 0.0 if smooth else None
+    if sink is not None:
+        assume_shape(sink.shape, queries.shape[1:2], "GroupQueryAttention", "head_sink")
+        extra = reshape(cast(sink, scores.dtype), (1, sink.shape[0], 1, 1))
+    if extra is not None:
+        largest = maximum(largest, extra)
+    e = exp(scores - largest)
+    total = e.sum(3, keepdims=True)
+    if extra is not None:
+        total = total + exp(-largest + extra)
+    probabilities = e / total
+    result = weighted_values(cast(probabilities, queries.dtype), values)
+    return result, scores, probabilities
+
+
+def _added(bias: Tensor, shape: Sequence[Dim], where_: str) -> Change:
+    """Adds a bias that broadcasts to the scores' shape."""
+    what = "The attention_bias"
+    if bias.rank != len(shape):
+        raise InvalidGraph(message(where_, f"{what} has the shape {list(bias.shape)}"))
+    assume_broadcast(bias.shape, tuple(shape), where_, what)
+    return lambda score, *at: score + scalar.cast(load_broadcast(bias, at), score.dtype)
+
+
+def _causal(before: Dim) -> Change:
+    """Hides keys after the query; `before` keys come before the first query."""
+
+    def change(score: Scalar, batch: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        seen = scalar.compare("le", scalar.size(j), scalar.size(sizes.add(i, before)))
+        return scalar.select(seen, score, _HIDDEN)
+
+    return change
+
+
+def _masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_: str) -> Change:
+    """Adds `value` where a mask of one of onnxruntime's forms hides a key.
+
+    Args:
+        mask: 0 hides: (batch, keys), (batch, queries, keys), or (batch, 1, longest, longest); or
+            ends of sequences (batch), or ends and then starts (2 * batch).
+        shape: That of the scores.
+        before: How many keys come before the first query.
+        value: What is added.
+        where_: The operator.
+    """
+    batch, _, queries, keys = shape
+    if mask.rank == 1:
+        return _bounded(mask, batch, value, where_)
+    if mask.rank == 4:
+        assume_at_most(keys, mask.shape[3], where_, "The mask is too small")
+        assume_equal(mask.shape[0], batch, where_, "The mask and the batch differ")
+    else:
+        wanted = (batch, keys) if mask.rank == 2 else (batch, queries, keys)
+        assume_shape(mask.shape, wanted, where_, "The mask")
+
+    def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        at = {2: (b, j), 3: (b, i, j), 4: (b, 0, sizes.add(i, before), j)}[mask.rank]
+        hidden = scalar.compare("eq", scalar.load(mask, at), 0)
+        return score + scalar.select(hidden, scalar.constant(value, score.dtype), 0.0)
+
+    return change
+
+
+def _bounded(mask: Tensor, batch: Dim, value: float, where_: str) -> Change:
+    """A mask of ends, or of ends and starts, perhaps decided by the run."""
+    count, twice = mask.shape[0], sizes.multiply(batch, 2)
+    fits = sizes.multiply(count - batch, count - twice)
+    if integer.known_equal(fits, 0) is False:
+        what = f"A mask of {count} numbers for a batch of {batch} is not supported"
+        raise errors.NotImplemented(message(where_, what))
+    assume_equal(fits, 0, where_, "The mask is neither ends nor ends and starts for the batch")
+    begun = scalar.compare("ge", scalar.size(count), scalar.size(twice))
+
+    def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        key = scalar.size(j)
+        end = scalar.load(mask, (b,))
+        behind = integer.minimum(sizes.add(b, batch), sizes.add(count, -1))
+        start = scalar.select(begun, scalar.load(mask, (behind,)), 0)
+        hidden = (key >= scalar.cast(end, INT64)) | (key < scalar.cast(start, INT64))
+        return score + scalar.select(hidden, scalar.constant(value, score.dtype), 0.0)
+
+    return change
+
+
+def refuse(where_: str, **given: object) -> None:
+    """Refuse inputs and attributes that no CPU takes either."""
+    for name, value in given.items():
+        if value is not None and value != 0:
+            raise errors.NotImplemented(message(where_, f"{name} is not supported"))
+
+
+# -- MultiHeadAttention and Attention ---------------------------------------------------------
+
+
+@op("MultiHeadAttention", 1, domain=DOMAIN)
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    past_sequence_length: Tensor | None = None,
+    cache_indirection: Tensor | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Attention of heads that lie beside each other; also gives keys, values and scores."""
+    where_ = "MultiHeadAttention"
+    refuse(where_, past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
+    queries, keys, values = _parts(where_, query, key, value, num_heads)
+    if bias is not None:
+        queries, keys, values = _biased(where_, bias, queries, keys, values, key)
+    before: Dim = 0
+    if past_key is not None and past_value is not None:
+        before = past_key.shape[2]
+        keys, values = concat([past_key, keys], 2), concat([past_value, values], 2)
+    shape = (*queries.shape[:3], keys.shape[2])
+    changes: list[Change] = []
+    if key_padding_mask is not None:
+        changes.append(_masked(key_padding_mask, shape, before, mask_filter_value, where_))
+    if attention_bias is not None:
+        changes.append(_added(attention_bias, shape, where_))
+    if unidirectional:
+        changes.append(_causal(before))
+    result, scores, _ = _attend(queries, keys, values, changes, scale)
+    return merge_heads(result), keys, values, cast(scores, query.dtype)
+
+
+def _parts(
+    where_: str, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, each (batch, heads, sequence, size)."""
+    if key is None:
+        if query.rank != 5:
+            raise InvalidGraph(message(where_, "Without keys the query must have 5 axes"))
+        return _packed(query, 0), _packed(query, 1), _packed(query, 2)
+    queries = split_heads(query, heads, where_)
+    if value is None:
+        if key.rank != 5:
+            raise InvalidGraph(message(where_, "Without values the key must have 5 axes"))
+        return queries, _packed(key, 0), _packed(key, 1)
+    return queries, split_heads(key, heads, where_), split_heads(value, heads, where_)
+
+
+def _packed(x: Tensor, number: int) -> Tensor:
+    """One part of (batch, sequence, heads, parts, size)."""
+    part = slice_axis(x, 3, number, number + 1)
+    return transpose(reshape(part, (*x.shape[:3], x.shape[4])), (0, 2, 1, 3))
+
+
+def _biased(
+    where_: str, bias: Tensor, queries: Tensor, keys: Tensor, values: Tensor, key: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With the parts of the bias added; keys and values that are whole heads have theirs."""
+    start: Dim = 0
+    found = []
+    for x in (queries, keys, values):
+        width = sizes.multiply(x.shape[1], x.shape[3])
+        part = slice_axis(bias, 0, start, sizes.add(start, width))
+        start = sizes.add(start, width)
+        has_it = x is not queries and key is not None and key.rank == 4
+        heads = reshape(part, (1, x.shape[1], 1, x.shape[3]))
+        found.append(x if has_it else x + heads)
+    assume_equal(bias.shape[0], start, where_, "The bias has the wrong size")
+    return found[0], found[1], found[2]
+
+
+@op("Attention", 1, domain=DOMAIN)
+def attention_contrib(
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask_index: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_sequence_length: Tensor | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (),
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    output_count: int,
+) -> tuple[Tensor, ...]:
+    """Projections to queries, keys and values, and attention; also gives keys and values."""
+    where_ = "Attention"
+    refuse(
+        where_, do_rotary=do_rotary, past_sequence_length=past_sequence_length,
+        past_present_share_buffer=past_present_share_buffer,
+    )  # fmt: skip
+    product = matmul(x, weights)
+    if bias is not None:
+        product = product + bias
+    return attend_projected(
+        where_, product, mask_index, past, attention_bias, num_heads, mask_filter_value,
+        qkv_hidden_sizes, scale, unidirectional, output_count,
+    )  # fmt: skip
+
+
+def attend_projected(
+    where_: str,
+    product: Tensor,
+    mask: Tensor | None,
+    past: Tensor | None,
+    attention_bias: Tensor | None,
+    num_heads: int,
+    mask_filter_value: float,
+    widths: Sequence[int],
+    scale: float,
+    unidirectional: int,
+    output_count: int,
+) -> tuple[Tensor, ...]:
+    """Attention of queries, keys and values that lie beside each other, and perhaps the past."""
+    if product.rank != 3:
+        raise InvalidGraph(message(where_, "The input must have three axes"))
+    each = integer.floordiv(product.shape[2], 3)
+    start: Dim = 0
+    parts = []
+    for width in tuple(widths) or (each, each, each):
+        part = slice_axis(product, 2, start, sizes.add(start, width))
+        parts.append(split_heads(part, num_heads, where_))
+        start = sizes.add(start, width)
+    assume_equal(product.shape[2], start, where_, "The widths of queries, keys and values differ")
+    queries, keys, values = parts
+    before: Dim = 0
+    if past is not None:
+        before = past.shape[3]
+        former = [reshape(slice_axis(past, 0, k, k + 1), past.shape[1:]) for k in range(2)]
+        keys, values = concat([former[0], keys], 2), concat([former[1], values], 2)
+    shape = (*queries.shape[:3], keys.shape[2])
+    changes: list[Change] = []
+    if mask is not None:
+        changes.append(_masked(mask, shape, before, mask_filter_value, where_))
+    if unidirectional:
+        changes.append(_causal(before))
+    if attention_bias is not None:
+        changes.append(_added(attention_bias, shape, where_))
+    result, _, _ = _attend(queries, keys, values, changes, scale)
+    if output_count < 2:
+        return (merge_heads(result),)
+    return merge_heads(result), concat([unsqueeze(keys, (0,)), unsqueeze(values, (0,))], 0)
+
+
+# -- GroupQueryAttention ----------------------------------------------------------------------
+
+
+@op("GroupQueryAttention", 1, domain=DOMAIN)
+def group_query_attention(
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    seqlens_k: Tensor | None = None,
+    total_sequence_length: Tensor | None = None,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    head_sink: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    q_norm_weight: Tensor | None = None,
+    k_norm_weight: Tensor | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Attention of grouped heads with a cache, which each sequence fills to a length of its own."""
+    where_ = "GroupQueryAttention"
+    if seqlens_k is None or total_sequence_length is None:
+        raise InvalidGraph(message(where_, "It needs seqlens_k and total_sequence_length"))
+    if k_quant_type != "NONE" or v_quant_type != "NONE":
+        raise errors.NotImplemented(message(where_, "A quantised cache is not supported"))
+    refuse(where_, k_scale=k_scale, v_scale=v_scale, sliding_window_cache=sliding_window_cache)
+    queries, new_keys, values = _grouped(where_, query, key, value, num_heads, kv_num_heads)
+    batch, _, length, size = queries.shape
+    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
+    begins = _begins(seqlens_k, batch, length, total)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
+        new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise InvalidGraph(message(where_, "With do_rotary it needs cos_cache and sin_cache"))
+
+        def angle(cache: Tensor, b: Dim, position: Dim, pair: Dim) -> Scalar:
+            at = scalar.load(begins, (b,)) + scalar.size(position)
+            if position_ids is not None:
+                at = _position(position_ids, b, position, length, total)
+            extent = cache.shape[0]
+            row = scalar.as_index(scalar.check_index(at, extent), extent)
+            return scalar.load(cache, (row, pair))
+
+        width = sizes.multiply(cos_cache.shape[1], 2)
+        turned = 0 if integer.known_equal(width, size) is not False else _number(where_, width)
+        queries, new_keys = (
+            rotate(x, cos_cache, sin_cache, angle, None, turned, bool(rotary_interleaved))
+            for x in (queries, new_keys)
+        )
+    keys = _cache(where_, past_key, new_keys, begins, total)
+    values = _cache(where_, past_value, values, begins, total)
+    changes: list[Change] = []
+    if attention_bias is not None:
+        used = (*queries.shape[:3], total)
+        changes.append(_within(_added(attention_bias, used, where_), total))
+    changes.append(_visible(seqlens_k, begins, bool(causal), local_window_size))
+    result, scores, probabilities = _attend(
+        queries, keys, values, changes, scale, softcap=softcap, sink=head_sink,
+        smooth=bool(smooth_softmax),
+    )  # fmt: skip
+    shown = slice_axis(probabilities if qk_output == 2 else scores, 3, 0, total)
+    return merge_heads(result), keys, values, cast(shown, query.dtype)
+
+
+def _number(where_: str, width: Dim) -> int:
+    if not isinstance(width, int):
+        raise errors.NotImplemented(message(where_, "The width of the caches is not known"))
+    return width
+
+
+def _grouped(
+    where_: str,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    heads: int,
+    kv_heads: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, each (batch, heads, sequence, size), out of one tensor or three."""
+    if key is not None and value is not None:
+        return (
+            split_heads(query, heads, where_),
+            split_heads(key, kv_heads, where_),
+            split_heads(value, kv_heads, where_),
+        )
+    every = heads + 2 * kv_heads
+    whole = split_heads(query, every, where_)
+    ends = (0, heads, heads + kv_heads, every)
+    first, second, third = (
+        slice_axis(whole, 1, a, b) for a, b in zip(ends, ends[1:], strict=False)
+    )
+    return first, second, third
+
+
+def _begins(lengths: Tensor, batch: Dim, length: Dim, total: Dim) -> Tensor:
+    """How many keys come before the first new one, in each sequence: int64[batch].
+
+    Where all keys are new, sequences begin at 0, and shorter ones are padded behind.
+    """
+    assume_equal(sizes.product(lengths.shape), batch, "GroupQueryAttention", "seqlens_k")
+    flat = reshape(lengths, (batch,))
+
+    def body(b: Dim) -> Scalar:
+        last = scalar.cast(scalar.load(flat, (b,)), INT64)
+        first = last + scalar.size(sizes.add(1, sizes.multiply(length, -1)))
+        prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
+        return scalar.select(prompt, scalar.size(0), first)
+
+    return compute((batch,), body)
+
+
+def _position(ids: Tensor, b: Dim, position: Dim, length: Dim, total: Dim) -> Scalar:
+    """A token's position as it is given; a prompt counts on from the first one."""
+    prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
+    counted = scalar.load(ids, (0, 0)) + scalar.size(position)
+    return scalar.select(prompt, counted, scalar.load(ids, (b, position)))
+
+
+def _cache(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, total: Dim) -> Tensor:
+    """Keys or values with the new ones at their places: a buffer that is long enough stays."""
+    batch, heads, length, size = new.shape
+    room: Dim = 0 if past is None else past.shape[2]
+    if past is not None:
+        assume_shape(past.shape, (batch, heads, room, size), where_, "The past")
+    extent = integer.maximum(room, total)
+
+    def body(b: Dim, head: Dim, position: Dim, d: Dim) -> Scalar:
+        place = scalar.size(position) - scalar.load(begins, (b,))
+        is_new = (place >= 0) & (place < scalar.size(length))
+        index = scalar.as_index(place, length)
+        added = scalar.load(new, (b, head, index, d))
+        if past is None:
+            return scalar.select(is_new, added, 0.0)
+        is_old = scalar.compare("lt", scalar.size(position), scalar.size(room))
+        old = scalar.select(is_old, scalar.load(past, (b, head, position, d)), 0.0)
+        return scalar.select(is_new, added, old)
+
+    return compute((batch, heads, extent, size), body)
+
+
+def _within(change: Change, total: Dim) -> Change:
+    """A change of scores of the first `total` keys."""
+
+    def kept(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        used = scalar.compare("lt", scalar.size(j), scalar.size(total))
+        return scalar.select(used, change(score, b, head, i, j), score)
+
+    return kept
+
+
+def _visible(lengths: Tensor, begins: Tensor, causal: bool, window: int) -> Change:
+    """Hides keys after the query, or after the sequence, and those that are too far back."""
+    flat = reshape(lengths, begins.shape)
+
+    def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        key = scalar.size(j)
+        here = scalar.load(begins, (b,)) + scalar.size(i)
+        last = here if causal else scalar.cast(scalar.load(flat, (b,)), INT64)
+        seen = key <= last
+        if window > 0:
+            seen = seen & (key > here - window)
+        return scalar.select(seen, score, _HIDDEN)
+
+    return change

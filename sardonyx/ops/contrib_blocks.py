@@ -1,0 +1,250 @@
+"""Weights in blocks of few bits, each with a scale, of onnxruntime's own domain; and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sardonyx.base import errors, integer, sizes
+from sardonyx.base.dtypes import FLOAT, INT32, INT64, UINT8, UINT16, DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.registry import op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    accumulator,
+    assume_equal,
+    assume_shape,
+    cast,
+    compute,
+    contract,
+    normalise_axis,
+    reshape,
+)
+from sardonyx.tensor.scalar import Scalar
+
+DOMAIN = "com.microsoft"
+
+
+def packed_code(load: Callable[[Dim], Scalar], number: Dim, bits: int, count: Dim) -> Scalar:
+    """Code `number` of those that lie in bytes one after the other, lower bits first: as INT32.
+
+    Args:
+        load: Loads a byte, uint8.
+        number: Which code.
+        bits: Of each, at most 8.
+        count: How many bytes there are.
+    """
+    begin = sizes.multiply(number, bits)
+    byte, shift = integer.floordiv(begin, 8), integer.modulo(begin, 8)
+    whole = scalar.cast(load(byte), UINT16)
+    if 8 % bits:
+        following = scalar.compare("lt", scalar.size(byte), scalar.size(sizes.add(count, -1)))
+        behind = load(integer.minimum(sizes.add(byte, 1), sizes.add(count, -1)))
+        upper = scalar.select(following, scalar.cast(behind, UINT16), 0)
+        whole = whole | scalar.binary("shl", upper, 8)
+    moved = scalar.binary("shr", whole, scalar.cast(scalar.size(shift), UINT16))
+    return scalar.cast(moved & ((1 << bits) - 1), INT32)
+
+
+def _product(
+    a: Tensor, columns: Dim, depth: Dim, weight: Callable[[Dim, Dim], Scalar], wide: DType
+) -> Tensor:
+    """(..., columns): the last axis of `a` times weights (column, place), in `wide`."""
+
+    def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
+        left = scalar.cast(scalar.load(a, (*at[:-1], over[0])), wide)
+        return left, weight(at[-1], over[0])
+
+    return contract((*a.shape[:-1], columns), (depth,), body)
+
+
+# -- MatMulNBits ------------------------------------------------------------------------------
+
+
+@op("MatMulNBits", 1, domain=DOMAIN)
+def mat_mul_n_bits(
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    g_idx: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    K: int,  # noqa: N803 - the schema's name
+    N: int,  # noqa: N803 - the schema's name
+    block_size: int,
+    bits: int = 4,
+    accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> Tensor:
+    """A product with weights of few bits; `accuracy_level` allows less accuracy, none is lost."""
+    where = "MatMulNBits"
+    if not 2 <= bits <= 8 or block_size < 16 or block_size & (block_size - 1):
+        what = f"Weights of {bits} bits in blocks of {block_size} do not exist"
+        raise InvalidGraph(message(where, what, expected="2 to 8 bits, a power of two from 16 on"))
+    if weight_prepacked:
+        what = "Weights packed for a GPU cannot be read"
+        raise errors.NotImplemented(message(where, what, do="Use the model as it was before"))
+    assume_equal(a.shape[-1], K, where, "The width of A is not K")
+    blocks = -(-K // block_size)
+    blob = block_size * bits // 8
+    assume_equal(sizes.product(b.shape), N * blocks * blob, where, "The size of B")
+    assume_equal(sizes.product(scales.shape), N * blocks, where, "The number of scales")
+    packed, factors = reshape(b, (N, blocks, blob)), reshape(scales, (N, blocks))
+    zero = _zero_point(where, zero_points, N, blocks, bits)
+    wide = accumulator(a.dtype)
+
+    def weight(n: Dim, k: Dim) -> Scalar:
+        block, inner = integer.floordiv(k, block_size), integer.modulo(k, block_size)
+        code = packed_code(lambda byte: scalar.load(packed, (n, block, byte)), inner, bits, blob)
+        group = block
+        if g_idx is not None:
+            group = scalar.as_index(scalar.check_index(scalar.load(g_idx, (k,)), blocks), blocks)
+        value = scalar.cast(code, wide) - scalar.cast(zero(n, group), wide)
+        return value * scalar.cast(scalar.load(factors, (n, group)), wide)
+
+    result = _product(a, N, K, weight, wide)
+    if bias is not None:
+        assume_shape(bias.shape, (N,), where, "The bias")
+        result = result + cast(bias, wide)
+    return cast(result, a.dtype)
+
+
+def _zero_point(
+    where: str, given: Tensor | None, columns: int, blocks: int, bits: int
+) -> Callable[[Dim, Dim], Scalar]:
+    """What is subtracted from codes, by column and block: packed like them, or numbers."""
+    if given is None:
+        return lambda n, block: scalar.constant(1 << (bits - 1), INT32)
+    if given.dtype is not UINT8:
+        assume_equal(sizes.product(given.shape), columns * blocks, where, "zero_points")
+        numbers = reshape(given, (columns, blocks))
+        return lambda n, block: scalar.load(numbers, (n, block))
+    width = -(-blocks * bits // 8)
+    assume_equal(sizes.product(given.shape), columns * width, where, "zero_points")
+    packed = reshape(given, (columns, width))
+
+    def zero(n: Dim, block: Dim) -> Scalar:
+        return packed_code(lambda byte: scalar.load(packed, (n, byte)), block, bits, width)
+
+    return zero
+
+
+# -- MatMulBnb4 -------------------------------------------------------------------------------
+
+#: bitsandbytes' codes: FP4 (a sign, two bits of exponent, one of mantissa) and NF4 (Dettmers et
+#: al., "QLoRA", 2023: quantiles of the normal distribution).
+_FP4 = (0.0, 0.005208333, 0.6666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+_BNB4 = (
+    (*_FP4, *(-v for v in _FP4)),
+    (
+        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+        -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+        0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+    ),
+)  # fmt: skip
+
+
+@op("MatMulBnb4", 1, domain=DOMAIN)
+def mat_mul_bnb4(
+    a: Tensor,
+    b: Tensor,
+    absmax: Tensor,
+    *,
+    K: int,  # noqa: N803 - the schema's name
+    N: int,  # noqa: N803 - the schema's name
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,  # noqa: N803 - the schema's name
+) -> Tensor:
+    """A product with weights in bitsandbytes' 4 bits: a code of a table times its block's scale."""
+    where = "MatMulBnb4"
+    if quant_type not in (0, 1) or block_size < 1:
+        what = f"There is no quant_type {quant_type} with blocks of {block_size}"
+        raise InvalidGraph(message(where, what, expected="0 (FP4) or 1 (NF4)"))
+    if not transB:
+        raise errors.NotImplemented(message(where, "transB = 0 is not supported"))
+    assume_equal(a.shape[-1], K, where, "The width of A is not K")
+    assume_equal(sizes.product(b.shape), (N * K + 1) // 2, where, "The size of B")
+    assume_equal(sizes.product(absmax.shape), -(-N * K // block_size), where, "absmax")
+    codes, scales = reshape(b, ((N * K + 1) // 2,)), reshape(absmax, (-(-N * K // block_size),))
+    wide = accumulator(a.dtype)
+
+    def weight(n: Dim, k: Dim) -> Scalar:
+        place = sizes.add(sizes.multiply(n, K), k)
+        byte = scalar.load(codes, (integer.floordiv(place, 2),))
+        first = scalar.compare("eq", scalar.size(integer.modulo(place, 2)), 0)
+        code = scalar.select(first, scalar.binary("shr", byte, 4), byte & 15)
+        value = scalar.constant(_BNB4[quant_type][15], wide)
+        for number in range(14, -1, -1):
+            here = scalar.compare("eq", code, number)
+            value = scalar.select(here, _BNB4[quant_type][number], value)
+        scale = scalar.load(scales, (integer.floordiv(place, block_size),))
+        return value * scalar.cast(scale, wide)
+
+    return cast(_product(a, N, K, weight, wide), a.dtype)
+
+
+# -- GatherBlockQuantized ---------------------------------------------------------------------
+
+
+@op("GatherBlockQuantized", 1, domain=DOMAIN)
+def gather_block_quantized(
+    data: Tensor,
+    indices: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Tensor:
+    """Gather of a table in blocks with scales; 0 where an index is outside."""
+    where = "GatherBlockQuantized"
+    packed = data.dtype is UINT8
+    if packed and bits not in (2, 4, 8):
+        raise InvalidGraph(message(where, f"Codes of {bits} bits do not exist"))
+    gathered = normalise_axis(gather_axis, data.rank, where)
+    blocked = normalise_axis(quantize_axis, data.rank, where)
+    each = 8 // bits if packed else 1
+    table = (*data.shape[:-1], sizes.multiply(data.shape[-1], each))
+    block: Dim = block_size or table[blocked]
+    last = data.rank - 1
+    for axis, (got, extent) in enumerate(zip(scales.shape, table, strict=True)):
+        wanted = integer.ceildiv(extent, block) if axis == blocked else extent
+        if axis == blocked or got != 1:
+            assume_equal(got, wanted, where, f"The scales have the wrong size along axis {axis}")
+    shape = (*table[:gathered], *indices.shape, *table[gathered + 1 :])
+    extent = table[gathered]
+    default = (1 << (bits - 1)) if packed else 0
+
+    def code(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
+        if not packed:
+            return scalar.cast(scalar.load(x, at), INT32 if x.dtype.is_integer else FLOAT)
+        row, count = at[:last], x.shape[last]
+        return packed_code(lambda byte: scalar.load(x, (*row, byte)), at[last], bits, count)
+
+    def body(*at: Dim) -> Scalar:
+        given = at[gathered : gathered + indices.rank]
+        index = scalar.cast(scalar.load(indices, given), INT64)
+        index = scalar.select(index < 0, index + scalar.size(extent), index)
+        inside = (index >= 0) & (index < scalar.size(extent))
+        chosen = scalar.as_index(index, extent)
+        place = (*at[:gathered], chosen, *at[gathered + indices.rank :])
+        scaled = tuple(
+            0 if d == 1 else integer.floordiv(i, block) if axis == blocked else i
+            for axis, (i, d) in enumerate(zip(place, scales.shape, strict=True))
+        )
+        value = code(data, place)
+        if zero_points is not None:
+            value = value - code(zero_points, scaled)
+        elif default:
+            value = value - default
+        found = scalar.cast(value, scales.dtype) * scalar.load(scales, scaled)
+        return scalar.select(inside, found, 0.0)
+
+    return compute(shape, body)
