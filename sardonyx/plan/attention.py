@@ -45,6 +45,8 @@ def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | 
         return None
     if any(x.tensor is final.buffer for x in loads_of(second.right)):
         return None  # the weights are what is weighted, too
+    if not _is_over_what_is_summed(rows, second):
+        return None
     source = rows.stages[0].body
     first = next((g for g in owner.values() if _writes(g, source)), None)
     if not isinstance(first, Product) or first.root.is_output:
@@ -73,6 +75,13 @@ def _is_softmax(rows: Rows) -> bool:
     same = power.body is scalar.unary("exp", shifted) and total.body is _value(power)
     weight = scalar.binary("div", _value(power), _value(total))
     return same and quotient.body is weight and quotient.indices == x.at
+
+
+def _is_over_what_is_summed(rows: Rows, second: Product) -> bool:
+    """Whether the weights of one sum, rather than others, add up to 1."""
+    (inner,) = (i for i in rows.inner if i != 0)
+    axis = rows.stages[-1].indices.index(inner)
+    return second.reduced == (second.left.at[axis],)
 
 
 def _value(stage: Stage) -> Scalar:

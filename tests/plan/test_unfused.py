@@ -1,6 +1,7 @@
 """A plan that fuses nothing: every node has kernels and memory of its own."""
 
 import numpy as np
+import pytest
 
 import sardonyx
 from tests.support.session import check, model_of
@@ -38,3 +39,15 @@ def test_weights_that_are_weighted_by_themselves_are_no_attention():
     }"""
     x = np.arange(12, dtype=np.float32).reshape(3, 4) / 12
     check(model_of(text), [{"x": x}, {"x": x[:1]}])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_softmax_over_other_axes_is_no_attention(axis):
+    text = f"""g (float[B,N,4] x) => (float[B,N,4] y) {{
+        t = Transpose<perm = [0, 2, 1]>(x) a = MatMul(x, t) b = Softmax<axis = {axis}>(a)
+        y = MatMul(b, x)
+    }}"""
+    x = np.linspace(-1, 1, 2 * 3 * 4).astype(np.float32).reshape(2, 3, 4)
+    session = check(model_of(text), [{"x": x}, {"x": x[:1]}, {"x": x[:, :1]}])
+    kernels = [call.kernel for call in session._engine.executable.plan.calls]
+    assert any(k.startswith("attention") for k in kernels) == (axis == 2)
