@@ -26,6 +26,10 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 _LEQ, _LT, _GTE, _GT, _EQ, _NEQ, _MEMBER, LEAF = range(8)
 
 
+#: Words of the table, targets and columns of rows and their copies have 31 bits.
+_MOST_NODES, _MOST_TARGETS, _MOST_FEATURES = 1 << 28, 1 << 30, 1 << 29
+
+
 @dataclass(slots=True)
 class Trees:
     """Trees as a model describes them; positions of nodes are counted over all trees.
@@ -109,6 +113,8 @@ def plant(
     wide = width if width is not None else needed
     table = _Table(trees, wide, dtype)
     words = 6 if dtype is DOUBLE else 4
+    if len(table.values) > _MOST_NODES:
+        raise fail(where, "There are too many tests", f"at most {_MOST_NODES}", len(table.values))
     first = words - 4 if dtype is DOUBLE else 1
     nodes = np.zeros((len(table.values), words), np.int32)
     values = table.values.astype(dtype.numpy)
@@ -133,8 +139,12 @@ def _check(trees: Trees, targets: int, width: int | None, where: str) -> None:
     count = len(trees.modes)
     if not count or not len(trees.roots):
         raise fail(where, "There is no tree")
-    if count > 1 << 27:
-        raise fail(where, "There are too many nodes", f"at most {1 << 27}", count)
+    for what, most, given in (
+        ("nodes", _MOST_NODES, count), ("targets", _MOST_TARGETS, targets),
+        ("features", _MOST_FEATURES, width or 0),
+    ):  # fmt: skip
+        if given > most:
+            raise fail(where, f"There are too many {what}", f"at most {most}", given)
     inner = trees.modes != LEAF
     for name, found in (("true", trees.true), ("false", trees.false)):
         outside = np.flatnonzero(inner & ((found < 0) | (found >= count)))
@@ -143,7 +153,7 @@ def _check(trees: Trees, targets: int, width: int | None, where: str) -> None:
                 where, f"The {name} branch of the node at position {outside[0]} leads nowhere"
             )
     features = trees.features[inner]
-    limit = (1 << 30) if width is None else width
+    limit = _MOST_FEATURES if width is None else width
     bad = np.flatnonzero((features < 0) | (features >= limit))
     if bad.size:
         place = np.flatnonzero(inner)[bad[0]]

@@ -145,7 +145,7 @@ def _put(result: Array, at: tuple[int, ...], value: Array, call: Call) -> None:
 
 
 @reference("find_key")
-def find_key(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def find_key(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Places of elements whose key stands in an ascending table, else -1; NaN is a key, too."""
     x, keys, places = operands
     if not keys.size:
@@ -156,10 +156,10 @@ def find_key(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 @reference("couple")
-def couple(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+def couple(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Class probabilities p that minimise the sum of (r_ji p_i - r_ij p_j)^2 under sum p = 1."""
     (pairwise,) = operands
-    count: int = call.all_outputs[0][0][1]  # type: ignore[assignment]
+    count = shapes[0][1]
     upper = np.triu_indices(count, 1)
     found = np.empty((len(pairwise), count), pairwise.dtype)
     for row, shares in enumerate(pairwise.astype(np.float64)):
@@ -173,8 +173,8 @@ def couple(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 @reference("forest")
-def forest(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
-    """Votes [1, n, targets] of the leaves that rows reach in a table of `ops.forest`."""
+def forest(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """Votes [n, targets], or [1, n, targets], of the leaves that rows reach."""
     rows, nodes, roots, targets, weights = operands[:5]  # masks say the same again
     words: int = call.attribute("words")  # type: ignore[assignment]
     table = nodes.reshape(-1, words)
@@ -183,8 +183,7 @@ def forest(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
     features, passed, failed = (table[:, first + k] for k in range(3))
     join = str(call.attribute("join"))
     start = {"add": 0.0, "min": np.inf, "max": -np.inf}[join]
-    count: int = call.all_outputs[0][0][2]  # type: ignore[assignment]
-    votes = np.full((len(rows), count), start, rows.dtype)
+    votes = np.full((len(rows), shapes[0][-1]), start, rows.dtype)
     for n, row in enumerate(rows):
         for root in roots:
             at, before = root // words, -1
@@ -199,4 +198,4 @@ def forest(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
                 said = [(int(targets[k]), weights[k]) for k in places]
             for target, weight in said:
                 votes[n, target] = _COMBINE[join](votes[n, target], weight)
-    return [votes[None]]
+    return [votes[None] if len(shapes[0]) > 2 else votes]

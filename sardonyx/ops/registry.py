@@ -49,7 +49,7 @@ FAMILIES = (
     "training",
     "contrib_attention", "contrib_blocks", "contrib_qlinear", "contrib_embedding",
     "images",
-    "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble",
+    "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble", "contrib_distance",
 )  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope", "kept"))

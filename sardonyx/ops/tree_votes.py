@@ -73,20 +73,22 @@ def votes_of(
         lowest = t.constant(float("-inf"), dtype)
         rows = t.concat([rows, t.where(t.not_equal(rows, rows), lowest, rows)], 1)
     parts, chunk = _parts(forest, rows.shape[0], _MASKED_ROWS if has_masks else _LEAST_ROWS)
-    (found,) = make_call(
+    shape: tuple[Dim, ...] = (rows.shape[0], targets)
+    if parts != 1:
+        shape = (parts, *shape)
+    votes: Tensor
+    (votes,) = make_call(
         "forest",
         (rows, *constants),
-        (((parts, rows.shape[0], targets), dtype),),
+        ((shape, dtype),),
         words=forest.words,
         single=forest.single,
         join=join,
         depth=forest.depth,
         chunk=chunk,
     )
-    if parts == 1:
-        votes = found.reshape(rows.shape[0], targets)
-    else:
-        votes = t.reduce({"add": "sum"}.get(join, join), found, 0)
+    if parts != 1:
+        votes = t.reduce({"add": "sum"}.get(join, join), votes, 0)
     if join != "add":
         infinite = t.equal(votes, float("inf") if join == "min" else float("-inf"))
         votes = t.where(infinite, t.constant(0.0, dtype), votes)

@@ -204,12 +204,14 @@ def test_numbers_of_nodes_and_trees_need_no_order():
     assert_same(got, want.astype(np.float32))
 
 
-@pytest.mark.parametrize(("depth", "chance"), [(1, 1.0), (5, 1.0), (6, 1.0), (5, 0.7)])
+@pytest.mark.parametrize(
+    ("depth", "chance", "modes"), [(1, 1.0, 6), (5, 1.0, 4), (6, 1.0, 4), (3, 0.7, 6)]
+)
 @pytest.mark.parametrize("targets", [1, 3])
-def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, targets):
+def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, modes, targets):
     """Up to 32 leaves, all for one target, are masks; 64 leaves are walked to."""
     rng = np.random.default_rng(depth)
-    nodes, leaves = grow(rng, 11, depth, votes=1, chance=chance)
+    nodes, leaves = grow(rng, 11, depth, MODES[:modes], votes=1, chance=chance)
     leaves["ids"] = [tree % targets for tree in leaves["treeids"]]
     given = attributes_of(nodes, leaves, "target")
     x = features(rng, 75)
@@ -369,6 +371,7 @@ BAD = [
     ({"target_nodeids": [2, 3, 1]}, "Vote number 2 is not that of a leaf"),
     ({"target_nodeids": [2, 3, 7]}, "Vote number 2 is not that of a leaf"),
     ({"n_targets": 0}, "n_targets is too small"),
+    ({"n_targets": 1 << 40}, "too many targets"),
     ({"base_values": [0.0, 1.0]}, "base_values must have"),
     ({"aggregate_function": "MEDIAN"}, "no such aggregate_function"),
     ({"post_transform": "TANH"}, "no such post_transform"),

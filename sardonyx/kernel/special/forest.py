@@ -25,7 +25,7 @@ _WALKS, _STEPS = 16, 4
 
 @special("forest")
 def build_forest(task: SpecialTask, symbol: str) -> Kernel:
-    """rows (n, width), nodes, roots, targets, weights -> votes (parts, n, targets).
+    """rows (n, width), nodes, roots, targets, weights -> votes (n, targets) or (parts, n, targets).
 
     The tables are those of `ops.forest.Forest`; small trees bring those of `ops.forest_masks.Masks`
     as well, which serve groups of rows, while walks serve the rows that are left. A block is
@@ -53,7 +53,8 @@ class _Walk:
 
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
-        parts, count, targets = self.votes.shape
+        count, targets = self.votes.shape[-2:]
+        parts: sizes.Dim = self.votes.shape[0] if len(self.votes.shape) > 2 else 1
         trees = self.roots.shape[0]
         groups = integer.ceildiv(count, self.chunk)
         share = integer.ceildiv(trees, parts)
@@ -65,36 +66,43 @@ class _Walk:
             group = b.binary("rem", block, frame.dim(groups))
             low: Operand = b.binary("mul", group, frame.dim(self.chunk))
             high = b.min(b.binary("add", low, frame.dim(self.chunk)), frame.dim(count))
+            lead = [part] if len(self.votes.shape) > 2 else []
             first = b.binary("mul", part, frame.dim(share))
             last = b.min(b.binary("add", first, frame.dim(share)), frame.dim(trees))
-            self._clear(part, low, high, targets)
+            self._clear(lead, low, high, targets)
             if self.strike is not None:
-                low = self.strike.write(part, low, high, first, last)
+                low = self.strike.write(lead, low, high, first, last)
             whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
             with b.for_(first, last) as tree:
                 root = frame.load_raw(self.roots, [tree])
                 with b.for_(low, whole, _WALKS) as row:
                     rows = [b.binary("add", row, k) for k in range(_WALKS)]
-                    self._walk([root] * _WALKS, row, rows, part)
+                    self._walk([root] * _WALKS, row, rows, lead)
             even = b.binary("add", first, b.binary("and", b.binary("sub", last, first), -_WALKS))
             with b.for_(whole, high) as row:
                 with b.for_(first, even, _WALKS) as tree:
                     numbers = [b.binary("add", tree, k) for k in range(_WALKS)]
                     roots = [frame.load_raw(self.roots, [number]) for number in numbers]
-                    self._walk(roots, row, [row] * _WALKS, part)
+                    self._walk(roots, row, [row] * _WALKS, lead)
                 with b.for_(even, last) as tree:
-                    self._walk([frame.load_raw(self.roots, [tree])], row, [row], part)
+                    self._walk([frame.load_raw(self.roots, [tree])], row, [row], lead)
         visits = sizes.multiply(count, sizes.multiply(trees, self.depth))
         scratch = 0 if self.strike is None else self.strike.scratch_bytes
         return frame.kernel(sizes.multiply(parts, groups), visits, scratch)
 
-    def _clear(self, part: Operand, low: Operand, high: Operand, targets: sizes.Dim) -> None:
+    def _clear(
+        self, lead: Sequence[Operand], low: Operand, high: Operand, targets: sizes.Dim
+    ) -> None:
         start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
         with self.b.for_(low, high) as row, self.b.for_(0, self.frame.dim(targets)) as target:
-            self.frame.store(self.votes, [part, row, target], Constant(self.type, start))
+            self.frame.store(self.votes, [*lead, row, target], Constant(self.type, start))
 
     def _walk(
-        self, roots: Sequence[Operand], base: Operand, rows: Sequence[Operand], part: Operand
+        self,
+        roots: Sequence[Operand],
+        base: Operand,
+        rows: Sequence[Operand],
+        lead: Sequence[Operand],
     ) -> None:
         """Walk from each root to a leaf, and count what the leaf says for the row."""
         b = self.b
@@ -119,7 +127,7 @@ class _Walk:
                 place.set(new)
             assert change is not None  # noqa: S101 - there is at least one walk
             moved.set(change)
-        self._count(places, rows, part)
+        self._count(places, rows, lead)
 
     def _step(self, at: Operand, features: Operand) -> Operand:
         """The node after the one at `at`."""
@@ -136,7 +144,9 @@ class _Walk:
         failed = b.load(I32, node, first + 2, invariant=True)
         return b.convert(b.select(b.compare("le", value, limit), passed, failed), I64)
 
-    def _count(self, places: Sequence[Register], rows: Sequence[Operand], part: Operand) -> None:
+    def _count(
+        self, places: Sequence[Register], rows: Sequence[Operand], lead: Sequence[Operand]
+    ) -> None:
         b = self.b
         leaves = [b.offset(self.table, place.get(), I32) for place in places]
         if self.single:
@@ -144,12 +154,12 @@ class _Walk:
             weights = [b.load(self.type, leaf, 0, invariant=True) for leaf in leaves]
             if rows[0] is not rows[-1] or len(rows) == 1:
                 for weight, row in zip(weights, rows, strict=True):
-                    self._add([part, row, zero], weight)
+                    self._add([*lead, row, zero], weight)
                 return
-            total = self.frame.load(self.votes, [part, rows[0], zero])
+            total = self.frame.load(self.votes, [*lead, rows[0], zero])
             for weight in weights:
                 total = b.binary(self.join, total, weight)
-            self.frame.store(self.votes, [part, rows[0], zero], total)
+            self.frame.store(self.votes, [*lead, rows[0], zero], total)
             return
         for leaf, row in zip(leaves, rows, strict=True):
             start = b.convert(b.load(I32, leaf, 0, invariant=True), I64)
@@ -157,7 +167,7 @@ class _Walk:
             first = b.binary("add", start, 1)
             with b.for_(first, b.binary("add", first, count)) as vote:
                 target = b.convert(self.frame.load_raw(self.targets, [vote]), I64)
-                self._add([part, row, target], self.frame.load(self.weights, [vote]))
+                self._add([*lead, row, target], self.frame.load(self.weights, [vote]))
 
     def _add(self, at: Sequence[Operand], weight: Operand) -> None:
         old = self.frame.load(self.votes, at)

@@ -28,7 +28,7 @@ class Strike:
     Args:
         frame: The kernel.
         rows: Features of rows, (n, width), float.
-        votes: (parts, n, targets).
+        votes: (parts, n, targets), or (n, targets).
         masks: The tables of `ops.forest_masks.Masks`.
     """
 
@@ -38,7 +38,7 @@ class Strike:
         self.starts, tests, leaves, self.targets = masks
         self.tests, self.leaves = frame.pointer(tests), frame.pointer(leaves)
         self.lanes = min(frame.task.lanes, GROUP)
-        self.width, self.count = rows.shape[1], votes.shape[2]
+        self.width, self.count = rows.shape[1], votes.shape[-1]
         for size in (self.width, self.count):
             frame.dim(size)
 
@@ -48,9 +48,16 @@ class Strike:
         return sizes.multiply(sizes.add(self.width, self.count), GROUP * F32.size_bytes)
 
     def write(
-        self, part: Operand, low: Operand, high: Operand, first: Operand, last: Operand
+        self, lead: Sequence[Operand], low: Operand, high: Operand, first: Operand, last: Operand
     ) -> Operand:
         """Votes of the trees from `first` to `last` for whole groups of rows.
+
+        Args:
+            lead: Coordinates in front of those of the row and the target.
+            low: The first row.
+            high: The row after the last one.
+            first: The first tree.
+            last: The tree after the last one.
 
         Returns:
             The first row that is left.
@@ -69,7 +76,7 @@ class Strike:
                 self._tree(tree, features, sums)
             with b.for_(0, GROUP) as k, b.for_(0, frame.dim(self.count)) as target:
                 at = b.binary("add", b.binary("mul", target, GROUP), k)
-                place = [part, b.binary("add", row, k), target]
+                place = [*lead, b.binary("add", row, k), target]
                 frame.store(self.votes, place, b.load(F32, sums, at))
         return whole
 
