@@ -21,8 +21,8 @@ class Data(Protocol):
     """Where the elements of a constant are."""
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether the bytes belong to a mapped file, or to memory that somebody else may change."""
+    def is_borrowed(self) -> bool:
+        """Whether the bytes are still in a file, or in memory that somebody else may change."""
 
     @property
     def is_present(self) -> bool:
@@ -39,7 +39,7 @@ class ArrayData:
     """Elements held by a NumPy array."""
 
     __slots__ = ("_array",)
-    is_mapped = False
+    is_borrowed = False
     is_present = True
 
     def __init__(self, array: Array) -> None:
@@ -102,9 +102,9 @@ class Constant:
         return self.element_count * self.dtype.size_bytes
 
     @property
-    def is_mapped(self) -> bool:
+    def is_borrowed(self) -> bool:
         """Whether the elements are still read from a file, or from memory of somebody else."""
-        return self._data.is_mapped
+        return self._data.is_borrowed
 
     @property
     def has_data(self) -> bool:
@@ -114,12 +114,14 @@ class Constant:
     def array(self) -> Array:
         """The elements, as a read-only array of this shape.
 
-        Where the file stores raw bytes, this is a view of the mapped file at any alignment, and the
-        file must not be truncated while the view is used. String elements are `str` objects, or
-        `bytes` where they are not UTF-8.
+        Big weights of a file are read anew each time. String elements are `str` objects, or `bytes`
+        where they are not UTF-8.
+
+        Raises:
+            Fail: The file was changed since it was opened.
         """
         values = self._data.array(self.dtype, self.shape)
-        if not self._data.is_mapped and not isinstance(self._data, ArrayData):
+        if not self._data.is_borrowed and not isinstance(self._data, ArrayData):
             self._data = ArrayData(values)
         values = values.view()
         values.flags.writeable = False
@@ -140,12 +142,12 @@ class Constant:
         return self._digest
 
     def detach(self) -> None:
-        """Copy the elements out of a mapped file, or out of memory of somebody else.
+        """Copy the elements out of their file, or out of memory of somebody else.
 
         Raises:
             Fail: The file was changed since it was opened.
         """
-        if self._data.is_mapped:
+        if self._data.is_borrowed:
             self._data = self._data.owned()
 
     def __repr__(self) -> str:

@@ -311,7 +311,7 @@ class Graph:
         return clone(self, {} if values is None else values)
 
     def detach(self) -> None:
-        """Copy all constants out of the mapped files, so that the files may change or go.
+        """Copy all constants out of their files, so that the files may change or go.
 
         Raises:
             Fail: A file was changed since it was opened.

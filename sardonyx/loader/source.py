@@ -1,23 +1,22 @@
-"""Where a model's bytes come from: memory, or a file of which big parts are mapped.
+"""Where a model's bytes come from: memory, or a file that stays open.
 
 A file that is truncated while it is mapped kills the process that touches the mapping, and one
-that is overwritten in place changes under its reader. So everything that is looked at while
-loading, and everything that `Constant.detach` keeps, is copied by ordinary reads, which fail
-cleanly. Only
-`Constant.array` of big weights gives a view of the mapping; each time it first compares the size
-and the time of change of the file with those at opening. Whoever holds such a view for long must
-detach.
+that is overwritten in place changes under its reader. So no file of a user is ever mapped: every
+byte is copied by ordinary reads, which fail cleanly, and which cost no more than the page faults
+of a mapping that is read once. Big weights are read each time that they are asked for, not held;
+after each read the size and the time of change of the file are compared with those at opening.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 import threading
 from typing import BinaryIO
 
-from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+import numpy as np
+
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, OutOfMemory, message
 from sardonyx.base.files import identity_of
 
 
@@ -59,7 +58,6 @@ class FileSource(Source):
         self.whole = None
         self.is_owned = False
         self._lock = threading.Lock()
-        self._mapping: mmap.mmap | None = None
         self._file = _open(path)
         self._state = self._current_state()
         self.size = self._state[0]
@@ -97,26 +95,27 @@ class FileSource(Source):
             Fail: The file was changed since it was opened.
         """
         data = bytearray(size)
-        self._read_into(offset, memoryview(data))
-        self._check_unchanged()
+        self._fill(offset, memoryview(data))
         return data
 
+    def _fill(self, offset: int, target: memoryview) -> None:
+        self._read_into(offset, target)
+        self._check_unchanged()
+
     def view(self, offset: int, size: int) -> memoryview:
-        """Bytes of the mapped file.
+        """Bytes as they are in the file now; a copy, see the module's text.
 
         Raises:
             Fail: The file was changed since it was opened.
+            OutOfMemory: The system refuses the memory.
         """
-        self._check_unchanged()
-        if not size:
-            return memoryview(b"")
-        with self._lock:
-            if self._mapping is None:
-                self._mapping = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            mapping = self._mapping
-        if len(mapping) < offset + size:
-            raise Fail(message(self.name, "The file was truncated while it was in use"))
-        return memoryview(mapping)[offset : offset + size]
+        try:
+            data = np.empty(size, np.uint8)  # not zeroed first, as a bytearray would be
+        except MemoryError:
+            what = f"The system refuses {size} bytes of memory for weights"
+            raise OutOfMemory(message(self.name, what)) from None
+        self._fill(offset, data.data)
+        return data.data.toreadonly()
 
     def __del__(self) -> None:
         file = getattr(self, "_file", None)

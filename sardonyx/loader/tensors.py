@@ -42,7 +42,7 @@ class RawData:
         self._size = size
 
     @property
-    def is_mapped(self) -> bool:
+    def is_borrowed(self) -> bool:
         """Whether the bytes may change or go while they are used."""
         return not self._source.is_owned
 
@@ -59,7 +59,7 @@ class TypedData:
     """Elements in the fields that hold one number each."""
 
     is_present = True
-    is_mapped = False
+    is_borrowed = False
 
     def __init__(self, field: str, chunks: list[bytes]) -> None:
         self._field = field
@@ -93,7 +93,7 @@ class MissingData:
     """The elements of a tensor that was stripped of them."""
 
     is_present = False
-    is_mapped = False
+    is_borrowed = False
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -219,9 +219,9 @@ class SparseData:
         self._places = places.copy()
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether the values are in a mapped file."""
-        return self._values.is_mapped
+    def is_borrowed(self) -> bool:
+        """Whether the values are still in a file."""
+        return self._values.is_borrowed
 
     def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
         """The dense array."""

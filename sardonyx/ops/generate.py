@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.dtypes import DType
@@ -50,16 +51,16 @@ def constant_tensor(constant: Constant, key: object = None) -> Buffer:
         "value_floats": 12, "value_string": 12, "value_strings": 12,
     },
 )  # fmt: skip
-def constant_1(  # type: ignore[no-untyped-def]  # attributes of any kind
+def constant_1(
     *,
-    value=None,
-    value_int=None,
-    value_ints=None,
-    value_float=None,
-    value_floats=None,
-    value_string=None,
-    value_strings=None,
-    sparse_value=None,
+    value: Constant | None = None,
+    value_int: int | None = None,
+    value_ints: Sequence[int] | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_string: str | bytes | None = None,
+    value_strings: Sequence[str | bytes] | None = None,
+    sparse_value: Constant | None = None,
 ) -> Tensor:
     """What an attribute holds."""
     for given, dtype in (

@@ -8,6 +8,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Constant
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, with_axes, without_axes
 from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.tensor import language as t
@@ -229,7 +230,7 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 
 
 @op("ConstantOfShape", 9, 20, 21, 23, 24)
-def constant_of_shape_9(shape: Tensor, *, value=None) -> Tensor:  # type: ignore[no-untyped-def]  # an attribute of any kind
+def constant_of_shape_9(shape: Tensor, *, value: Constant | None = None) -> Tensor:
     """One number everywhere."""
     wanted = contents(shape, "The shape", 0)
     if value is None:

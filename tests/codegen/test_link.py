@@ -47,7 +47,7 @@ def test_file_round_trip(tmp_path):
 
 
 @pytest.mark.skipif(not executable.sys.platform.startswith("linux"), reason="maps files on Linux")
-def test_file_is_mapped_and_falls_back_to_memory(tmp_path, monkeypatch):
+def test_file_is_borrowed_and_falls_back_to_memory(tmp_path, monkeypatch):
     path = tmp_path / "code"
     path.write_bytes(build(TABLE, host_target()).to_bytes())
     assert load_blob(path).from_file

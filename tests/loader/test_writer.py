@@ -89,8 +89,8 @@ def test_external_data(tmp_path):
     onnx.checker.check_model(str(path))
     again = load(path)
     assert digests(again) == digests(graph)
-    mapped = {v.name for v in again.initializers.values() if v.constant.is_mapped}
-    assert mapped == {"w", "big"}
+    borrowed = {v.name for v in again.initializers.values() if v.constant.is_borrowed}
+    assert borrowed == {"w", "big"}
     write(again, path, external_data=True)
     assert digests(load(path)) == digests(graph)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
