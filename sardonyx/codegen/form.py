@@ -9,6 +9,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
@@ -66,12 +67,12 @@ class Former:
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
-        vectors: Vectors of columns in a register tile.
+        grain: How much a block of a kernel does.
         kernels: Every kernel formed so far, by the structure that it serves.
     """
 
     lanes: int
-    vectors: int = 4
+    grain: Grain = FEW_CORES
     kernels: dict[object, Kernel] = field(default_factory=dict)
     _packings: dict[object, Packing | None] = field(default_factory=dict)
     _packed: dict[object, Buffer] = field(default_factory=dict)
@@ -134,7 +135,7 @@ class Former:
         if kernel is None:
             form = AttentionKernel(
                 canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
-                canonical.strides, self.lanes, self.vectors, self._name("attention"),
+                canonical.strides, self.lanes, self.grain, self._name("attention"),
             )  # fmt: skip
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
@@ -150,6 +151,7 @@ class Former:
                 canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
                 canonical.strides,
                 self.lanes,
+                self.grain,
             )
             form = RowsKernel(schedule, self._name(_kind(canonical.group)))
             kernel = self.kernels[canonical.key] = form.build()
@@ -165,7 +167,7 @@ class Former:
                 canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
                 canonical.strides,
                 self.lanes,
-                self.vectors,
+                self.grain,
             )
             form = ProductKernel(schedule, self._name("product"), fixed)
             self.kernels[key], self._packings[key] = form.build()

@@ -15,12 +15,16 @@ from sardonyx.codegen.compile import emit_assembly
 from sardonyx.codegen.emit_gpu import WARPS_PER_BLOCK
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
+from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.warp import WARP, to_warp
 
 #: Threads of a thread block, in x and y.
 THREADS = (WARP, WARPS_PER_BLOCK)
 
+
+#: Thousands of warps must have work, and no cache is a warp's own.
+MANY_WARPS = Grain(rows=6, elements=128, vectors=2)
 
 #: Architectures that LLVM is asked for, newest first, and the version of PTX that each needs. Code
 #: for one runs on all newer ones.
@@ -43,6 +47,7 @@ def ptx_target(architecture: str = "sm_80") -> Target:
         name=f"nvptx-{architecture}", arch="nvptx64", isa="ptx", triple="nvptx64-nvidia-cuda",
         cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * WARP, registers=255,
         has_fma=True, has_f16=True, l1d_bytes=128 * 2**10, l2_bytes=32 * 2**20, l3_bytes=32 * 2**20,
+        grain=MANY_WARPS,
     )  # fmt: skip
 
 

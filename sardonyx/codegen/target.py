@@ -12,6 +12,7 @@ from functools import lru_cache
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.codegen.machine import Caches, Machine, read_machine
+from sardonyx.kernel.grain import FEW_CORES, Grain
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Target:
         l1d_bytes: First-level data cache of one core.
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
+        grain: How much a block of a kernel does.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Target:
     l1d_bytes: int = 32 * 2**10
     l2_bytes: int = 512 * 2**10
     l3_bytes: int = 8 * 2**20
+    grain: Grain = FEW_CORES
 
     def lanes(self, bits: int) -> int:
         """How many elements of `bits` bits a vector register holds."""

@@ -12,6 +12,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import F32, I64
@@ -23,7 +24,6 @@ from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _ROWS = 6
-_BLOCK_ROWS = 96
 
 
 class AttentionKernel:
@@ -33,7 +33,7 @@ class AttentionKernel:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         lanes: 32-bit lanes of a vector register.
-        vectors: Vectors of columns in a register tile.
+        grain: How much a block does.
         name: Symbol name.
     """
 
@@ -42,13 +42,14 @@ class AttentionKernel:
         group: Attention,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        vectors: int,
+        grain: Grain,
         name: str,
     ) -> None:
-        self.group, self.name, self.lanes, self.vectors = group, name, lanes, vectors
+        self.group, self.name, self.lanes = group, name, lanes
+        self.vectors, self.block_rows = grain.vectors, grain.rows
         self.strides = strides
         self.vector = F32.with_lanes(lanes)
-        self.panel = lanes * vectors
+        self.panel = lanes * grain.vectors
         self.rows, self.keys, self.width = map(extent_of, (group.row, group.key, group.column))
         self.depth = sizes.product(map(extent_of, group.depth))
         self.padded = sizes.multiply(integer.ceildiv(self.keys, self.panel), self.panel)
@@ -68,7 +69,7 @@ class AttentionKernel:
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
-        per_batch = integer.ceildiv(self.rows, _BLOCK_ROWS)
+        per_batch = integer.ceildiv(self.rows, self.block_rows)
         self._write(per_batch)
         batches = sizes.product(map(extent_of, g.batch))
         pairs = sizes.multiply(sizes.multiply(batches, self.rows), self.keys)
@@ -107,8 +108,8 @@ class AttentionKernel:
             with b.if_(b.compare("ne", packed.get(), batch)):
                 self._pack_keys(level)
                 packed.set(batch)
-            low = b.binary("mul", part, _BLOCK_ROWS)
-            high = b.min(b.binary("add", low, _BLOCK_ROWS), self.n_rows)
+            low = b.binary("mul", part, self.block_rows)
+            high = b.min(b.binary("add", low, self.block_rows), self.n_rows)
             row = b.variable(low, name="row")
             for count in (_ROWS, 2, 1):
                 with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]  # a default binds the loop's variable

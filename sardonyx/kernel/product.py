@@ -13,7 +13,7 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import ROWS, build_micro, micro_name
-from sardonyx.kernel.product_schedule import BLOCK_ROWS, Packing, ProductSchedule
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64
@@ -73,7 +73,7 @@ class ProductKernel:
         size = s.element.size_bytes
         extents = {v: dim(extent_of(v)) for v in (*s.lead(), *s.rows, *s.reduced)}
         n_rows, panels = dim(s.row_count()), dim(s.panels())
-        chunks = dim(integer.ceildiv(s.row_count(), BLOCK_ROWS))
+        chunks = dim(integer.ceildiv(s.row_count(), s.block_rows))
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
@@ -83,8 +83,8 @@ class ProductKernel:
             level = self.outside.child(lead)
             first_column = b.binary("mul", panel, s.width)
             at = self._panel_pointer(level, panel, depth, first_column)
-            low = b.binary("mul", chunk, BLOCK_ROWS)
-            high = b.min(b.binary("add", low, BLOCK_ROWS), n_rows)
+            low = b.binary("mul", chunk, s.block_rows)
+            high = b.min(b.binary("add", low, s.block_rows), n_rows)
             row = b.variable(low, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), high)):
                 count = self._rows_of_tile(b.binary("sub", high, row.get()))

@@ -17,6 +17,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
+from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
@@ -27,9 +28,6 @@ from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
-
-#: Rows of a block.
-BLOCK_ROWS = 96
 
 
 @dataclass(eq=False, slots=True)
@@ -83,12 +81,13 @@ class ProductSchedule:
         left, right, epilogue: Expressions over these axes; `token` stands for the sum.
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
+        block_rows: Rows of a block, at most.
 
     Args:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         lanes: 32-bit lanes of a vector register.
-        vectors: Vectors of columns in a tile.
+        grain: How much a block does.
     """
 
     def __init__(
@@ -96,18 +95,18 @@ class ProductSchedule:
         group: Product,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        vectors: int,
+        grain: Grain = FEW_CORES,
     ) -> None:
         found = roles(group)
         if found is None:
             raise EngineError(message("product", "The contraction has no columns"))
-        self.group = group
+        self.group, self.block_rows = group, grain.rows
         self.strides = dict(strides)
         self.element = value_type(group.accumulator)
         self.lanes = lanes * 32 // max(32, self.element.bits)
         self._set_axes(*found)
         self._set_depth()
-        self._set_width(vectors)
+        self._set_width(grain.vectors)
 
     # -- axes ---------------------------------------------------------------------------------
 
@@ -257,7 +256,7 @@ class ProductSchedule:
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""
         lead = sizes.product(map(extent_of, self.lead()))
-        chunks = integer.ceildiv(self.row_count(), BLOCK_ROWS)
+        chunks = integer.ceildiv(self.row_count(), self.block_rows)
         return sizes.multiply(sizes.multiply(lead, self.panels()), chunks)
 
     def cost_ns(self) -> Dim:

@@ -15,7 +15,7 @@ from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
-from sardonyx.kernel.rows_schedule import CHUNK, PIECE, Member, RowsSchedule
+from sardonyx.kernel.rows_schedule import PIECE, Member, RowsSchedule
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.scalar import Scalar, load
@@ -136,8 +136,8 @@ class RowsKernel:
         b = self.builder
         if self.schedule.chunks() == 1:
             return Constant(chunk.type, 0), extent
-        low = b.binary("mul", chunk, CHUNK)
-        return low, b.min(b.binary("add", low, CHUNK), extent)
+        low = b.binary("mul", chunk, self.schedule.chunk)
+        return low, b.min(b.binary("add", low, self.schedule.chunk), extent)
 
     def _vector_loop(
         self, low: Operand, high: Operand, variable: Dim

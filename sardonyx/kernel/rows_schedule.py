@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
+from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.inline import cost_of
@@ -20,8 +21,6 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
-#: Elements of the vector axis that one block covers when nothing else makes blocks.
-CHUNK = 4096
 #: Elements of an axis that no memory bounds, between two looks at the cancel flag.
 PIECE = 1 << 16
 #: Inner steps that are over soon enough, whatever bounds them.
@@ -55,11 +54,13 @@ class RowsSchedule:
         vector_inside: Whether that is an inner axis.
         lanes: Vector length.
         endless: Inner axes whose length no memory bounds.
+        chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
 
     Args:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer that is read or written.
         lanes: Vector length for 32-bit elements.
+        grain: How much a block does.
         scratch: Whether rows may be handed from pass to pass in the thread's scratch. Where every
             lane is a row of its own they need memory instead.
     """
@@ -69,10 +70,11 @@ class RowsSchedule:
         group: Rows,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
+        grain: Grain = FEW_CORES,
         *,
         scratch: bool = True,
     ) -> None:
-        self.group, self.scratch = group, scratch
+        self.group, self.scratch, self.chunk = group, scratch, grain.elements
         self.strides = dict(strides)
         self._split_axes()
         self._set_levels()
@@ -84,11 +86,16 @@ class RowsSchedule:
         self.endless = self._find_endless()
 
     @staticmethod
-    def fitting(group: Rows, strides: dict[Tensor, tuple[Dim, ...]], lanes: int) -> RowsSchedule:
+    def fitting(
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        grain: Grain = FEW_CORES,
+    ) -> RowsSchedule:
         """The schedule that fits the group."""
-        found = RowsSchedule(group, strides, lanes)
+        found = RowsSchedule(group, strides, lanes, grain)
         if not found.vector_inside and any(m.in_scratch for m in found.members):
-            found = RowsSchedule(group, strides, lanes, scratch=False)
+            found = RowsSchedule(group, strides, lanes, grain, scratch=False)
         return found
 
     # -- preparation --------------------------------------------------------------------------
@@ -285,7 +292,7 @@ class RowsSchedule:
         """How many chunks the vector axis is cut into."""
         if self.vector is None or self.vector_inside:
             return 1
-        return integer.ceildiv(extent_of(self.vector), CHUNK)
+        return integer.ceildiv(extent_of(self.vector), self.chunk)
 
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""

@@ -82,7 +82,7 @@ def compile_tensors(
         ends: The region whose end brings a symbol.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
     """
-    former = Former(target.lanes(32))
+    former = Former(target.lanes(32), target.grain)
     blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

@@ -1,0 +1,24 @@
+"""How much one block of a kernel does: enough to pay for claiming it, little enough to share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """Sizes of blocks.
+
+    Attributes:
+        rows: Rows of a product, or queries of attention, at most.
+        elements: Elements along the vector axis of a pointwise kernel, at most.
+        vectors: Vectors of columns in a tile of a product.
+    """
+
+    rows: int = 96
+    elements: int = 4096
+    vectors: int = 4
+
+
+#: A few cores, each with a cache that a panel of the right factor stays in.
+FEW_CORES = Grain()
