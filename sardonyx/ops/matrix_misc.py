@@ -71,17 +71,20 @@ def matmul_integers(
     i = (at[len(batch)],) if row else ()
     j = (at[-1],) if column else ()
 
+    # Codes that are floats of 8 bits have products that float holds.
+    wide = dtypes.FLOAT if a.dtype.is_float or b.dtype.is_float else dtypes.INT32
+
     def factor(x: Tensor, zero: Tensor | None, where_from: tuple[Dim, ...], axis: int) -> Scalar:
-        value = scalar.cast(load_broadcast(x, where_from), dtypes.INT32)
+        value = scalar.cast(load_broadcast(x, where_from), wide)
         if zero is None:
             return value
         own = where_from[len(where_from) - x.rank :]
         point = _along(zero, where, axis, own, x.shape)
-        return value - scalar.cast(point, dtypes.INT32)
+        return value - scalar.cast(point, wide)
 
     left = factor(a, a_zero, (*outer, *i, k), -2 if row else -1)
     right = factor(b, b_zero, (*outer, k, *j), -1)
-    return make_contract(shape, (depth,), left, right, dtypes.INT32, dtypes.INT32)
+    return make_contract(shape, (depth,), left, right, wide, wide)
 
 
 @op("MatMulInteger", 10)
@@ -93,8 +96,10 @@ def mat_mul_integer(
 
 
 def _requantised(value: Scalar, factor: Scalar, zero: Scalar, dtype: DType) -> Scalar:
-    """An int32 sum as a code: round(value * factor) + zero, halves to even."""
-    scaled = scalar.unary("round", scalar.cast(value, dtypes.FLOAT) * factor)
+    """A sum as a code: round(value * factor) + zero, halves to even."""
+    scaled = scalar.cast(value, dtypes.FLOAT) * factor
+    if not dtype.is_float:
+        scaled = scalar.unary("round", scaled)
     return saturate(scaled + scalar.cast(zero, dtypes.FLOAT), dtype)
 
 

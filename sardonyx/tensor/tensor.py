@@ -206,7 +206,7 @@ def make_map(shape: Shape, body: Scalar) -> Map:
 
 def _require_real(body: Scalar, what: str) -> None:
     if body.dtype.is_complex:
-        raise errors.NotImplemented(message(what, f"There are no sums of {body.dtype}"))
+        raise errors.NotImplemented(message(what, f"There is no such reduction of {body.dtype}"))
 
 
 def make_reduce(shape: Shape, extents: Shape, kind: str, body: Scalar, dtype: DType) -> Reduce:
