@@ -31,6 +31,10 @@ class Items:
             raise IndexError(position)
         return self._items[position]
 
+    def shares_with(self, other: object) -> bool:
+        """Whether the two have their memory in common."""
+        return isinstance(other, Items) and self._items is other._items
+
     def with_item(self, position: int, item: Any) -> Items:
         """The sequence with one more item, before the one at `position`."""
         if position == self.count == len(self._items):

@@ -182,7 +182,7 @@ class Executable:
         """The feeds, with codes for objects, whose table the frame has from now on."""
         if self._host is None:
             return tuple(feeds)
-        frame.host = HostTable(self._host)
+        frame.host = HostTable(self._host, self.budget)
         return frame.host.encode(self.plan.inputs, feeds)
 
     def run_into(

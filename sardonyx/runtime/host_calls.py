@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,9 +32,13 @@ from sardonyx.plan.plan import (
     Plan,
 )
 from sardonyx.runtime.arrays import Array
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.native_layout import WORD
 
 #: A held value's number is that of its command times this, and which result it is.
 _MOST_RESULTS = 64
+#: About what a new object takes, without the tensors in it.
+_OBJECT_BYTES = 200
 
 
 class HostPlan:
@@ -70,6 +75,8 @@ class Strings:
         self._known = known
         self._first = {"": 0} if first is None else first
         self._new: dict[str, int] = {}
+        #: Memory of the strings that are not known from the start.
+        self.new_bytes = 0
         self._texts: list[str] = []
 
     @property
@@ -85,6 +92,7 @@ class Strings:
         if code is None:
             code = self._new[text] = len(self._known) + len(self._texts)
             self._texts.append(text)
+            self.new_bytes += sys.getsizeof(text)
         return code
 
     def text(self, code: int) -> str:
@@ -123,13 +131,26 @@ def _as_text(value: object, where: str) -> str:
 
 
 class HostTable:
-    """The objects of one run, and the calls that make them."""
+    """The objects of one run, and the calls that make them.
 
-    def __init__(self, plan: HostPlan) -> None:
+    Args:
+        plan: What all runs share.
+        budget: What the objects count in for as long as the table lives.
+    """
+
+    def __init__(self, plan: HostPlan, budget: Budget) -> None:
+        self._budget, self._taken_bytes = budget, 0
         self.plan = plan
         self.strings = Strings(plan.strings, plan.codes)
         self._objects: list[Any] = [None]
         self._held: dict[int, Any] = {}
+
+    def __del__(self) -> None:
+        self._budget.give(self._taken_bytes)
+
+    def _count(self, size_bytes: int) -> None:
+        self._budget.take(size_bytes, "strings, sequences and maps")
+        self._taken_bytes += size_bytes
 
     # -- feeds and results ----------------------------------------------------------------------
 
@@ -190,10 +211,16 @@ class HostTable:
             else:
                 found = self.plan.function(number, signature)(*given)
                 results = found if isinstance(found, tuple) else (found,)
+            texts_before = self.strings.new_bytes
             for which, (result, value) in enumerate(zip(signature.results, results, strict=True)):
                 if result is not None:
+                    if isinstance(result.dtype, ObjectType):
+                        self._count(_new_bytes(value, given))
                     key = number * _MOST_RESULTS + which
                     self._store(value, result, key, _array(_memory(result), rest))
+            self._count(self.strings.new_bytes - texts_before)
+        except OutOfMemory:
+            raise
         except SardonyxError as error:
             raise RuntimeException(f"[{command.where}] {error}") from error
         except MemoryError as error:
@@ -211,6 +238,7 @@ class HostTable:
     def _store(self, value: Any, result: HostResult, key: int, place: Array) -> None:
         if result.held:
             array = self._checked(value, result)
+            self._count(array.nbytes - (self._held[key].nbytes if key in self._held else 0))
             self._held[key] = array
             place[0] = key
             place[1:] = array.shape
@@ -231,6 +259,14 @@ class HostTable:
         if array.ndim != result.rank:
             raise _misfit("number of axes", result.rank, array.ndim)
         return array
+
+
+def _new_bytes(value: Any, given: Sequence[Any]) -> int:
+    """About what an object takes beside those that it was made of: tensors are copied into it."""
+    size_bytes = _OBJECT_BYTES + sum(x.nbytes for x in given if isinstance(x, np.ndarray))
+    if isinstance(value, Items) and not any(value.shares_with(x) for x in given):
+        size_bytes += WORD * len(value)
+    return size_bytes
 
 
 def _misfit(what: str, expected: object, got: object) -> RuntimeException:

@@ -32,6 +32,14 @@ STACKING = f"""g (float[N] x, int64 k) => (float[A,B] y) {{ {TRUE}
 LONG_LOOP = f"""g (float[N] x, int64 k) => (float[A] y) {{ {TRUE}
     y = Loop(k, on, x) <body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho) {{
         co = Identity(ci) ho = Neg(h) }}> }}"""
+IN_SEQUENCE = f"""g (float[N] x, int64 k) => (float[A] y) {{ {TRUE} s = SequenceEmpty()
+    q = Loop(k, on, s) <body = b (int64 i, bool ci, seq(float[N]) h) =>
+        (bool co, seq(float[N]) ho) {{
+        co = Identity(ci) t = Add(x, x) ho = SequenceInsert(h, t) }}>
+    y = ConcatFromSequence<axis=0>(q) }}"""
+TEXTS = f"""g (string[N] x, int64 k) => (string[N] y) {{ {TRUE}
+    y = Loop(k, on, x) <body = b (int64 i, bool ci, string[N] h) => (bool co, string[N] ho) {{
+        co = Identity(ci) ho = StringConcat(h, h) }}> }}"""
 TABLE = """g (float[N] x) => (float[N,N] y) { i = Constant<value_ints=[1]>() c = Unsqueeze(x, i)
     y = Sub(x, c) }"""
 CHAIN = """g (float[N] x) => (float y) { i = Constant<value_ints=[1]>() c = Unsqueeze(x, i)
@@ -46,7 +54,7 @@ def session_of(text: str, **entries: object) -> sardonyx.InferenceSession:
     options = sardonyx.SessionOptions()
     for key, value in entries.items():
         options.add_session_config_entry(f"session.{key}", str(value))
-    return sardonyx.InferenceSession(model_of(text).SerializeToString(), options)
+    return sardonyx.InferenceSession(model_of(text, opset=20).SerializeToString(), options)
 
 
 def floats(count: int) -> np.ndarray[Any, Any]:
@@ -60,6 +68,10 @@ OVER_THE_LIMIT: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
      {"x": floats(3), "k": np.array(5)}, "Concat"),
     ("results that pile up", STACKING, {"x": floats(3), "k": np.array(1 << 40)},
      {"x": floats(3), "k": np.array(5)}, "limit_bytes = 4194304"),
+    ("tensors in a sequence", IN_SEQUENCE, {"x": floats(1000), "k": np.array(1 << 40)},
+     {"x": floats(3), "k": np.array(5)}, "sequences"),
+    ("text that doubles", TEXTS, {"x": np.array(["abc"], object), "k": np.array(60)},
+     {"x": np.array(["abc"], object), "k": np.array(3)}, "strings"),
 ]  # fmt: skip
 
 
