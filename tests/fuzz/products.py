@@ -286,7 +286,9 @@ def attention(g: Builder) -> Value:
     if g.chance(0.4):
         mask = partner_mask(g, scores)
         scores = g.node("Add", [scores, mask], [scores.like(exact=False, bound=scores.bound + 3)])
-    weights = g.node("Softmax", [scores], [scores.like(exact=False, whole=False, bound=1.0)])
+    axis = g.random.choice([-1, -1, -1, -2, 0])
+    weights = scores.like(exact=False, whole=False, bound=1.0)
+    weights = g.node("Softmax", [scores], [weights], axis=axis)
     y = x if g.chance(0.5) else g.pick(lambda v: v.dtype == x.dtype and v.shape == x.shape)
     result = x.like(exact=False, whole=False, bound=y.bound)
     return g.node("MatMul", [weights, y], [result])
