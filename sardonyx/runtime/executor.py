@@ -301,10 +301,15 @@ class Executable:
             raise self._fault(frame, code, cancel)
 
     def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
-        if workers.closed:
+        if workers.closed or not self._may_share(workers, frame):
             return self._enter_until_done(frame, items, None, outputs)
         workers.reserve(frame.scratch.capacity_bytes)
         return self._enter_until_done(frame, items, workers, outputs)
+
+    def _may_share(self, workers: pool.Pool, frame: Frame) -> bool:
+        """Whether the session may have what kernels work in for every thread."""
+        lacking = workers.lacking_bytes(frame.scratch.capacity_bytes)
+        return not lacking or self.budget.may_take(lacking)
 
     def _enter_until_done(
         self, frame: Frame, items: int, workers: pool.Pool | None, outputs: list[Any]
@@ -314,8 +319,10 @@ class Executable:
         while (code := self._native_execute(frame.address, items, address)) < 0:
             if code == NEED_MEMORY:
                 frame.supply(frame.get("detail_a"))
-                if workers is not None:
+                if workers is not None and self._may_share(workers, frame):
                     workers.reserve(frame.scratch.capacity_bytes)
+                elif workers is not None:
+                    address = 0
             elif code == NEED_RESULTS:
                 self._give_results(frame, frame.get("detail_a"), outputs)
             elif code == NEED_GROWTH:

@@ -102,6 +102,10 @@ class Pool:
             self._contexts[start + FIELDS["scratch_bytes"] // WORD] = memory.capacity_bytes
         self._scratch_bytes = scratch_bytes
 
+    def lacking_bytes(self, scratch_bytes: int) -> int:
+        """What `reserve` would have to allocate."""
+        return (self.threads - 1) * scratch_bytes if scratch_bytes > self._scratch_bytes else 0
+
     @property
     def closed(self) -> bool:
         """Whether the threads are gone."""

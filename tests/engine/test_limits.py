@@ -123,6 +123,17 @@ def test_memory_is_counted_down_again() -> None:
     assert budget.held_bytes == 0
 
 
+def test_threads_go_without_memory_of_their_own_rather_than_beyond_the_limit() -> None:
+    text = "g (float[N,M] x) => (float[N,M] y) { e = Exp(x) s = Softmax(e) y = Softmax(s) }"
+    x = {"x": np.random.default_rng(0).random((7, 1 << 17), np.float32)}
+    free = session_of(text)
+    want = free.run(None, x)[0]
+    frame = free._engine.executable._frames[0]
+    assert frame.scratch.capacity_bytes > 1000
+    tight = session_of(text, memory_limit_bytes=free._engine.executable.budget.held_bytes + 1000)
+    assert np.array_equal(tight.run(None, x)[0], want)
+
+
 ENDLESS: list[tuple[str, dict[str, Any]]] = [
     ("g (float[1,4,3] x) => (float[1,4,3] y) { y = LRN<size=1099511627775>(x) }",
      {"x": np.ones((1, 4, 3), np.float32)}),

@@ -46,16 +46,19 @@ def main() -> int:
             _say(options.log, tally.defects[-1])
         if tally.cases % 500 == 0:
             elapsed = time.monotonic() - started
-            _say(options.log, {"seed": seed, "cases": tally.cases, "seconds": round(elapsed)})
+            _say(options.log, {"seed": seed, **_summary(options.first, tally, elapsed)})
 
     tally = campaign(options.first, options.count, corpus, seconds=options.seconds, report=report)
-    summary = {
-        "first": options.first, "cases": tally.cases, "seconds": round(tally.seconds),
+    _say(options.log, _summary(options.first, tally, tally.seconds))
+    return 1 if tally.defects else 0
+
+
+def _summary(first: int, tally: Tally, seconds: float) -> dict[str, object]:
+    return {
+        "first": first, "cases": tally.cases, "seconds": round(seconds),
         "kinds": dict(tally.kinds.most_common()),
         "most growth": max(tally.growth_bytes, default=0), "defects": len(tally.defects),
     }  # fmt: skip
-    _say(options.log, summary)
-    return 1 if tally.defects else 0
 
 
 def _one(options: argparse.Namespace, corpus: Corpus) -> int:
