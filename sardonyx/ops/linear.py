@@ -8,7 +8,14 @@ from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
 from sardonyx.tensor.assumptions import assume_equal
 from sardonyx.tensor.scalar import Scalar, load
-from sardonyx.tensor.tensor import Shape, Tensor, indices, make_map, reduced_indices
+from sardonyx.tensor.tensor import (
+    Shape,
+    Tensor,
+    indices,
+    make_call,
+    make_map,
+    reduced_indices,
+)
 
 
 @op("MatMul", 1, 9, 13)
@@ -95,6 +102,17 @@ def gemm_11(
 ) -> Tensor:
     """As before; c may be left out."""
     return _gemm(a, b, c, alpha, beta, transA, transB)
+
+
+@op("Det", 11, 22)
+def det_11(x: Tensor) -> Tensor:
+    """Determinants of the matrices in the last two axes."""
+    if x.rank < 2:
+        raise InvalidGraph(message("Det", "Matrices are needed", got=f"rank {x.rank}"))
+    assume_equal(x.shape[-1], x.shape[-2], "Det", "The matrices are not square")
+    wide = t.accumulator(x.dtype)
+    (result,) = make_call("determinant", (x.cast(wide),), ((x.shape[:-2], wide),))
+    return result.cast(x.dtype)
 
 
 # -- Einsum -----------------------------------------------------------------------------------

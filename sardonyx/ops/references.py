@@ -136,6 +136,12 @@ def _overlap(corners: Array, box: int, other: int) -> float:
     return shared / (areas - shared) if shared > 0 else 0.0
 
 
+@reference("determinant")
+def determinant(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """Determinants of matrices in the last two axes."""
+    return [np.linalg.det(operands[0].astype(np.float64)).astype(operands[0].dtype)]
+
+
 def _put(result: Array, at: tuple[int, ...], value: Array, call: Call) -> None:
     reduction = str(call.attribute("reduction"))
     if reduction == "none":

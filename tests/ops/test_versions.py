@@ -15,7 +15,6 @@ SCHEMAS = sorted(
 #: Operators without a record, with the reason.
 MISSING = {
     "SequenceMap": "passes/expand.py writes it as a Loop",
-    "Det": "not there yet",
 }
 #: Versions without a record, with the reason.
 MISSING_VERSIONS = {("Scan", 8): "not there yet"}

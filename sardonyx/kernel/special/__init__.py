@@ -3,6 +3,7 @@
 from sardonyx.kernel.special import (
     compact,
     couple,
+    determinant,
     find_key,
     forest,
     host,
@@ -16,6 +17,7 @@ from sardonyx.kernel.special import (
 __all__ = [
     "compact",
     "couple",
+    "determinant",
     "find_key",
     "forest",
     "host",
