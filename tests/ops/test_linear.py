@@ -85,6 +85,29 @@ def test_einsum(equation, shapes):
     check_op("Einsum", operands, {"equation": equation}, 12, expected=[expected])
 
 
+_EXTENTS = dict(zip("abcdeijklA", (2, 3, 4, 5, 2, 2, 3, 4, 3, 2), strict=True))
+
+
+@pytest.mark.parametrize(
+    "equation",
+    "ii ii->i iij->j iij->ij i,i i,i-> ij,jk ij-> i->i ...ii->...i ...ij,...jk->...ik"
+    " i...,i...->i... ...i,...i ij...->ji... ab,bc,cd->ad ab,bc,cd,de i,j,k->kji ii,jj->ij"
+    " ii,ii->i a,a,a->a ...,...-> ... Ab,bA-> ij,...j->...i ijij->ij abc,cd,e->abe"
+    " aab,b->a ij,k-> i...j->... ...a,b...->ab... ,ij->ij , -> ...->...".split(),
+)
+@pytest.mark.parametrize("hidden", [(), (3,), (2, 3)])
+def test_einsum_forms(equation, hidden):
+    """Ellipses, traces and diagonals, sums over what is not named, several operands, none."""
+    operands = []
+    for number, term in enumerate(equation.split("->")[0].split(",")):
+        head, dots, tail = term.partition("...")
+        covered = hidden[min(number, 1) :] if dots else ()  # the second operand has an axis less
+        shape = [_EXTENTS[x] for x in head] + [*covered] + [_EXTENTS[x] for x in tail]
+        operands.append(np.asarray(floats(*shape), np.float32))
+    expected = np.einsum(equation, *operands)
+    check_op("Einsum", operands, {"equation": equation}, 12, expected=[expected])
+
+
 @pytest.mark.parametrize("equation", ["ij->ik", "ij,jk->ik", "ijk->i", "ij->ii"])
 def test_einsum_errors(equation):
     with pytest.raises(InvalidGraph, match="Einsum"):
