@@ -92,7 +92,7 @@ _EXTENTS = dict(zip("abcdeijklA", (2, 3, 4, 5, 2, 2, 3, 4, 3, 2), strict=True))
     "equation",
     "ii ii->i iij->j iij->ij i,i i,i-> ij,jk ij-> i->i ...ii->...i ...ij,...jk->...ik"
     " i...,i...->i... ...i,...i ij...->ji... ab,bc,cd->ad ab,bc,cd,de i,j,k->kji ii,jj->ij"
-    " ii,ii->i a,a,a->a ...,...-> ... Ab,bA-> ij,...j->...i ijij->ij abc,cd,e->abe"
+    " ii,ii->i a,a,a->a ...,...->... ... Ab,bA-> ij,...j->...i ijij->ij abc,cd,e->abe"
     " aab,b->a ij,k-> i...j->... ...a,b...->ab... ,ij->ij , -> ...->...".split(),
 )
 @pytest.mark.parametrize("hidden", [(), (3,), (2, 3)])
