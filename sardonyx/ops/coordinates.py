@@ -111,7 +111,11 @@ class ResizedAxis:
         at = scalar.cast(scalar.size(o), dtype)
         length = scalar.cast(scalar.size(self.length), dtype)
         output = scalar.cast(scalar.size(self.output), dtype)
-        scale = output / length if self.scale is None else scalar.lift(self.scale, dtype)
+        scale, fractional = output / length, output
+        if self.scale is not None:
+            # The target length is what the scale asks for, which need not be whole.
+            scale = scalar.cast(scalar.lift(self.scale, dtype), dtype)
+            fractional = length * scale
         if self.mode == "asymmetric":
             return at / scale
         if self.mode == "half_pixel":
@@ -120,14 +124,14 @@ class ResizedAxis:
         if self.mode == "pytorch_half_pixel":
             return scalar.select(several, (at + 0.5) / scale - 0.5, 0.0)
         if self.mode == "align_corners":
-            return scalar.select(several, at * (length - 1.0) / (output - 1.0), 0.0)
+            return scalar.select(several, at * (length - 1.0) / (fractional - 1.0), 0.0)
         if self.mode == "half_pixel_symmetric":
             # The output may be shorter than scale * length: its middle stays in the middle.
-            shift = length * 0.5 * (1.0 - output / (scale * length))
+            shift = length * 0.5 * (1.0 - output / fractional)
             return shift + (at + 0.5) / scale - 0.5
         if self.mode == "tf_crop_and_resize" and self.begin is not None and self.end is not None:
             last = length - 1.0
-            step = (self.end - self.begin) * last / (output - 1.0)
+            step = (self.end - self.begin) * last / (fractional - 1.0)
             middle = (self.begin + self.end) * last * 0.5
             return scalar.select(several, self.begin * last + at * step, middle)
         raise InvalidGraph(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors, integer, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -60,6 +60,32 @@ def fourier_table(
     return compute((sizes.multiply(length, parts), sizes.multiply(frequencies, 2)), body, dtype)
 
 
+def _signal_table(length: Dim, frequencies: Dim, parts: int, dtype: DType) -> Tensor:
+    """What one side of a spectrum is multiplied with: [frequencies * parts, length].
+
+    The other side is conjugate, so that all but the first and the middle frequency count twice,
+    and the signal is real.
+    """
+
+    def body(row: Dim, n: Dim) -> Scalar:
+        k, component = integer.floordiv(row, parts), integer.modulo(row, parts)
+        points = scalar.size(length)
+        turns = scalar.binary("rem", scalar.size(n) * scalar.size(k), points)
+        count = scalar.cast(points, DOUBLE)
+        angle = scalar.cast(turns, DOUBLE) * (2.0 * math.pi) / count
+        first = scalar.compare("eq", scalar.size(k), 0)
+        middle = scalar.compare("eq", scalar.size(sizes.multiply(k, 2)), points)
+        alone = first | middle
+        even = scalar.unary("cos", angle) * scalar.select(
+            alone, scalar.constant(1.0, DOUBLE), scalar.constant(2.0, DOUBLE)
+        )
+        odd = scalar.select(alone, scalar.constant(0.0, DOUBLE), scalar.unary("sin", angle) * -2.0)
+        real = scalar.compare("eq", scalar.size(component), 0)
+        return scalar.cast(scalar.select(real, even, odd) / count, dtype)
+
+    return compute((sizes.multiply(frequencies, parts), length), body, dtype)
+
+
 def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int) -> Tensor:
     if x.rank >= 2 and not isinstance(x.shape[-1], int):
         assume_equal(x.shape[-1], 2, "DFT", "The last axis holds no complex numbers")
@@ -70,17 +96,20 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     axis = normalise_axis(axis, x.rank, "DFT")
     if axis == x.rank - 1:
         raise InvalidGraph(message("DFT", "The last axis is that of the parts"))
-    if inverse and onesided:
-        raise errors.NotImplemented(message("DFT", "An inverse of one side is not supported"))
     parts = 2 if x.shape[-1] == 2 else 1
-    x = _of_length(x, axis, length)
+    side = sizes.add(integer.floordiv(length, 2), 1)
+    x = _of_length(x, axis, side if inverse and onesided else length)
     order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
     moved = transpose(x, order)
     lead = moved.shape[:-2]
-    frequencies = sizes.add(integer.floordiv(length, 2), 1) if onesided else length
-    table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
-    rows = moved.reshape(*lead, sizes.multiply(length, parts))
-    result = matmul(rows, table).reshape(*lead, frequencies, 2)
+    rows = moved.reshape(*lead, sizes.multiply(moved.shape[-2], parts))
+    if inverse and onesided:
+        table = _signal_table(length, side, parts, x.dtype)
+        result = matmul(rows, table).reshape(*lead, length, 1)
+    else:
+        frequencies = side if onesided else length
+        table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
+        result = matmul(rows, table).reshape(*lead, frequencies, 2)
     back = [order.index(k) for k in range(x.rank)]
     return transpose(result, back)
 
@@ -105,7 +134,7 @@ def dft_17(
     onesided: int = 0,
 ) -> Tensor:
     """The discrete Fourier transform along an axis that an attribute gives."""
-    length = _length(x, dft_length, axis)
+    length = _length(x, dft_length, axis, inverse and onesided)
     return _transformed(x, axis, length, inverse, onesided)
 
 
@@ -123,7 +152,8 @@ def dft_20(
         along = -2 if axis is None else integers(scalar_of(axis, "DFT"), "The axis")[0]
     except DataDependent as reason:
         return _transformed_in_run(x, dft_length, reason.tensor, inverse, onesided)
-    return _transformed(x, along, _length(x, dft_length, along), inverse, onesided)
+    length = _length(x, dft_length, along, inverse and onesided)
+    return _transformed(x, along, length, inverse, onesided)
 
 
 def _transformed_in_run(
@@ -145,7 +175,8 @@ def _transformed_in_run(
         passed = passed + flag
     outer, extent, inner = contents(stack(around), "The sizes around the axis", 0)
     merged = x.reshape(outer, extent, inner, x.shape[-1])
-    result = _transformed(merged, 1, _length(merged, given, 1), inverse, onesided)
+    length = _length(merged, given, 1, inverse and onesided)
+    result = _transformed(merged, 1, length, inverse, onesided)
     frequencies = result.shape[1]
     shape = [
         sizes.add(d, sizes.multiply(flag, sizes.add(frequencies, sizes.multiply(d, -1))))
@@ -154,10 +185,12 @@ def _transformed_in_run(
     return result.reshape(*shape, result.shape[-1])
 
 
-def _length(x: Tensor, given: Tensor | None, axis: int) -> Dim:
+def _length(x: Tensor, given: Tensor | None, axis: int, of_side: int) -> Dim:
+    """The length that is given, or that of the axis; `of_side`: which holds one side of it."""
     if given is not None:
         return contents(scalar_of(given, "DFT"), "The length", 1)[0]  # type: ignore[no-any-return]  # contents are numbers here
-    return x.shape[normalise_axis(axis, x.rank, "DFT")]
+    extent = x.shape[normalise_axis(axis, x.rank, "DFT")]
+    return sizes.multiply(sizes.add(extent, -1), 2) if of_side else extent
 
 
 @op("STFT", 17)

@@ -30,6 +30,8 @@ def _complex(x: Any) -> Any:
 def _dft(x: Any, axis: int, length: int | None, inverse: int, onesided: int) -> Any:
     # The last axis holds the parts, so axes count from the front alone.
     axis = axis % x.ndim
+    if inverse and onesided:
+        return np.fft.irfft(_complex(x), n=length, axis=axis)[..., None].astype(x.dtype)
     function = np.fft.ifft if inverse else np.fft.fft
     found = function(_complex(x), n=length, axis=axis)
     if onesided:
@@ -50,6 +52,11 @@ TRANSFORMS = [
     ((2, 10, 1), 1, 7, 0, 1),
     ((1, 400, 1), 1, None, 0, 1),
     ((2, 1, 1), 1, None, 0, 0),
+    ((2, 6, 2), 1, None, 1, 1),
+    ((2, 6, 2), 1, 11, 1, 1),
+    ((2, 6, 2), 1, 7, 1, 1),
+    ((2, 6, 2), 1, 16, 1, 1),
+    ((3, 5, 2, 1), 1, None, 1, 1),
 ]
 
 
