@@ -10,11 +10,12 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import stack
+from sardonyx.ops.coordinates import scaled_length
 from sardonyx.ops.registry import DataDependent, contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.symbolic import elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Buffer
 
 #: Numbers, or the input where only a run knows them; empty where there are none.
@@ -56,11 +57,26 @@ def count_of(scales: Scales) -> Dim:
 def scaled_in_run(
     lengths: Sequence[Dim], scales: Tensor, dtype: DType
 ) -> tuple[list[float | Scalar | None], list[Dim]]:
-    """Scales that only a run knows as factors of type `dtype`, and the lengths that they give."""
+    """Scales that only a run knows, all or some, as factors, and the lengths that they give.
+
+    Args:
+        lengths: Of the axes.
+        scales: One for each axis.
+        dtype: Type of the factors that are not known.
+    """
+    known = partial_elements_of(scales) or (None,) * len(lengths)
+    factors: list[float | Scalar | None] = []
     rows: list[Scalar] = []
-    for number, length in enumerate(lengths):
+    for number, (length, value) in enumerate(zip(lengths, known, strict=True)):
+        if isinstance(value, int | float):
+            factors.append(float(value))
+            continue
         scale = scalar.load(scales, (number,))
         exact = scalar.unary("floor", scalar.cast(scalar.size(length), scale.dtype) * scale)
         rows.append(scalar.cast(exact, dtypes.INT64))
-    factors = [scalar.cast(scalar.load(scales, (k,)), dtype) for k in range(len(lengths))]
-    return list(factors), list(contents(stack(rows), "The sizes", 0))
+        factors.append(scalar.cast(scale, dtype))
+    measured = iter(contents(stack(rows), "The sizes", 0)) if rows else iter(())
+    return factors, [
+        scaled_length(d, f) if isinstance(f, float) else next(measured)
+        for d, f in zip(lengths, factors, strict=True)
+    ]

@@ -6,9 +6,12 @@ import pytest
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph
+from sardonyx.loader.load import load
 from sardonyx.ops.resize import resize_11
+from sardonyx.passes.infer import infer
 from sardonyx.tensor.tensor import buffer
 from tests.support.ops import check_op
+from tests.support.session import check, model_of
 
 RNG = np.random.default_rng(4)
 X = RNG.standard_normal((2, 2, 4, 8)).astype(np.float32)
@@ -35,7 +38,7 @@ def check_sizes(wanted, attributes, opset=19):
 COORDINATES = "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric".split()
 ROUNDINGS = "round_prefer_floor round_prefer_ceil floor ceil".split()
 # The last ones give lengths that are not whole.
-SCALES = [(2, 3), (0.5, 0.375), (1.75, 0.625), (4, 1), (0.6, 1.3), (2.7, 0.45)]
+SCALES = [(2, 3), (0.5, 0.375), (1.75, 0.625), (4, 1), (0.6, 1.35), (2.7, 0.45)]
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -115,6 +118,22 @@ def test_whole_factors_are_index_maps(mode):
     assert result.shape == (1, 3, 2 * h, 4 * w)
     assert result.body.op == "load"
     assert not any(sizes.atoms_of(i, "opaque") for i in result.body.at)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_scales_known_in_part(mode):
+    """A batch and channels that stay are left alone, though a run says how large an image gets."""
+    model = model_of(
+        "g (float[n,2,h,w] x, float[2] s) => (float[n,2,a,b] y) {"
+        " one = Constant<value_floats = [1.0, 1.0]>() scales = Concat<axis = 0>(one, s)"
+        f' y = Resize<mode = "{mode}">(x, , scales) }}',
+        opset=19,
+    )
+    graph = load(model)
+    assert not infer(graph)
+    assert [sizes.is_measured(d) for d in graph.outputs[0].shape] == [False, False, True, True]
+    feeds = [{"x": X, "s": floats(*s)} for s in SCALES]
+    check(model, feeds, tolerance=2e-4)
 
 
 def test_errors():
