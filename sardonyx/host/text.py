@@ -144,3 +144,57 @@ def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
     except re.error as error:
         what = f"The pattern {pattern!r} is not supported: {error}"
         raise InvalidGraph(message(where, what)) from None
+
+
+#: What marks the begin and the end of a text (com.microsoft.Tokenizer, attribute `mark`).
+_BEGIN, _END = "\x02", "\x03"
+
+
+@host_maker
+def tokenise(
+    *,
+    expression: str | None,
+    separators: tuple[str, ...],
+    mark: bool,
+    least: int,
+    padding: str,
+) -> Callable[[Any], Any]:
+    """Tokens of each text on a new last axis, padded (com.microsoft.Tokenizer).
+
+    Tokens are what matches `expression`; or what lies between matches of one of `separators`, of
+    which the first that matches at a place counts; or, with "" as the separator, single characters.
+    Those of fewer than `least` characters are left out.
+    """
+    pattern = None if expression is None else compile_pattern(expression, "Tokenizer")
+    between = [compile_pattern(s, "Tokenizer") for s in separators]
+
+    def split_one(text: str) -> list[str]:
+        if pattern is not None:
+            found = [m.group() for m in pattern.finditer(text)]
+        elif separators == ("",):
+            found = list(text)
+        else:
+            found = _parts_between(text, between)
+        return [token for token in found if len(token) >= max(1, least)]
+
+    def tokenised(x: Any) -> Any:
+        rows = [split_one(t) for t in x.reshape(-1).tolist()]
+        width = max(map(len, rows), default=0)
+        if mark and width:
+            rows, width = [[_BEGIN, *row, _END] for row in rows], width + 2
+        listed = [token for row in rows for token in (*row, *[padding] * (width - len(row)))]
+        return texts(listed, (*x.shape, width))
+
+    return tokenised
+
+
+def _parts_between(text: str, separators: list[re.Pattern[str]]) -> list[str]:
+    found, start, at = [], 0, 0
+    while at < len(text):
+        match = next((m for s in separators if (m := s.match(text, at)) and m.group()), None)
+        if match is None:
+            at += 1
+        else:
+            found.append(text[start:at])
+            start = at = match.end()
+    return [*found, text[start:]]

@@ -159,3 +159,35 @@ def _check_pool(
         raise InvalidGraph(
             message(where, what, expected=f"at most {len(starts)}", got=str(longest))
         )
+
+
+@op("Tokenizer", 1, domain="com.microsoft", flags=_STRINGS)
+def tokenizer_1(
+    x: Tensor,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str | bytes,
+    separators: Sequence[str | bytes] | None = None,
+    tokenexp: str | bytes | None = None,
+) -> Tensor:
+    """Tokens of each string along a new axis: [C] gives [C, D], [N, C] gives [N, C, D]."""
+    where = "Tokenizer"
+    check_strings(where, x)
+    if x.rank not in (1, 2):
+        raise InvalidGraph(
+            message(where, "The input has the wrong shape", expected="[C] or [N, C]",
+                    got=str(list(x.shape)))
+        )  # fmt: skip
+    if bool(separators) == bool(tokenexp):
+        raise InvalidGraph(message(where, "One of separators and tokenexp must be given"))
+    if mincharnum < 1:
+        raise InvalidGraph(message(where, "mincharnum must be positive", got=str(mincharnum)))
+    expression = text(tokenexp) if tokenexp else None
+    listed = tuple(map(text, separators or ()))
+    for pattern in (*listed, expression or ""):
+        compile_pattern(pattern, where)
+    return call_for_tensor(
+        "text.tokenise", [x], STRING, (*x.shape, None), expression=expression, separators=listed,
+        mark=bool(mark), least=mincharnum, padding=text(pad_value),
+    )  # fmt: skip

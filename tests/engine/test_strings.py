@@ -19,7 +19,8 @@ def _texts(*items: Any) -> Any:
 
 def _session(text: str, opset: int = 20) -> sardonyx.InferenceSession:
     model = model_of(f"g {text}", opset=opset)
-    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 3))
+    for domain, version in (("ai.onnx.ml", 3), ("com.microsoft", 1)):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
     return sardonyx.InferenceSession(model.SerializeToString())
 
 
@@ -143,6 +144,32 @@ CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
             ),
         ],
     ),
+    "tokens that match": (
+        "(string[N] x) => (string[N,W] y) { y = com.microsoft.Tokenizer<mark=0, mincharnum=2,"
+        ' pad_value="#", tokenexp="[a-z0-9]+">(x) }',
+        [
+            (
+                {"x": _texts("ab c d1", "", "xyz")},
+                [_texts("ab", "d1", "#", "#", "xyz", "#").reshape(3, 2)],
+            ),
+            ({"x": _texts("", "?")}, [_texts().reshape(2, 0)]),
+        ],
+    ),
+    "tokens between separators, marked": (
+        "(string[N] x) => (string[N,W] y) { y = com.microsoft.Tokenizer<mark=1, mincharnum=1,"
+        ' pad_value="", separators=["-+", ", "]>(x) }',
+        [
+            (
+                {"x": _texts("a--b, c", "d")},
+                [_texts("\x02", "a", "b", "c", "\x03", "\x02", "d", "\x03", "", "").reshape(2, 5)],
+            )
+        ],
+    ),
+    "characters": (
+        "(string[1,N] x) => (string[1,N,W] y) { y = com.microsoft.Tokenizer<mark=0, mincharnum=1,"
+        ' pad_value="#", separators=[""]>(x) }',
+        [({"x": _texts("ß∂", "a").reshape(1, 2)}, [_texts("ß", "∂", "a", "#").reshape(1, 2, 2)])],
+    ),
     "maps of rows": (
         "(float[N,2] x) => (seq(map(string, float)) y)"
         ' { y = ai.onnx.ml.ZipMap<classlabels_strings=["u", "v"]>(x) }',
@@ -262,6 +289,11 @@ def test_refused_feeds(name: str) -> None:
     [
         ("(string[N] x) => (string[N] y) { y = Add(x, x) }", "does not take inputs of type"),
         ('(string[N] x) => (bool[N] y) { y = RegexFullMatch<pattern="(">(x) }', "pattern"),
+        (
+            "(string[N] x) => (string[N,W] y) { y = com.microsoft.Tokenizer<mark=0, mincharnum=1,"
+            ' pad_value="">(x) }',
+            "separators and tokenexp",
+        ),
         ("(float[N] x) => (string[N] y) { y = StringConcat(x, x) }", "wrong type"),
         (
             "(string[N] x) => (float[N] y) { y = TfIdfVectorizer<max_gram_length=1,"
