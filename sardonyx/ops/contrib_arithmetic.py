@@ -31,7 +31,6 @@ from sardonyx.tensor.language import (
     matmul,
     normalise_axis,
     reshape,
-    sqrt,
     unsqueeze,
     where,
 )
@@ -194,22 +193,6 @@ def is_all_finite(*inputs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> 
     return every
 
 
-@op("CDist", 1, domain=DOMAIN)
-def c_dist(a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
-    """Distances of every row of one matrix to every row of another."""
-    if metric not in ("euclidean", "sqeuclidean"):
-        raise errors.NotImplemented(
-            message("CDist", f"The metric {metric} is not supported",
-                    expected="euclidean or sqeuclidean")
-        )  # fmt: skip
-    assume_equal(a.shape[1], b.shape[1], "CDist", "The rows differ in length")
-    shape, extents = (a.shape[0], b.shape[0]), (a.shape[1],)
-    (i, j), (k,) = indices(shape), reduced_indices(extents)
-    difference = scalar.load(a, (i, k)) - scalar.load(b, (j, k))
-    total = make_reduce(shape, extents, "sum", difference * difference, a.dtype)
-    return sqrt(total) if metric == "euclidean" else total
-
-
 @op("ComplexMul", 1, domain=DOMAIN)
 def complex_mul(a: Tensor, b: Tensor) -> Tensor:
     """The product of complex numbers, whose parts lie along the last axis."""
@@ -242,6 +225,16 @@ def rfft(x: Tensor, *, signal_ndim: int = 1, normalized: int = 0, onesided: int 
         what = "Only one-sided transforms of one axis that are not normalised are supported"
         raise errors.NotImplemented(message("Rfft", what))
     return dft_17(unsqueeze(x, (x.rank,)), axis=x.rank - 1, onesided=1)
+
+
+@op("Irfft", 1, domain=DOMAIN)
+def irfft(x: Tensor, *, signal_ndim: int, normalized: int = 0, onesided: int = 1) -> Tensor:
+    """The inverse of Rfft, for an even number of values."""
+    if signal_ndim != 1 or normalized or not onesided:
+        what = "Only one-sided transforms of one axis that are not normalised are supported"
+        raise errors.NotImplemented(message("Irfft", what))
+    values = dft_17(x, axis=x.rank - 2, inverse=1, onesided=1)
+    return reshape(values, values.shape[:-1])
 
 
 @op("Inverse", 1, domain=DOMAIN)
