@@ -21,6 +21,8 @@ from tests.hostile.feeds import feeds_for
 MEMORY_LIMIT_BYTES = 256 << 20
 LOAD_SECONDS = 8.0
 RUN_SECONDS = 2.0
+#: Each with other sizes: making a session costs more than running it.
+_RUNS = 4
 #: What a case may take beyond its limits: time limits are looked at between pieces of work.
 SLACK_SECONDS = 10.0
 
@@ -117,7 +119,7 @@ def _attempt(rnd: random.Random, source: Any) -> tuple[str, str]:
     except Exception as error:  # noqa: BLE001 - every kind is looked at
         return _judged("refused", error)
     kind = ("not fed", "")
-    for _ in range(2):
+    for _ in range(_RUNS):
         feeds = feeds_for(rnd, session.get_inputs())
         if feeds is None:
             continue
