@@ -22,6 +22,18 @@ class ContradictingSizes(InvalidArgument):
     """Feeds contradict what the model says of sizes, but another plan may take them."""
 
 
+class UnexpectedOne(ContradictingSizes):
+    """A size is 1 that a plan takes as another one: `Squeeze` without axes drops such an axis.
+
+    Attributes:
+        condition: What names the size, in plans of the same model.
+    """
+
+    def __init__(self, text: str, condition: str = "") -> None:
+        super().__init__(text)
+        self.condition = condition
+
+
 class NoSuchFile(SardonyxError, FileNotFoundError):
     """The model file, or a file that it refers to, is not there."""
 

@@ -25,6 +25,7 @@ from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import DataDependent, apply, record_of, where
 from sardonyx.passes.expand import expansion_of
+from sardonyx.tensor.assumptions import collect
 from sardonyx.tensor.composition import compose, is_index_map
 from sardonyx.tensor.host import is_object
 from sardonyx.tensor.measuring import Asked, measuring
@@ -121,14 +122,14 @@ class _Inference:
             return
         node.measured.clear()
         try:
-            with measuring(partial(self._measure, node, Asked(inputs))):
+            with collect() as assumed, measuring(partial(self._measure, node, Asked(inputs))):
                 outputs = apply(node, inputs, _Scope(self, node))
         except DataDependent as reason:
             self._give_up(node, str(reason))
             return
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if not value.is_omitted:
-                self._note(node, inputs, value, tensor)
+                self._note(node, inputs, value, tensor, bool(assumed))
 
     def _measure(
         self, node: Node, asked: Asked, x: Tensor, positions: tuple[int, ...], low: Dim, high: Dim
@@ -185,8 +186,23 @@ class _Inference:
         return buffer(value.name, value.shape, value.dtype)
 
     def _note(
-        self, node: Node, inputs: list[Tensor | None], value: Value, tensor: Tensor | None
+        self,
+        node: Node,
+        inputs: list[Tensor | None],
+        value: Value,
+        tensor: Tensor | None,
+        assumes: bool,
     ) -> None:
+        """Set what is known of an output.
+
+        Args:
+            node: The node.
+            inputs: Its inputs.
+            value: Its output.
+            tensor: What the lowering gives for it.
+            assumes: Whether that holds only for some sizes: then the node has to stay, so that a
+                run checks them.
+        """
         if tensor is None:
             raise errors.NotImplemented(
                 message(where(node), f"Its output {value.name!r} is not supported")
@@ -210,11 +226,11 @@ class _Inference:
         value.elements = complete(known)
         whole = compose(tensor, self._index_maps)
         first = self._first.setdefault(_meaning(node, inputs, whole), value)
-        if first is not value:
+        if first is not value and (not assumes or _does_the_same(node, first.producer)):
             value.equal_to = first if _is_visible(first, node.graph) else None
             self._tensors[value] = self._tensors[first]
             return
-        if isinstance(whole, Buffer) and known is whole.known:
+        if isinstance(whole, Buffer) and known is whole.known and not assumes:
             self._tensors[value] = whole
             return
         only = known[0] if known is not None and len(known) == 1 else None
@@ -223,7 +239,7 @@ class _Inference:
             value.name, tensor.shape, tensor.dtype, value=number, known=known
         )
         self._first[given] = value  # what gives this value back is equal to it
-        if isinstance(whole, Map) and is_index_map(whole):
+        if isinstance(whole, Map) and is_index_map(whole) and not assumes:
             self._index_maps[given] = whole
 
 
@@ -251,6 +267,15 @@ def _is_visible(value: Value, graph: Graph | None) -> bool:
     while graph is not None and value.graph is not graph:
         graph = graph.parent
     return graph is not None
+
+
+def _does_the_same(node: Node, other: Node | None) -> bool:
+    """Whether another node takes for granted what a node does."""
+    return other is not None and (node.op_type, node.domain, node.inputs) == (
+        other.op_type,
+        other.domain,
+        other.inputs,
+    )
 
 
 def _meaning(node: Node, inputs: list[Tensor | None], output: Tensor) -> object:

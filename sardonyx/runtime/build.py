@@ -34,7 +34,7 @@ from sardonyx.runtime.image import Code
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import ConstantPlace, Record
-from sardonyx.tensor.assumptions import undecided_broadcasts
+from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Buffer
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def build_model(
         if options.general:
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
+        scope.enter_context(taken_as_one(options.ones))
         lowered = _lowered(graph, options, phases)
     fuse = options.optimization_level > 0
     compiled, places = compile_lowered(graph, lowered, provider.target, fuse=fuse)

@@ -17,6 +17,7 @@ from sardonyx.base.errors import (
     InvalidArgument,
     InvalidGraph,
     SardonyxError,
+    UnexpectedOne,
     message,
 )
 from sardonyx.base.log import get_logger, scope
@@ -28,8 +29,8 @@ from sardonyx.runtime.record import Record
 
 _logger = get_logger("session")
 
-#: Plans for ranks of feeds that an engine keeps; the oldest go first.
-_MOST_RANKS = 16
+#: Plans for ranks and sizes of feeds that an engine keeps; the oldest go first.
+_MOST_KEPT = 16
 
 
 class Engine:
@@ -111,11 +112,15 @@ class Engine:
                 raise error
             return general.run(feeds, cancel)
         except InvalidArgument:
+            if isinstance(error, UnexpectedOne):
+                raise  # the plan for such feeds knows better
             raise error from None
 
     def _general(self, error: ContradictingSizes, feeds: Sequence[Any]) -> Engine | None:
         if self._variants is None:
             return None
+        if isinstance(error, UnexpectedOne):
+            return self._variants.with_one(error)
         # Exporters write the shape of a number where they know nothing.
         ranks = {
             info.name: np.ndim(feed)
@@ -215,13 +220,13 @@ class Variants:
     ) -> None:
         self._make, self._may_be_general, self._log = make, may_be_general, log
         self._made: dict[str, Engine | None] = {}
-        self._by_ranks: dict[str, Engine | SardonyxError] = {}
+        self._by_feeds: dict[str, Engine | SardonyxError] = {}
         self._lock = threading.Lock()
 
     @property
     def made(self) -> dict[str, Engine]:
         """What was compiled, by what it is for."""
-        every = [*self._made.items(), *self._by_ranks.items()]
+        every = [*self._made.items(), *self._by_feeds.items()]
         return {purpose: engine for purpose, engine in every if isinstance(engine, Engine)}
 
     def general(self, error: ContradictingSizes) -> Engine | None:
@@ -260,17 +265,32 @@ class Variants:
             NotImplemented: With these ranks it needs something that is not supported.
         """
         purpose = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
-        # Looked up without the lock: runs go on while a plan for other ranks is compiled.
-        found = self._by_ranks.get(purpose)
+        return self._for_feeds(purpose, error, ranks=ranks)
+
+    def with_one(self, error: UnexpectedOne) -> Engine | None:
+        """The plan for feeds that make a size 1, so that Squeeze drops an axis.
+
+        Raises:
+            InvalidArgument: The model cannot take them.
+            NotImplemented: With such sizes it needs something that is not supported.
+        """
+        purpose = f"feeds for which {error.condition} is 0"
+        return self._for_feeds(purpose, error, ones=frozenset((error.condition,)))
+
+    def _for_feeds(
+        self, purpose: str, error: ContradictingSizes | None, **changes: Any
+    ) -> Engine | None:
+        # Looked up without the lock: runs go on while a plan for other feeds is compiled.
+        found = self._by_feeds.get(purpose)
         if found is None:
             with self._lock, scope(*self._log):
-                found = self._by_ranks.get(purpose) or self._make_ranked(purpose, ranks, error)
+                found = self._by_feeds.get(purpose) or self._made_for(purpose, error, changes)
         if isinstance(found, SardonyxError):
             raise type(found)(*found.args)
         return found
 
-    def _make_ranked(
-        self, purpose: str, ranks: dict[str, int], error: ContradictingSizes | None
+    def _made_for(
+        self, purpose: str, error: ContradictingSizes | None, changes: dict[str, Any]
     ) -> Engine | SardonyxError | None:
         if error is None:
             _logger.info("A plan is compiled for %s.", purpose)
@@ -278,13 +298,13 @@ class Variants:
             _logger.warning("%s Another plan is compiled, for %s.", error, purpose)
         found: Engine | SardonyxError | None
         try:
-            found = self._make(ranks=ranks)
+            found = self._make(**changes)
         except InvalidGraph as reason:
             found = InvalidArgument(message("run", f"The model cannot take {purpose}: {reason}"))
         except errors.NotImplemented as reason:
             found = reason
-        while len(self._by_ranks) >= _MOST_RANKS:
-            del self._by_ranks[next(iter(self._by_ranks))]
+        while len(self._by_feeds) >= _MOST_KEPT:
+            del self._by_feeds[next(iter(self._by_feeds))]
         if found is not None:
-            self._by_ranks[purpose] = found
+            self._by_feeds[purpose] = found
         return found

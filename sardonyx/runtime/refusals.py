@@ -8,6 +8,7 @@ from sardonyx.base.errors import (
     InvalidArgument,
     OutOfMemory,
     SardonyxError,
+    UnexpectedOne,
     message,
 )
 from sardonyx.base.sizes import Dim
@@ -26,7 +27,7 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
-from sardonyx.tensor.assumptions import is_left_to_the_run
+from sardonyx.tensor.assumptions import SEVERAL, is_left_to_the_run
 
 
 def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
@@ -53,6 +54,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         what = "The feeds' shapes contradict each other"
         if guard.reason:
             what += f": {guard.reason}"
+        if SEVERAL in guard.reason and guard.right == 1:
+            return UnexpectedOne(message("run", what), repr(guard.left))
         kind = ContradictingSizes if is_left_to_the_run(guard.reason) else InvalidArgument
         if guard.right == 0:  # not two sizes, but a condition
             return kind(message("run", what))

@@ -72,6 +72,7 @@ class EngineOptions:
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
         ranks: Those of inputs whose rank the model does not declare.
+        ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
     """
 
     threads: int = 0
@@ -90,6 +91,7 @@ class EngineOptions:
     general: bool = False
     provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
+    ones: frozenset[str] = frozenset()
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -107,6 +109,7 @@ class EngineOptions:
                 self.fed,
                 self.general,
                 sorted(self.ranks.items()),
+                sorted(self.ones),
             )  # fmt: skip
         )
 
@@ -202,7 +205,8 @@ def _maker(source: Any, options: EngineOptions, record: Record) -> Callable[...,
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        return create_engine(source, replace(options, cancel=None, **changes))
+        ones = options.ones | changes.pop("ones", frozenset())
+        return create_engine(source, replace(options, cancel=None, ones=ones, **changes))
 
     return make
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from sardonyx.base import integer
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.integer import known_equal
 from sardonyx.base.sizes import Dim
@@ -52,6 +52,35 @@ def undecided_broadcasts() -> Iterator[None]:
 def broadcasts_are_undecided() -> bool:
     """Whether an `undecided_broadcasts` block is around."""
     return _undecided.get()
+
+
+_ones: ContextVar[frozenset[str]] = ContextVar("ones", default=frozenset())
+
+#: What the reasons begin with where `Squeeze` without axes takes a size as more than 1.
+SEVERAL = "squeeze without axes: "
+
+
+@contextmanager
+def taken_as_one(conditions: frozenset[str]) -> Iterator[None]:
+    """Inside the block, the sizes of these conditions are taken as 1; see `assume_several`."""
+    token = _ones.set(conditions)
+    try:
+        yield
+    finally:
+        _ones.reset(token)
+
+
+def assume_several(size: Dim, what: str) -> bool:
+    """Whether a size is taken as more than 1, which is noted, or as 1, which is noted, too.
+
+    A run that finds it to be 1 says so with the condition's name, and gets a plan of its own.
+    """
+    several = integer.minimum(sizes.multiply(size - 1, size - 1), 1)
+    if repr(several) in _ones.get():
+        assume_equal(size, 1, "squeeze", what)
+        return False
+    assume_equal(several, 1, SEVERAL[:-2], what)
+    return True
 
 
 #: What a plan that leaves broadcasts, bounds and branches to the run does not assume.

@@ -8,7 +8,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
-from sardonyx.tensor.assumptions import assume_equal, broadcasts_are_undecided
+from sardonyx.tensor.assumptions import assume_equal, assume_several, broadcasts_are_undecided
 from sardonyx.tensor.elementwise import broadcast_shapes, compute, load_broadcast
 from sardonyx.tensor.reduction import normalise_axes, normalise_axis
 from sardonyx.tensor.scalar import Scalar
@@ -58,13 +58,14 @@ def broadcast_to(x: Tensor, shape: Shape) -> Tensor:
 
 
 def squeeze(x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
-    """Without axes of size 1: those given, or all whose size is known to be 1."""
+    """Without axes of size 1: those given, or all whose size is 1, as far as a plan knows."""
     if axes is None:
-        dropped = tuple(k for k, d in enumerate(x.shape) if d == 1)
-        for axis, d in enumerate(x.shape):
-            if not isinstance(d, int):
-                several = integer.minimum(sizes.multiply(d - 1, d - 1), 1)
-                assume_equal(several, 1, "squeeze", f"Axis {axis} of {list(x.shape)} may be 1")
+        what = f"An axis of {list(x.shape)} may be 1"
+        dropped = tuple(
+            k
+            for k, d in enumerate(x.shape)
+            if (d == 1 if isinstance(d, int) else not assume_several(d, what))
+        )
     else:
         dropped = normalise_axes(axes, len(x.shape), "squeeze")
     for axis in dropped:

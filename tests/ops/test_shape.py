@@ -6,7 +6,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import sardonyx
-from sardonyx.base.errors import InvalidArgument, InvalidGraph, RuntimeException
+from sardonyx.base.errors import InvalidGraph, RuntimeException
 from tests.support.ops import check_op, one_node_model
 
 RNG = np.random.default_rng(11)
@@ -322,9 +322,33 @@ def test_depth_to_space_of_unknown_depth():
 def test_squeeze_of_an_axis_that_may_be_1():
     model = one_node_model("Squeeze", [floats(2, 1, 3)], {}, 13, symbolic=True)
     session = sardonyx.InferenceSession(model.SerializeToString())
-    assert session.run(None, {"x0": floats(2, 1, 3)})[0].shape == (2, 3)
-    with pytest.raises(InvalidArgument):
-        session.run(None, {"x0": floats(1, 1, 3)})
+    for shape in ((2, 1, 3), (1, 1, 3), (4, 1, 1), (1, 1, 1)):
+        wanted = tuple(d for d in shape if d != 1)
+        assert session.run(None, {"x0": floats(*shape)})[0].shape == wanted
+
+
+@pytest.mark.parametrize("between", ["Identity", "Neg", "Transpose"])
+def test_nodes_that_change_nothing_for_some_sizes_alone_stay(between):
+    """Expand gives its input back if the sizes are equal, which a run decides."""
+    nodes = [
+        helper.make_node(between, ["x"], ["a"]),
+        helper.make_node("Shape", ["like"], ["shape"]),
+        helper.make_node("Expand", ["a", "shape"], ["b"]),
+        helper.make_node(between, ["b"], ["c"]),
+        helper.make_node("Relu", ["c"], ["y"]),
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    sizes = {"x": ["N", "M"], "like": ["P", "Q"]}
+    feeds = [helper.make_tensor_value_info(n, 1, shape) for n, shape in sizes.items()]
+    outputs = [helper.make_tensor_value_info(n, 1, None) for n in "yz"]
+    graph = helper.make_graph(nodes, "expanded", feeds, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    turn = np.transpose if between == "Transpose" else np.asarray
+    for small, large in (((2, 3), (2, 3)), ((1, 3), (4, 3)), ((1, 1), (5, 6)), ((2, 3), (2, 3))):
+        x, like = floats(*small), np.zeros(turn(np.zeros(large)).shape, np.float32)
+        y, _ = session.run(None, {"x": x, "like": like})
+        np.testing.assert_array_equal(y, np.maximum(np.broadcast_to(x, large), 0))
 
 
 def test_slices_of_an_axis_that_a_run_finds_empty():
