@@ -43,12 +43,33 @@ def _between_integers(e: Emitter, source: Type, target: Type, x: str) -> str:
 
 def _to_integer(e: Emitter, source: Type, target: Type, x: str) -> str:
     """Saturates; NaN gives 0."""
-    name = "fptoui" if target.is_unsigned else "fptosi"
-    return e.intrinsic(
-        f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}",
-        llvm_type(target),
-        [(llvm_type(source), x)],
-    )
+    if target.bits >= 32 and e.target.arch == "aarch64":  # one instruction there
+        name = "fptoui" if target.is_unsigned else "fptosi"
+        return e.intrinsic(
+            f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}",
+            llvm_type(target),
+            [(llvm_type(source), x)],
+        )
+    bits = target.bits - (not target.is_unsigned)
+    low, high = (0 if target.is_unsigned else -(1 << bits)), (1 << bits) - 1
+    least, most = e.lit(source, low), e.lit(source, _float_below(high, source))
+    # A comparison with NaN is false: it becomes the lower end.
+    bounded = e.select(e.compare("ogt", source, x, least), source, x, least)
+    bounded = e.select(e.compare("olt", source, bounded, most), source, bounded, most)
+    wide = target if target.bits >= 32 else I32.with_lanes(source.lanes)
+    whole = e.cast("fptoui" if wide.is_unsigned else "fptosi", source, bounded, wide)
+    if _float_below(high, source) != high:
+        whole = e.select(e.compare("ogt", source, x, most), wide, e.lit(wide, high), whole)
+    if low:
+        whole = e.select(e.compare("uno", source, x, x), wide, e.lit(wide, 0), whole)
+    return whole if wide == target else e.cast("trunc", wide, whole, target)
+
+
+def _float_below(whole: int, type: Type) -> float:
+    """The largest number of a float type that is not above a whole number."""
+    digits = 24 if type.scalar == "f32" else 53
+    spare = max(0, whole.bit_length() - digits)
+    return float(whole >> spare << spare)
 
 
 def bitcast(e: Emitter, source: Type, target: Type, x: str) -> str:
