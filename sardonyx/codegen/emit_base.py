@@ -180,7 +180,17 @@ class Emitter:
         """`select`, on as many truth values as `type` has lanes unless `lanes` says otherwise."""
         test = llvm_type(Type("i1", type.lanes if lanes is None else lanes))
         kind = llvm_type(type)
+        if type.scalar == "u128" and test != "i1":
+            return self._select_halves(condition, type, a, b)
         return self.pure(f"select {test} {condition}, {kind} {a}, {kind} {b}")
+
+    def _select_halves(self, condition: str, type: Type, a: str, b: str) -> str:
+        """Of 128-bit lanes: LLVM would go from one to the next."""
+        halves = Type("u64", 2 * type.lanes)
+        twice = [lane // 2 for lane in range(halves.lanes)]
+        wide = self.shuffled(Type("i1", type.lanes), condition, "poison", twice)
+        low, high = (self.cast("bitcast", type, x, halves) for x in (a, b))
+        return self.cast("bitcast", halves, self.select(wide, halves, low, high), type)
 
     def cast(self, op: str, source: Type, x: str, target: Type) -> str:
         """`op source x to target`."""

@@ -6,7 +6,7 @@ from typing import cast
 
 from sardonyx.codegen.emit_base import Emitter, llvm_type, memory_type, scalar_literal, suffix
 from sardonyx.kernel.program import Constant, Let, Operand, Store
-from sardonyx.kernel.types import I64, U8, Type
+from sardonyx.kernel.types import I64, U8, U64, Type
 
 _ORDERINGS = {"relaxed": "monotonic"}
 _RMW = {"add": "add", "sub": "sub", "or": "or", "and": "and", "xor": "xor", "exchange": "xchg"}
@@ -52,6 +52,28 @@ def _vector(type: Type) -> tuple[str, str]:
     return f"<1 x {memory_type(type)}>", f"v1{suffix(_in_memory(type))}"
 
 
+def _twice(e: Emitter, vector: str, lanes: int, x: str) -> str:
+    """A vector in which every lane comes two times."""
+    order = ", ".join(f"i32 {lane // 2}" for lane in range(2 * lanes))
+    return e.pure(f"shufflevector {vector} {x}, {vector} poison, <{2 * lanes} x i32> <{order}>")
+
+
+def _in_halves(
+    e: Emitter, type: Type, where: str, mask: tuple[str, str], gathers: bool
+) -> tuple[Type, str, tuple[str, str]]:
+    """Type, place and mask of a masked access to 128-bit lanes as one to twice as many halves.
+
+    No target has the former; LLVM would go from lane to lane.
+    """
+    lanes = 2 * type.lanes
+    halves = (f"<{lanes} x i1>", _twice(e, mask[0], type.lanes, mask[1]))
+    if gathers:
+        steps = ", ".join(f"i64 {8 * (lane % 2)}" for lane in range(lanes))
+        pointers = _twice(e, f"<{type.lanes} x ptr>", type.lanes, where)
+        where = e.pure(f"getelementptr i8, <{lanes} x ptr> {pointers}, <{lanes} x i64> <{steps}>")
+    return U64.with_lanes(lanes), where, halves
+
+
 def load(e: Emitter, let: Let) -> str:
     """Plain, masked, gathering or atomic."""
     type = let.result.type
@@ -61,17 +83,18 @@ def load(e: Emitter, let: Let) -> str:
     mask = rest[0] if rest else None
     gathers = index.type.lanes > 1
     if mask is not None or gathers:
-        kind, tail = _vector(type)
-        mask_type, mask_text = _mask(e, mask, type.lanes)
+        bits, element = _mask(e, mask, type.lanes), type
+        if type.scalar == "u128":
+            element, where, bits = _in_halves(e, type, where, bits, gathers)
+        kind, tail = _vector(element)
         name = "gather" if gathers else "load"
-        pointers = f"<{type.lanes} x ptr>" if gathers else "ptr"
-        infix = f"v{type.lanes}p0" if gathers else "p0"
-        operands = [
-            (pointers, where), ("i32", str(align)), (mask_type, mask_text),
-            (kind, "zeroinitializer"),
-        ]  # fmt: skip
+        pointers = f"<{element.lanes} x ptr>" if gathers else "ptr"
+        infix = f"v{element.lanes}p0" if gathers else "p0"
+        operands = [(pointers, where), ("i32", str(align)), bits, (kind, "zeroinitializer")]
         loaded = e.intrinsic(f"llvm.masked.{name}.{tail}.{infix}", kind, operands, pure=False)
-        if type.lanes == 1:
+        if element is not type:
+            loaded = e.pure(f"bitcast {kind} {loaded} to {llvm_type(type)}")
+        elif type.lanes == 1:
             loaded = e.do(f"extractelement {kind} {loaded}, i64 0")
     else:
         ordering = let.attribute("ordering")
@@ -98,16 +121,18 @@ def store(e: Emitter, statement: Store) -> None:
     scatters = statement.index.type.lanes > 1
     kind = memory_type(type)
     if statement.mask is not None or scatters:
-        vector, tail = _vector(type)
-        if type.lanes == 1:
+        bits, element = _mask(e, statement.mask, type.lanes), type
+        if type.scalar == "u128":
+            element, where, bits = _in_halves(e, type, where, bits, scatters)
+        vector, tail = _vector(element)
+        if element is not type:
+            value = e.pure(f"bitcast {kind} {value} to {vector}")
+        elif type.lanes == 1:
             value = e.pure(f"insertelement {vector} poison, {kind} {value}, i64 0")
-        mask_type, mask_text = _mask(e, statement.mask, type.lanes)
         name = "scatter" if scatters else "store"
-        pointers = f"<{type.lanes} x ptr>" if scatters else "ptr"
-        infix = f"v{type.lanes}p0" if scatters else "p0"
-        operands = [
-            (vector, value), (pointers, where), ("i32", str(align)), (mask_type, mask_text),
-        ]  # fmt: skip
+        pointers = f"<{element.lanes} x ptr>" if scatters else "ptr"
+        infix = f"v{element.lanes}p0" if scatters else "p0"
+        operands = [(vector, value), (pointers, where), ("i32", str(align)), bits]
         e.intrinsic(f"llvm.masked.{name}.{tail}.{infix}", "void", operands)
         return
     if statement.ordering:
