@@ -23,6 +23,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ModelMetadata
@@ -74,7 +75,8 @@ class InferenceSession:
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
         # The engine is two thirds of the package: a program that only imports does not load it.
-        from sardonyx.runtime.session import EngineOptions, create_engine
+        with compiling:
+            from sardonyx.runtime.session import EngineOptions, create_engine
 
         o = self._options
         folder = o.config("session.model_external_initializers_file_folder_path")

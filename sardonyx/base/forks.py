@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
+from types import TracebackType
 
 _LOCKS: list[threading.RLock] = []
 
@@ -19,6 +21,41 @@ def lock_over_forks() -> threading.RLock:
     """
     _LOCKS.append(threading.RLock())
     return _LOCKS[-1]
+
+
+class RenewedLock:
+    """A lock of one object, which may be taken again by the thread that has it.
+
+    Forking does not wait for it: the forked process gets a new, open one. What it guards must make
+    sense at any moment, therefore, even in the middle of a change.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _RENEWED.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Forget who has it: a thread that this process does not have."""
+        self._lock = threading.RLock()
+
+
+_RENEWED: weakref.WeakSet[RenewedLock] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in list(_RENEWED):
+        lock.renew()
 
 
 def _acquire_all() -> None:
@@ -35,6 +72,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all
     )
+    os.register_at_fork(after_in_child=_renew_all)
 
+#: Held while the run time's own functions are loaded, which may compile them.
+loading_library = lock_over_forks()
 #: Held while modules are imported late, and while LLVM, which has a lock of its own, compiles.
 compiling = lock_over_forks()

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.arrays import Array
@@ -30,8 +31,9 @@ class CpuProvider:
         self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
     ) -> Generated:
         """Machine code for all kernels."""
-        from sardonyx.codegen.blob import build
-        from sardonyx.codegen.module import emit_module
+        with compiling:
+            from sardonyx.codegen.blob import build
+            from sardonyx.codegen.module import emit_module
 
         with phase("emit"):
             text = emit_module(compiled.programs(), self.target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.forks import compiling
 from sardonyx.codegen.ptx import ptx_target
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cuda.device import device
@@ -45,9 +46,10 @@ class CudaProvider:
         self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
     ) -> Generated:
         """PTX for the kernels of the main plan, machine code for those that prepare constants."""
-        from sardonyx.codegen.blob import build
-        from sardonyx.codegen.module import emit_module
-        from sardonyx.codegen.ptx import emit_ptx
+        with compiling:
+            from sardonyx.codegen.blob import build
+            from sardonyx.codegen.module import emit_module
+            from sardonyx.codegen.ptx import emit_ptx
 
         if compiled.main.has_objects:
             what = "The model works on strings, sequences, optionals or maps"

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.forks import compiling
 
 HostFunction = Callable[..., Any]
 _Function = TypeVar("_Function", bound=HostFunction)
@@ -44,7 +45,8 @@ def find(name: str) -> HostFunction:
     """
     module = name.partition(".")[0]
     try:
-        importlib.import_module(f"sardonyx.host.{module}")
+        with compiling:
+            importlib.import_module(f"sardonyx.host.{module}")
         return _MAKERS[name]
     except (ImportError, KeyError):
         what = f"There is no function {name!r} on the host"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from typing import BinaryIO
 
 import numpy as np
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, OutOfMemory, message
 from sardonyx.base.files import identity_of
+from sardonyx.base.forks import RenewedLock
 
 
 class Source:
@@ -57,7 +57,7 @@ class FileSource(Source):
         self.name = path
         self.whole = None
         self.is_owned = False
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._file = _open(path)
         self._state = self._current_state()
         self.size = self._state[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
+from sardonyx.base.forks import RenewedLock
 
 #: The session-config key that sets the limit.
 LIMIT_KEY = "session.memory_limit_bytes"
@@ -35,7 +35,7 @@ class Budget:
         self._is_own = limit_bytes is not None
         self.held_bytes = 0
         # A finalizer, which any allocation can start, takes it while its thread has it already.
-        self._lock = threading.RLock()
+        self._lock = RenewedLock()
 
     def take(self, size_bytes: int, purpose: str, largest: Callable[[], str] | None = None) -> None:
         """Count memory before it is allocated.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from sardonyx.base.errors import (
     UnexpectedOne,
     message,
 )
+from sardonyx.base.forks import RenewedLock
 from sardonyx.base.log import get_logger, scope
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.cancel import CancelFlag
@@ -221,7 +221,7 @@ class Variants:
         self._make, self._may_be_general, self._log = make, may_be_general, log
         self._made: dict[str, Engine | None] = {}
         self._by_feeds: dict[str, Engine | SardonyxError] = {}
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
 
     @property
     def made(self) -> dict[str, Engine]:

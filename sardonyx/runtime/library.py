@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
+from sardonyx.base.forks import loading_library
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
 from sardonyx.kernel.program import Program
@@ -75,7 +75,14 @@ class Library:
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
 
 
-@lru_cache(maxsize=1)
+_found: Library | None = None
+
+
 def library() -> Library:
-    """The library of this process."""
-    return Library(_load())
+    """The library of this process: one, however many threads ask first."""
+    global _found
+    if _found is None:
+        with loading_library:
+            if _found is None:
+                _found = Library(_load())
+    return _found

@@ -189,5 +189,8 @@ def _forget_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
-# Before the interpreter waits for threads, and so before anything that they use is taken down.
-getattr(threading, "_register_atexit", atexit.register)(_close_all)
+try:
+    # Before the interpreter waits for threads, and so before anything that they use is taken down.
+    getattr(threading, "_register_atexit", atexit.register)(_close_all)
+except RuntimeError:  # the interpreter is ending already
+    _ended = True

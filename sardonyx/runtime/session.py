@@ -228,7 +228,11 @@ def _compile(
     budget: Budget,
 ) -> Engine:
     with compiling:
-        from sardonyx.runtime.build import build_model  # the compiler: only where it is needed
+        # The compiler: only where it is needed.
+        from sardonyx.ops.registry import load_all
+        from sardonyx.runtime.build import build_model
+
+        load_all()
 
     try:
         built = build_model(source, options, provider, timings, budget)
