@@ -65,17 +65,31 @@ def causal_conv_with_state_27(
 
     x: (N, C, L), w: (C, 1, k), bias: (C), past and present state: (N, C, k - 1).
     """
-    if activation not in ("none", "silu", "swish"):
-        what = "Bad activation"
+    result, padded = causal_convolution(x, w, bias, past_state, activation, 1)
+    length = x.shape[2]
+    return result, slice_axis(padded, 2, length, padded.shape[2])
+
+
+def causal_convolution(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    past_state: Tensor | None,
+    activation: str,
+    dilation: int,
+) -> tuple[Tensor, Tensor]:
+    """The convolution, and what it went over: the past state and `x`."""
+    if activation not in ("none", "silu", "swish") or dilation < 1:
+        what = f"Bad activation, or dilation {dilation}"
         raise InvalidGraph(
             message(_CONVOLUTION, what, expected="silu, swish or none", got=activation)
         )
     _check_rank(_CONVOLUTION, "The input", x, 3)
     _check_rank(_CONVOLUTION, "The weight", w, 3)
-    batch, channels, length = x.shape
+    batch, channels, _ = x.shape
     taps = w.shape[2]
     assume_shape(w.shape, (channels, 1, taps), _CONVOLUTION, "The weight")
-    behind = sizes.add(taps, -1)
+    behind = sizes.multiply(sizes.add(taps, -1), dilation)
     if past_state is None:
         past_state = constant(0.0, x.dtype, (batch, channels, behind))
     assume_shape(past_state.shape, (batch, channels, behind), _CONVOLUTION, "The past state")
@@ -84,7 +98,8 @@ def causal_conv_with_state_27(
 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         n, c, i = at
-        return scalar.load(padded, (n, c, i + over[0])), scalar.load(w, (c, 0, over[0]))
+        place = sizes.add(i, sizes.multiply(over[0], dilation))
+        return scalar.load(padded, (n, c, place)), scalar.load(w, (c, 0, over[0]))
 
     result = contract(x.shape, (taps,), body, wide)
     if bias is not None:
@@ -92,8 +107,7 @@ def causal_conv_with_state_27(
         result = result + unsqueeze(cast(bias, wide), (0, 2))
     if activation != "none":
         result = result * sigmoid(result)
-    present = slice_axis(padded, 2, length, sizes.add(length, behind))
-    return cast(result, x.dtype), present
+    return cast(result, x.dtype), padded
 
 
 @op(_LINEAR, 27)
@@ -113,10 +127,46 @@ def linear_attention_27(
     scope: Scope,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (B, T, heads * width), and the state (B, heads of keys, depth, width) after them."""
-    _check_rule(update_rule, decay, beta)
     if kv_num_heads < 1 or q_num_heads < 1 or q_num_heads % kv_num_heads:
         what = f"{q_num_heads} heads of queries do not share {kv_num_heads} of keys evenly"
         raise InvalidGraph(message(_LINEAR, what))
+    result, last, _ = linear_attention(
+        query, key, value, past_state, decay, beta, (q_num_heads, kv_num_heads), scale,
+        update_rule, scope,
+    )  # fmt: skip
+    return result, last
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    past_state: Tensor | None,
+    decay: Tensor | None,
+    beta: Tensor | None,
+    heads: tuple[int, int],
+    scale: float,
+    update_rule: str,
+    scope: Scope,
+    every: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(outputs, the state after them, with `every` the state after each step, along axis 0).
+
+    Args:
+        query: (B, T, heads * depth), as key and value.
+        key: Its heads may be shared by queries, or the other way round.
+        value: With as many heads as keys.
+        past_state: (B, heads of keys, depth, width).
+        decay: Logarithms of what is kept.
+        beta: How much is corrected.
+        heads: Numbers of those of queries and of keys.
+        scale: Of outputs; 0: by the depth.
+        update_rule: One of ONNX's.
+        scope: Of the node.
+        every: Whether all states are wanted.
+    """
+    _check_rule(update_rule, decay, beta)
+    q_num_heads, kv_num_heads = heads
     # (T, B, heads, size): a step reads a slice along the first axis.
     queries = _by_step("query", query, q_num_heads)
     keys, values = _by_step("key", key, kv_num_heads), _by_step("value", value, kv_num_heads)
@@ -130,15 +180,12 @@ def linear_attention_27(
         assume_equal(length, x.shape[0], _LINEAR, "The inputs differ in length")
     wholes = [queries, keys, values]
     if decay is not None:
-        per_head = decay.rank == 3 and integer.known_equal(decay.shape[2], kv_num_heads) is True
         gates = _by_step("decay", decay, kv_num_heads)
-        assume_equal(gates.shape[3], 1 if per_head else depth, _LINEAR, "The decay does not fit")
-        wholes.append(exp(gates))
+        wholes.append(exp(_spread(gates, 3, depth, "The decay does not fit")))
     if beta is not None:
-        is_shared = beta.rank == 3 and beta.shape[2] == 1
-        rates = _by_step("beta", beta, 1 if is_shared else kv_num_heads)
-        assume_equal(rates.shape[3], 1, _LINEAR, "The input beta does not fit")
-        wholes.append(rates)
+        _check_rank(_LINEAR, "The input beta", beta, 3)
+        rates = unsqueeze(transpose(cast(beta, FLOAT), (1, 0, 2)), (3,))
+        wholes.append(_spread(rates, 2, kv_num_heads, "The input beta does not fit"))
     shape = (batch, kv_num_heads, depth, width)
     if past_state is None:
         first, kept_as = constant(0.0, FLOAT, shape), query.dtype
@@ -146,7 +193,13 @@ def linear_attention_27(
         assume_shape(past_state.shape, shape, _LINEAR, "The past state")
         first, kept_as = cast(past_state, FLOAT), past_state.dtype
     factor = compute((), lambda: _scale(scale, depth))
-    group = q_num_heads // kv_num_heads
+    group, shared = q_num_heads // kv_num_heads or 1, kv_num_heads // q_num_heads
+    if shared > 1:
+        alone = queries
+        wholes[0] = compute(
+            (length, batch, kv_num_heads, depth),
+            lambda t, b, h, k: scalar.load(alone, (t, b, integer.floordiv(h, shared), k)),
+        )
 
     def step(slices: list[Tensor], states: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         q, k, v, *rest = slices
@@ -156,11 +209,13 @@ def linear_attention_27(
         if beta is not None:
             v = (v - _read(state, k, 1)) * rest.pop(0)
         state = state + unsqueeze(k, (3,)) * unsqueeze(v, (2,))
-        return [state], [_read(state, q, group) * factor]
+        return [state], [_read(state, q, group) * factor, *([state] if every else [])]
 
-    (last,), (outputs,) = over_steps(scope, wholes, [first], step)
-    packed = reshape(transpose(outputs, (1, 0, 2, 3)), (batch, length, q_num_heads * width))
-    return cast(packed, query.dtype), cast(last, kept_as)
+    (last,), (outputs, *states) = over_steps(scope, wholes, [first], step)
+    shown = max(q_num_heads, kv_num_heads)
+    packed = reshape(transpose(outputs, (1, 0, 2, 3)), (batch, length, shown * width))
+    after = cast(states[0], kept_as) if every else None
+    return cast(packed, query.dtype), cast(last, kept_as), after
 
 
 def _check_rule(rule: str, decay: Tensor | None, beta: Tensor | None) -> None:
@@ -179,6 +234,21 @@ def _by_step(name: str, x: Tensor, heads: int) -> Tensor:
     size = integer.floordiv(x.shape[2], heads)
     assume_equal(x.shape[2], size * heads, _LINEAR, f"The width of {name} is not {heads} heads")
     return transpose(cast(reshape(x, (*x.shape[:2], heads, size)), FLOAT), (1, 0, 2, 3))
+
+
+def _spread(x: Tensor, axis: int, extent: Dim, what: str) -> Tensor:
+    """`x` with one element for each of `extent`, or one for all, as only the run may know."""
+    size = x.shape[axis]
+    if size == 1 or integer.known_equal(size, extent) is True:
+        return x
+    fits = sizes.multiply(sizes.add(size, -1), size - extent)
+    assume_equal(fits, 0, _LINEAR, what)
+
+    def body(*at: Dim) -> Scalar:
+        place = integer.minimum(at[axis], sizes.add(size, -1))
+        return scalar.load(x, (*at[:axis], place, *at[axis + 1 :]))
+
+    return compute((*x.shape[:axis], extent, *x.shape[axis + 1 :]), body)
 
 
 def _scale(scale: float, depth: Dim) -> Scalar:

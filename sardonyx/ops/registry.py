@@ -48,7 +48,7 @@ FAMILIES = (
     "convolution_transposed", "rois", "folding", "deformable",
     "training",
     "contrib_attention", "contrib_blocks", "contrib_qlinear", "contrib_embedding",
-    "contrib_misc", "contrib_arithmetic", "contrib_experts", "contrib_grouped",
+    "contrib_misc", "contrib_arithmetic", "contrib_experts", "contrib_grouped", "contrib_states",
     "images",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble", "contrib_distance",
 )  # fmt: skip
