@@ -16,10 +16,11 @@ from sardonyx.base.integer import known_equal
 from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
+from sardonyx.ops.lists import items_of, only_added_to, unstacked
 from sardonyx.ops.registry import Scope, contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import because_of, broadcasts_are_undecided
-from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call
+from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call, is_object
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -212,13 +213,20 @@ class Repeated:
     """A graph that is repeated: finds out which sizes change from iteration to iteration."""
 
     def __init__(
-        self, scope: Scope, graph: Graph, initial: Sequence[Tensor], slices: Sequence[Tensor]
+        self,
+        scope: Scope,
+        graph: Graph,
+        initial: Sequence[Tensor],
+        slices: Sequence[Tensor],
+        lists: Sequence[int] = (),
     ) -> None:
         self.scope, self.graph = scope, graph
-        self.initial, self.slices = list(initial), list(slices)
+        self.all, self.lists = list(initial), lists
+        self.initial = [x for k, x in enumerate(initial) if k not in lists]
+        self.slices = list(slices)
         self.counter = sizes.measured(f"{scope.name}:iteration", 0)
-        self.changing: list[dict[int, Dim]] = [{} for _ in initial]
-        self.dtypes = [x.dtype for x in initial]
+        self.changing: list[dict[int, Dim]] = [{} for _ in self.initial]
+        self.dtypes = [x.dtype for x in self.initial]
         self.outside: Outside = {}
         self.inside: list[Buffer] = []
         self.body = Body([])
@@ -235,11 +243,37 @@ class Repeated:
             again = False
             self.outside = {}
             self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
-            self.body = self.scope.body(
-                self.graph, [*before, *self.inside, *self.slices], self.outside
-            )
+            rest = iter(self.inside)
+            carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
+            self.body = self.scope.body(self.graph, [*before, *carried, *self.slices], self.outside)
+            self._put_lists_last(skipped)
             for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
                 again |= self._compare(number, output)
+
+    def _put_lists_last(self, skipped: int) -> None:
+        """What the body adds to a list is a slice of a result, after all others."""
+        if not self.lists:
+            return
+        outputs, end = self.body.outputs, skipped + len(self.all)
+        kept = [x for k, x in enumerate(outputs[skipped:end]) if k not in self.lists]
+        added = [x for k in self.lists for x in items_of(outputs[skipped + k]) or ()]
+        self.body.outputs = [*outputs[:skipped], *kept, *outputs[end:], *added]
+
+    def lists_are_even(self) -> bool:
+        """Whether all that is added to a list, in any iteration, is a tensor of one shape."""
+        own = {s for changing in self.changing for s in changing.values()}
+        inside = self.body.symbols | own | {self.counter}
+        added = self.body.outputs[len(self.body.outputs) - len(self.lists) :]
+        return not any(is_object(x) or any(_is_inside(d, inside) for d in x.shape) for x in added)
+
+    def in_order(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results of the region as the node gives them: lists among what is carried."""
+        if not self.lists:
+            return tuple(results)
+        count = len(results) - len(self.lists)
+        made = dict(zip(self.lists, map(unstacked, results[count:]), strict=True))
+        kept, others = iter(results[: len(self.initial)]), results[len(self.initial) : count]
+        return (*(made[k] if k in made else next(kept) for k in range(len(self.all))), *others)
 
     def input(self, number: int, initial: Tensor) -> Buffer:
         """What the body reads of a carried value."""
@@ -350,9 +384,9 @@ def loop_1(
         if known is False:
             most = 0
         begin = begin if known is None else None
-    repeated = Repeated(scope, body, initial, [])
-    number = known_tensor((repeated.counter,), (), INT64)
-    repeated.settle([number, known_tensor((True,), (), BOOL)], 1)
+    repeated = _settled(scope, body, initial, only_added_to(body, initial))
+    if not repeated.lists_are_even():
+        repeated = _settled(scope, body, initial, ())
     going = _known_bool(repeated.body.outputs[0])
     if going is False:
         most = integer.minimum(most, 1)
@@ -361,4 +395,14 @@ def loop_1(
         repeated.body.outputs[0] = scalar_of(repeated.body.outputs[0], "Loop")
     elif most == LARGEST:
         raise InvalidGraph(message("Loop", "Nothing ends it: no number, and no condition"))
-    return repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
+    results = repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
+    return repeated.in_order(results)
+
+
+def _settled(
+    scope: Scope, body: Graph, initial: Sequence[Tensor], lists: Sequence[int]
+) -> Repeated:
+    repeated = Repeated(scope, body, initial, [], lists)
+    number = known_tensor((repeated.counter,), (), INT64)
+    repeated.settle([number, known_tensor((True,), (), BOOL)], 1)
+    return repeated

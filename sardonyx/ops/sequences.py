@@ -14,6 +14,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.object_types import ElementShape, ObjectType, join, object_type
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.types import ValueType
+from sardonyx.ops.lists import Slices, items_of, split_sequence
 from sardonyx.ops.object_values import (
     call_for_inside,
     call_for_object,
@@ -31,12 +32,6 @@ from sardonyx.tensor.tensor import Tensor
 _OBJECTS = ("objects", "strings")
 #: Sequences of more items are not taken apart by name.
 _MOST_ITEMS = 1024
-
-
-def items_of(x: Tensor) -> tuple[Tensor, ...] | None:
-    """The items of a sequence, if it is made of tensors that the model names."""
-    found = call_behind(x, CONSTRUCT)
-    return found[0].operands if found is not None else None
 
 
 def as_sequence(x: Tensor, operator: str) -> tuple[Tensor, ObjectType]:
@@ -94,6 +89,9 @@ def sequence_length_11(sequence: Tensor) -> Tensor:
     items = items_of(sequence)
     if items is not None:
         return known_tensor((len(items),), (), INT64)
+    slices = Slices.behind(sequence)
+    if slices is not None:
+        return slices.length()
     return host_call("sequence.length", [sequence], [Result(INT64)])[0]
 
 
@@ -106,6 +104,9 @@ def sequence_at_11(sequence: Tensor, position: Tensor) -> Tensor:
         place = _known_position(position, len(items), "SequenceAt")
         if place is not None:
             return items[place]
+    slices = Slices.behind(sequence)
+    if slices is not None:
+        return slices.at(position)
     return call_for_inside("sequence.at", [sequence, position], _filled(whole))
 
 
@@ -175,6 +176,8 @@ def split_to_sequence_11(
     if drop:
         del shape[axis]
     dtype = object_type("sequence", x.dtype, tuple(shape))
+    if split_ is None:
+        return split_sequence(x, axis, bool(keepdims), dtype)
     return call_for_object("sequence.split", [x, split_], dtype, axis=axis, keepdims=bool(keepdims))
 
 
@@ -210,6 +213,13 @@ def concat_from_sequence_11(sequence: Tensor, *, axis: int, new_axis: int = 0) -
         if all(x.rank == rank for x in items):
             parts = [_with_axis(x, at) for x in items] if new_axis else list(items)
             return concat(parts, at)
+    slices = Slices.behind(sequence)
+    if slices is not None:
+        rank = len(whole.shape or ()) + bool(new_axis)
+        at = normalise_axis(axis, rank, "ConcatFromSequence")
+        whole_tensor = slices.stacked(at) if new_axis else slices.joined(at)
+        if whole_tensor is not None:
+            return whole_tensor
     shape = _filled(whole).shape
     if shape is None or isinstance(whole.element, ObjectType):
         what = f"The type of {whole.name} does not say how many axes its tensors have"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,35 @@ CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
             )
             for n in (4, 1, 300)
         ],
+    ),
+    "a list beside what is carried and what is stacked": (
+        "(float[N] x, int64 n) => (float[M] t, float[A,B] y, float[C,D] z, float[E] k) {"
+        " e = SequenceEmpty() t, s, r, z = Loop(n, , x, e, e) <body = b (int64 i, bool ci,"
+        " float[N] h, seq(float[M]) si, seq(float[M]) ri) => (bool c, float[N] g,"
+        " seq(float[M]) so, seq(float[M]) ro, float[N] d) { c = Identity(ci) f = Cast<to=1>(i)"
+        " g = Add(h, f) so = SequenceInsert(si, g) d = Neg(h) ro = SequenceInsert(ri, h) }>"
+        " y = ConcatFromSequence<axis=1, new_axis=1>(s)"
+        " one = Constant<value_int=-1>() k = SequenceAt(r, one) }",
+        [
+            (
+                {"x": _floats(3), "n": np.int64(n)},
+                [
+                    _floats(3) + np.float32(n * (n - 1) / 2),
+                    np.stack([_floats(3) + np.float32(k * (k + 1) / 2) for k in range(n)], 1),
+                    np.stack([-_floats(3) - np.float32(k * (k - 1) / 2) for k in range(n)]),
+                    _floats(3) + np.float32((n - 1) * (n - 2) / 2),
+                ],
+            )
+            for n in (4, 1)
+        ],
+    ),
+    "a list that the body looks at": (
+        "(int64 n) => (int64[M] y) { e = SequenceEmpty<dtype=7>() one = Constant<value_ints=[1]>()"
+        " s = Loop(n, , e) <body = b (int64 i, bool ci, seq(int64[M]) si)"
+        " => (bool c, seq(int64[M]) so) { c = Identity(ci) l = SequenceLength(si)"
+        " v = Reshape(l, one) so = SequenceInsert(si, v) }>"
+        " y = ConcatFromSequence<axis=0>(s) }",
+        [({"n": np.int64(n)}, [np.arange(n)]) for n in (5, 1)],
     ),
     "items of growing length": (
         "(int64 n) => (seq(int64[M]) s) { e = SequenceEmpty<dtype=7>()"
@@ -223,6 +253,25 @@ def test_sequences(name: str) -> None:
         for feeds, want in runs:
             for mine, theirs in zip(session.run(None, feeds), want, strict=True):
                 _equal(mine, theirs)
+
+
+def test_lists_of_loops_are_never_made() -> None:
+    text = CASES["a list beside what is carried and what is stacked"][0]
+    assert "of Python" not in _session(f"g {text}", 18).explain()
+    looked_at = CASES["a list that the body looks at"][0]
+    assert "of Python" in _session(f"g {looked_at}", 18).explain()
+
+
+def test_a_recurrent_network_as_torch_exports_a_loop() -> None:
+    """`exported/loop_rnn.onnx`: a scripted loop that appends to a list; torch's results beside."""
+    folder = Path(__file__).parent / "exported"
+    session = sardonyx.InferenceSession(folder / "loop_rnn.onnx")
+    stored = np.load(folder / "loop_rnn.npz")
+    assert "of Python" not in session.explain()
+    for length in (7, 1, 40):
+        y, h = session.run(None, {"x": stored[f"x{length}"]})
+        np.testing.assert_allclose(y, stored[f"y{length}"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(h, stored[f"h{length}"], rtol=1e-5, atol=1e-6)
 
 
 def test_known_sequences_are_never_made() -> None:
