@@ -13,9 +13,9 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.control import seen_inside
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
+from sardonyx.ops.regions import seen_inside
 from sardonyx.ops.registry import DataDependent, apply, where
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption

@@ -14,7 +14,7 @@ from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.control import Outside, results_of, seen_inside, stand_in
+from sardonyx.ops.regions import Outside, results_of, seen_inside, stand_in
 from sardonyx.ops.registry import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

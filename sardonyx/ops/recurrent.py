@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import sizes
-from sardonyx.ops.control import Outside, seen_inside
 from sardonyx.ops.recurrence import Network, Step
+from sardonyx.ops.regions import Outside, seen_inside
 from sardonyx.ops.registry import Scope, op
 from sardonyx.tensor.language import Tensor, concat, constant, matmul, slice_axis
 

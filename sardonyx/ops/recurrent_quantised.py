@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.control import Outside, seen_inside
 from sardonyx.ops.matrix_misc import matmul_integers
 from sardonyx.ops.quantise import dynamic_quantize_linear
 from sardonyx.ops.recurrence import Activation, Network
 from sardonyx.ops.recurrent import long_short_term
+from sardonyx.ops.regions import Outside, seen_inside
 from sardonyx.ops.registry import Scope, op
 from sardonyx.tensor.language import Tensor, assume_shape, cast, reshape, slice_axis, transpose
 

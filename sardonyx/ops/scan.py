@@ -9,7 +9,7 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
-from sardonyx.ops.control import Repeated, stand_in
+from sardonyx.ops.regions import Repeated, stand_in
 from sardonyx.ops.registry import Scope, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -1,0 +1,255 @@
+"""What branches and loops share: values from outside, results, and the body that settles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import errors, sizes
+from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.integer import known_equal
+from sardonyx.base.object_types import join
+from sardonyx.base.sizes import Dim
+from sardonyx.ir.graph import Graph
+from sardonyx.ops.lists import items_of, unstacked
+from sardonyx.ops.registry import Scope
+from sardonyx.tensor import scalar
+from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call, is_object
+from sardonyx.tensor.language import (
+    Tensor,
+    known_tensor,
+)
+from sardonyx.tensor.measuring import LARGEST
+from sardonyx.tensor.region import REGIONS, Body, Branches, Carried, Repetition, Sliced
+from sardonyx.tensor.symbolic import elements_of, partial_elements_of, remember
+from sardonyx.tensor.tensor import Buffer, Call, Shape, buffer, indices, make_call, make_map
+from sardonyx.tensor.traverse import topological
+
+#: An outside tensor, and the buffer that stands for it.
+Outside = dict[Tensor, Buffer]
+
+
+def stand_in(tensor: Tensor, outside: Outside) -> Buffer:
+    """The buffer that stands for a tensor inside a region."""
+    if isinstance(tensor, Buffer):
+        return outside.setdefault(tensor, tensor)
+    found = outside.get(tensor)
+    if found is None:
+        found = outside[tensor] = buffer(("outside", tensor), tensor.shape, tensor.dtype)
+    return found
+
+
+def seen_inside(tensor: Tensor, outside: Outside) -> Tensor:
+    """How a body sees a tensor from outside: itself if nothing but constants decides it.
+
+    Weights that are constants for a body, too, are packed once.
+    """
+    if _never_changes(tensor):
+        return tensor
+    if call_behind(tensor, CONSTRUCT) is not None:
+        assert isinstance(tensor, Call)  # noqa: S101 - narrows the type for the checker
+        operands = tuple(seen_inside(x, outside) for x in tensor.operands)
+        facts = dict(tensor.attributes)
+        return make_call(tensor.kernel, operands, tensor.all_outputs, **facts)[0]
+    elements = elements_of(tensor)
+    if elements is not None:  # as itself it would bring what it reads into the body
+        return known_tensor(elements, tensor.shape, tensor.dtype)
+    found = stand_in(tensor, outside)
+    known = partial_elements_of(tensor)
+    if known is not None and found is not tensor:
+        remember(found, known)
+    return found
+
+
+def _never_changes(tensor: Tensor) -> bool:
+    needed = topological([tensor])
+    # A region runs once: its symbols cannot belong to a second one inside.
+    if any(isinstance(t, Call) and (t.kernel in REGIONS or is_host_call(t)) for t in needed):
+        return False
+    return all(t.constant is not None for t in needed if isinstance(t, Buffer))
+
+
+def results_of(
+    scope: Scope,
+    kernel: str,
+    region: Branches | Repetition,
+    outside: Outside,
+    outputs: list[tuple[Shape, DType]],
+) -> tuple[Tensor, ...]:
+    """The results of a region; what its end gives its size is copied where it must be dense."""
+    calls = make_call(kernel, tuple(outside), tuple(outputs), region=region)
+    for call, final in zip(calls, region.finals, strict=True):
+        scope.own(final.values(), call)
+    return tuple(
+        _view(call) if final else call for call, final in zip(calls, region.finals, strict=True)
+    )
+
+
+def _view(call: Call) -> Tensor:
+    return make_map(call.shape, scalar.load(call, indices(call.shape)))
+
+
+def final_size(scope: Scope, result: int, axis: int) -> Dim:
+    """The symbol of a size of a result that only the end of the region brings."""
+    return sizes.measured(f"{scope.name}:result{result}.{axis}", 0)
+
+
+def is_inside(dim: Dim, symbols: set[Dim]) -> bool:
+    """Whether a size is made of symbols that mean nothing outside."""
+    return any(sizes.of_atom(atom) in symbols for atom in sizes.atoms_of(dim, "symbol"))
+
+
+class Repeated:
+    """A graph that is repeated: finds out which sizes change from iteration to iteration."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        graph: Graph,
+        initial: Sequence[Tensor],
+        slices: Sequence[Tensor],
+        lists: Sequence[int] = (),
+    ) -> None:
+        self.scope, self.graph = scope, graph
+        self.all, self.lists = list(initial), lists
+        self.initial = [x for k, x in enumerate(initial) if k not in lists]
+        self.slices = list(slices)
+        self.counter = sizes.measured(f"{scope.name}:iteration", 0)
+        self.changing: list[dict[int, Dim]] = [{} for _ in self.initial]
+        self.dtypes = [x.dtype for x in self.initial]
+        self.outside: Outside = {}
+        self.inside: list[Buffer] = []
+        self.body = Body([])
+
+    def settle(self, before: Sequence[Tensor], skipped: int) -> None:
+        """Lower the body until the sizes of what is carried fit.
+
+        Args:
+            before: The body's inputs before the carried ones.
+            skipped: How many outputs come before the carried ones.
+        """
+        again = True
+        while again:
+            again = False
+            self.outside = {}
+            self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
+            rest = iter(self.inside)
+            carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
+            self.body = self.scope.body(self.graph, [*before, *carried, *self.slices], self.outside)
+            self._put_lists_last(skipped)
+            for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
+                again |= self._compare(number, output)
+
+    def _put_lists_last(self, skipped: int) -> None:
+        """What the body adds to a list is a slice of a result, after all others."""
+        if not self.lists:
+            return
+        outputs, end = self.body.outputs, skipped + len(self.all)
+        kept = [x for k, x in enumerate(outputs[skipped:end]) if k not in self.lists]
+        added = [x for k in self.lists for x in items_of(outputs[skipped + k]) or ()]
+        self.body.outputs = [*outputs[:skipped], *kept, *outputs[end:], *added]
+
+    def lists_are_even(self) -> bool:
+        """Whether all that is added to a list, in any iteration, is a tensor of one shape."""
+        own = {s for changing in self.changing for s in changing.values()}
+        inside = self.body.symbols | own | {self.counter}
+        added = self.body.outputs[len(self.body.outputs) - len(self.lists) :]
+        return not any(is_object(x) or any(is_inside(d, inside) for d in x.shape) for x in added)
+
+    def in_order(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results of the region as the node gives them: lists among what is carried."""
+        if not self.lists:
+            return tuple(results)
+        count = len(results) - len(self.lists)
+        made = dict(zip(self.lists, map(unstacked, results[count:]), strict=True))
+        kept, others = iter(results[: len(self.initial)]), results[len(self.initial) : count]
+        return (*(made[k] if k in made else next(kept) for k in range(len(self.all))), *others)
+
+    def input(self, number: int, initial: Tensor) -> Buffer:
+        """What the body reads of a carried value."""
+        changing = self.changing[number]
+        shape = tuple(changing.get(axis, d) for axis, d in enumerate(initial.shape))
+        return buffer((self.scope.name, "carried", number), shape, self.dtypes[number])
+
+    def _compare(self, number: int, output: Tensor) -> bool:
+        inside, again = self.inside[number], False
+        dtype = join(inside.dtype, output.dtype)
+        if dtype is None:
+            what = f"Carried value {number} changes its type"
+            raise InvalidGraph(
+                message("Loop", what, expected=str(inside.dtype), got=str(output.dtype))
+            )
+        if dtype is not inside.dtype:  # more items than those that it began with
+            self.dtypes[number] = dtype
+            again = True
+        if output.rank != inside.rank:
+            what = f"Carried value {number} changes its number of axes"
+            raise errors.NotImplemented(
+                message("Loop", what, expected=str(inside.rank), got=str(output.rank))
+            )
+        for axis, (d, e) in enumerate(zip(inside.shape, output.shape, strict=True)):
+            if axis not in self.changing[number] and known_equal(d, e) is not True:
+                name = f"{self.scope.name}:carried{number}.{axis}"
+                self.changing[number][axis] = sizes.measured(name, 0)
+                again = True
+        return again
+
+    def region(
+        self,
+        trips: Dim,
+        condition: Tensor | None,
+        goes_on: bool,
+        sliced: list[Sliced],
+        reverse: Sequence[bool],
+        unused_first: int = 0,
+    ) -> tuple[Tensor, ...]:
+        """The call, once the body is settled.
+
+        Args:
+            trips: How often at most.
+            condition: Whether to begin at all.
+            goes_on: Whether the body's first output says whether to go on.
+            sliced: What is read slice by slice.
+            reverse: For each result that is made of slices, whether the last one comes first.
+            unused_first: How many outputs of the body to drop.
+        """
+        body = self.body
+        body.outputs = body.outputs[unused_first:]
+        own = {s for changing in self.changing for s in changing.values()}
+        inside = body.symbols | own | {self.counter}
+        skip = int(goes_on)
+        outputs: list[tuple[Shape, DType]] = []
+        finals: list[dict[int, Dim]] = []
+        for number, buffer_ in enumerate(self.inside):
+            final = {axis: final_size(self.scope, number, axis) for axis in self.changing[number]}
+            shape = tuple(final.get(k, d) for k, d in enumerate(buffer_.shape))
+            outputs.append((shape, buffer_.dtype))
+            finals.append(final)
+        carried_count = len(self.inside)
+        slices = body.outputs[skip + carried_count :]
+        undecided = goes_on or condition is not None or trips == LARGEST
+        count = sizes.measured(f"{self.scope.name}:count", 0) if undecided and slices else None
+        places: list[Dim] = []
+        for number, slice_ in enumerate(slices):
+            final = {
+                axis + 1: final_size(self.scope, carried_count + number, axis + 1)
+                for axis, d in enumerate(slice_.shape)
+                if is_inside(d, inside)
+            }
+            if count is not None:
+                final[0] = count
+            shape = (trips, *slice_.shape)
+            outputs.append((tuple(final.get(k, d) for k, d in enumerate(shape)), slice_.dtype))
+            finals.append(final)
+            last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
+            places.append(last if reverse and reverse[number] else self.counter)
+        carried = [
+            Carried(stand_in(x, self.outside), b, changing)
+            for x, b, changing in zip(self.initial, self.inside, self.changing, strict=True)
+        ]
+        begin = None if condition is None else stand_in(condition, self.outside)
+        region = Repetition(
+            list(self.outside.values()), finals, trips, self.counter, begin, goes_on, carried,
+            sliced, places, count, body,
+        )  # fmt: skip
+        return results_of(self.scope, "loop", region, self.outside, outputs)
