@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, errors, integer
+from sardonyx.base import dtypes, integer
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.alignment import aligned
 from sardonyx.ops.registry import CONSUMED_INPUTS, op
@@ -270,26 +270,3 @@ def bit_shift_11(x: Tensor, count: Tensor, *, direction: str) -> Tensor:
 def identity_1(x: Tensor) -> Tensor:
     """The same."""
     return x
-
-
-@op("Dropout", 1, 6, removed=CONSUMED_INPUTS)
-def dropout_1(
-    x: Tensor, *, consumed_inputs: Sequence[int] = (), is_test: int = 0, ratio: float = 0.5
-) -> tuple[Tensor, Tensor]:
-    """The same, if it is a test."""
-    if not is_test and ratio != 0.0:
-        what = "Training is not supported: set the attribute `is_test`"
-        raise errors.NotImplemented(message("Dropout", what))
-    return dropout_7(x, ratio=ratio)
-
-
-@op("Dropout", 7)
-def dropout_7(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
-    """The same: nothing is dropped when a model is run. The mask has the type of the data."""
-    return x, t.constant(1.0, x.dtype, x.shape)
-
-
-@op("Dropout", 10)
-def dropout_10(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
-    """As before, with a mask of bools."""
-    return x, t.constant(True, dtypes.BOOL, x.shape)

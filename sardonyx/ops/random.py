@@ -14,7 +14,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import BOOL, DOUBLE, FLOAT, INT32, INT64, UINT32, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import CONSUMED_INPUTS, Scope, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.language import (
@@ -203,6 +203,35 @@ def multinomial_7(
 
 
 # -- dropout ----------------------------------------------------------------------------------
+
+
+@op("Dropout", 1, 6, removed=CONSUMED_INPUTS)
+def dropout_1(
+    x: Tensor,
+    *,
+    consumed_inputs: Sequence[int] = (),
+    is_test: int = 0,
+    ratio: float = 0.5,
+    scope: Scope,
+) -> tuple[Tensor, Tensor]:
+    """The same in a test, else as later in training. The mask has the type of the data."""
+    if is_test:
+        return dropout_7(x)
+    training = constant(True, BOOL)
+    result, kept = dropout_12(x, constant(ratio, FLOAT), training, scope=scope)
+    return result, cast(kept, x.dtype)
+
+
+@op("Dropout", 7)
+def dropout_7(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
+    """The same: nothing is dropped when a model is run. The mask has the type of the data."""
+    return x, constant(1.0, x.dtype, x.shape)
+
+
+@op("Dropout", 10)
+def dropout_10(x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor, Tensor]:
+    """As before, with a mask of bools."""
+    return x, constant(True, BOOL, x.shape)
 
 
 @op("Dropout", 12, 13, 22)

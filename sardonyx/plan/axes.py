@@ -88,8 +88,13 @@ class Axes:
         self._fresh = 0
 
     def _new(self, extent: Dim) -> Dim:
-        self._fresh += 1
-        return sizes.numbered_index(extent, self._fresh, "s")
+        """A variable that no space has: others may have split or merged these axes before."""
+        taken = {v for space in self.spaces for v in space}
+        while True:
+            self._fresh += 1
+            found = sizes.numbered_index(extent, self._fresh, "s")
+            if found == 0 or found not in taken:
+                return found
 
     def _replace(self, atoms: dict[Atom, Dim]) -> None:
         self.bodies = [rewrite(b, atoms=atoms) for b in self.bodies]

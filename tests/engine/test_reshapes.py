@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
@@ -31,3 +32,25 @@ def test_pixels_of_a_strided_window_become_rows() -> None:
         rows = x[:, :, ::2, ::2].reshape(1, 4, -1).transpose(0, 2, 1)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, 1 / (1 + np.exp(-rows)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("batch, channels, height", [(2, 2, 4), (1, 4, 4), (4, 1, 8), (2, 4, 8)])
+@pytest.mark.parametrize("factors", [(2, 1), (2, 3), (4, 4)])
+def test_split_and_merged_axes_of_one_size_are_told_apart(
+    batch: int, channels: int, height: int, factors: tuple[int, int]
+) -> None:
+    """Rows are split by the factor; batch and channels merge to an axis as long as theirs."""
+    shape = (batch, channels, height, 8)
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"])
+    graph = helper.make_graph(
+        [node],
+        "larger",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array([1, 1, *factors], np.float32), "scales")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    x = np.random.default_rng(9).standard_normal(shape).astype(np.float32)
+    (y,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, x.repeat(factors[0], 2).repeat(factors[1], 3))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from sardonyx.base.errors import InvalidGraph, NotImplemented
+import sardonyx
+from sardonyx.base.errors import InvalidGraph
 from tests.support.ops import check_op, one_node_model
 
 RNG = np.random.default_rng(16)
@@ -200,9 +201,20 @@ def test_dropout(opset, mask):
     attributes = {"is_test": 1} if opset < 7 else {}
     expected = [X, np.ones(X.shape, mask)]
     check_op("Dropout", [X], attributes, opset, outputs=2, expected=expected)
-    if opset < 7:
-        with pytest.raises(NotImplemented, match="is_test"):
-            check_op("Dropout", [X], {}, opset, expected=[])
+
+
+def test_dropout_in_training():
+    """Version 6 drops what is no test: about as many as asked, and the others grow."""
+    model = one_node_model("Dropout", [X], {"ratio": 0.25}, 6, 2)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    x = np.ones((2, 3, 4, 5), np.float32)
+    total = 0.0
+    for _ in range(40):
+        result, mask = session.run(None, {"x0": x})
+        assert mask.dtype == np.float32
+        np.testing.assert_allclose(result, mask / np.float32(0.75))
+        total += mask.mean() / 40
+    assert abs(total - 0.75) < 0.03
 
 
 # -- shapes -----------------------------------------------------------------------------------
