@@ -66,7 +66,9 @@ def _resolved_shape(x: Tensor, shape: Tensor, allowzero: int) -> Tensor:
     given = t.cast(shape, INT64)
     if not allowzero:
         (count,) = shape.shape
-        own = (*x.shape, *(0,) * (count if isinstance(count, int) else 0))
+        if not isinstance(count, int):
+            raise DataDependent(shape, "The number of axes")
+        own = (*x.shape, *(0,) * count)
         given = t.where(t.equal(given, 0), t.size_tensor(own[:count]), given)
     rest = t.equal(given, -1)
     others = t.where(rest, 1, given).prod()
