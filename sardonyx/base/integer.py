@@ -16,6 +16,7 @@ from sardonyx.base.sizes import (
     Size,
     add,
     as_atom,
+    atoms_of,
     divide_with_remainder,
     from_terms,
     make_atom,
@@ -231,6 +232,11 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
     if is_nonnegative(add(difference, -1)) or is_nonnegative(add(multiply(difference, -1), -1)):
         return False
     return None
+
+
+def hangs_on_choice(a: Dim) -> bool:
+    """Whether it contains a symbol that `sizes.measured` gave and that can only be 0 or 1."""
+    return any(atom.arguments == (0, 1) for atom in atoms_of(a, "symbol"))
 
 
 def forget() -> None:

@@ -57,12 +57,17 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return b
     if isinstance(a, int) and a == b:
         return a
-    if broadcasts_are_undecided() and known_equal(a, b) is None:
+    if (broadcasts_are_undecided() or _chosen_in_run(a, b)) and known_equal(a, b) is None:
         return _undecided_dim(a, b)
     if is_taken_as_one(a) or is_taken_as_one(b):
         return b if is_taken_as_one(a) else a
     assume_equal(a, b, "broadcast", "The sizes of an axis do not fit")
     return b if isinstance(b, int) else a
+
+
+def _chosen_in_run(a: Dim, b: Dim) -> bool:
+    """Whether a run chooses which of two sizes is 1, such as by naming the axes of a reduction."""
+    return integer.hangs_on_choice(a) or integer.hangs_on_choice(b)
 
 
 def _undecided_dim(a: Dim, b: Dim) -> Dim:
@@ -121,7 +126,9 @@ def broadcast_index(extent: Dim, index: Dim) -> Dim:
     if is_taken_as_one(extent) or index == 0:
         return 0
     atom = sizes.as_atom(index)
-    if not broadcasts_are_undecided() or atom is None or atom.kind != "index":
+    if atom is None or atom.kind != "index":
+        return index
+    if not broadcasts_are_undecided() and not _chosen_in_run(extent, atom.arguments[0]):
         return index
     if known_equal(extent, atom.arguments[0]):
         return index

@@ -63,7 +63,8 @@ def test_what_follows_a_reduction_over_any_axes() -> None:
         " e = Exp(d) s = ReduceSum(e, a) y = Div(e, s) }"
     )
     x = _random.standard_normal((3, 5)).astype(np.float32)
-    check(_model(text, opset=18), [{"x": x, "a": _list(k)} for k in (0, 1, -2)])
+    session = check(_model(text, opset=18), [{"x": x, "a": _list(k)} for k in (0, 1, -2)])
+    assert not session._engine.variants
 
 
 @pytest.mark.parametrize(
@@ -152,10 +153,14 @@ def test_resize_by_scales(mode: str, coordinates: str) -> None:
     node = f'Resize<mode="{mode}", coordinate_transformation_mode="{coordinates}">(x, , s)'
     model = _model(f"(float[1,1,H,W] x, float[4] s) => (float[P,Q,R,S] y) {{ y = {node} }}")
     x = _random.standard_normal((1, 1, 5, 6)).astype(np.float32)
+    scales = ((2, 3), (1, 1), (0.5, 1.7), (0.6, 0.8), (3.3, 0.3))
+    feeds = [{"x": x, "s": np.array([1, 1, *pair], np.float32)} for pair in scales]
+    if coordinates == "align_corners":  # onnxruntime rounds the length that the scale asks for
+        check(model, feeds, tolerance=1e-4)
+        return
     reference = onnxruntime.InferenceSession(model.SerializeToString())
     session = sardonyx.InferenceSession(model.SerializeToString())
-    for scales in ((2, 3), (1, 1), (0.5, 1.7), (0.6, 0.8), (3.3, 0.3)):
-        feed = {"x": x, "s": np.array([1, 1, *scales], np.float32)}
+    for feed in feeds:
         (got,), (want,) = session.run(None, feed), reference.run(None, feed)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
