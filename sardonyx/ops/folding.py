@@ -24,7 +24,7 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, make_call, make_reduce, reduced_indices
 
 
-@op("Col2Im", 18)
+@op("Col2Im", 18, flags=("linear",))
 def col2im_18(
     x: Tensor,
     image_shape: Tensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes
+from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import (
@@ -224,6 +224,8 @@ def _resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """By `scales` where there are any, else to the lengths in `wanted`."""
+    if x.dtype.is_code and (mode != "nearest" or roi is not None):
+        raise errors.NotImplemented(message("Resize", "Strings are only taken to the nearest"))
     factors: list[float | Scalar | None]
     resize = _Resize(
         x,
@@ -280,7 +282,7 @@ def _resize(
     return resize.run()
 
 
-@op("Upsample", 1, flags=("linear",))
+@op("Upsample", 1, flags=("linear", "strings"))
 def upsample_1(
     x: Tensor, *, height_scale: float, width_scale: float, mode: str = "nearest"
 ) -> Tensor:
@@ -291,19 +293,19 @@ def upsample_1(
     return _upsampled(x, (1.0, 1.0, height_scale, width_scale), modes.get(mode, mode))
 
 
-@op("Upsample", 7, flags=("linear",))
+@op("Upsample", 7, flags=("linear", "strings"))
 def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
     """Larger by factors that are attributes."""
     return _upsampled(x, tuple(scales), mode)
 
 
-@op("Upsample", 9, flags=("linear",))
+@op("Upsample", 9, flags=("linear", "strings"))
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger by factors."""
     return _upsampled(x, given_scales(scales), mode)
 
 
-@op("Resize", 10, flags=("linear",))
+@op("Resize", 10, flags=("linear", "strings"))
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger or smaller by factors, coordinates divided by them."""
     return _upsampled(x, given_scales(scales), mode)
@@ -321,7 +323,7 @@ def _upsampled(x: Tensor, scales: Scales, mode: str) -> Tensor:
     )
 
 
-@op("Resize", 11, 13, flags=("linear",))
+@op("Resize", 11, 13, flags=("linear", "strings"))
 def resize_11(
     x: Tensor,
     roi: Tensor | None = None,
@@ -350,7 +352,7 @@ def resize_11(
     )
 
 
-@op("Resize", 18, 19, flags=("linear",))
+@op("Resize", 18, 19, flags=("linear", "strings"))
 def resize_18(
     x: Tensor,
     roi: Tensor | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes
+from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -23,7 +23,7 @@ _MODES = {
 _PADDINGS = ("zeros", "border", "reflection")
 
 
-@op("GridSample", 16, 20, 22, flags=("linear",))
+@op("GridSample", 16, 20, 22, flags=("linear", "strings"))
 def grid_sample(
     x: Tensor,
     grid: Tensor,
@@ -43,6 +43,8 @@ def grid_sample(
     kind = _MODES.get(mode)
     if kind is None or padding_mode not in _PADDINGS:
         raise InvalidGraph(message("GridSample", f"No mode {mode!r} with padding {padding_mode!r}"))
+    if x.dtype.is_code and kind != "nearest":
+        raise errors.NotImplemented(message("GridSample", "Strings are only taken to the nearest"))
     wide = dtypes.DOUBLE if x.dtype is dtypes.DOUBLE else dtypes.FLOAT
     sampler = _Sampler(x.shape[2:], padding_mode, bool(align_corners), wide)
     places = (x.shape[0], *grid.shape[1:-1])
@@ -58,7 +60,9 @@ def grid_sample(
 
     def body(*at: Dim) -> Scalar:
         place = (at[0], *at[2:])
-        return total(corners(x, at[:2], [(along, place) for along in taps], wide))
+        # One element is taken as it is: integers may be larger than floats are exact.
+        kept = x.dtype if kind == "nearest" else wide
+        return total(corners(x, at[:2], [(along, place) for along in taps], kept))
 
     return compute((*x.shape[:2], *grid.shape[1:-1]), body, x.dtype)
 

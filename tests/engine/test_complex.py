@@ -120,11 +120,12 @@ LINEAR = [
         ("GridSample", [IMAGE, RNG.random((1, 2, 3, 2), np.float32)], (), {"mode": mode}, 20)
         for mode in ("nearest", "linear", "cubic")
     ),
+    ("Col2Im", [numbers(1, 9, 9), ints(5, 5), ints(3, 3)], (1, 2), {}, 18),
 ]
 
 
 @pytest.mark.parametrize("dtype", BOTH)
-@pytest.mark.parametrize("case", LINEAR, ids=lambda c: f"{c[0]}-{c[3]['mode']}")
+@pytest.mark.parametrize("case", LINEAR, ids=lambda c: f"{c[0]}-{c[3]}")
 def test_linear_operators_treat_the_parts_alike(case, dtype):
     """The reference drops the imaginary part, or computes it wrongly."""
     op_type, inputs, constants, attributes, opset = case

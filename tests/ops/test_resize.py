@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import sardonyx
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import FLOAT
-from sardonyx.base.errors import InvalidGraph
+from sardonyx.base.errors import InvalidGraph, NotImplemented
 from sardonyx.loader.load import load
 from sardonyx.ops.resize import resize_11
 from sardonyx.passes.infer import infer
@@ -202,3 +204,47 @@ def test_affine_grid(align_corners, size):
     theta = RNG.standard_normal((2, rank, rank + 1)).astype(np.float32)
     inputs = [theta, integers(*size)]
     check_op("AffineGrid", inputs, {"align_corners": align_corners}, 20, constants=[1])
+
+
+# -- types that are not computed with ---------------------------------------------------------
+
+
+def strings(*words):
+    return np.array(words, object).reshape(1, 1, 2, 2)
+
+
+GRID = floats(-0.5, -0.5, 0.5, -0.5, 9, 9).reshape(1, 1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "op_type, opset, inputs, expected",
+    [
+        ("Resize", 19, [None, floats(1, 1, 1, 2)], [["a", "a", "b", "b"], ["c", "c", "d", "d"]]),
+        ("Upsample", 9, [floats(1, 1, 1, 2)], [["a", "a", "b", "b"], ["c", "c", "d", "d"]]),
+        ("GridSample", 22, [GRID], [["a", "b", ""]]),
+    ],
+)
+def test_strings(op_type, opset, inputs, expected):
+    names = ["x", *(f"i{k}" if x is not None else "" for k, x in enumerate(inputs))]
+    given = {f"i{k}": x for k, x in enumerate(inputs) if x is not None}
+
+    def session(mode):
+        node = helper.make_node(op_type, names, ["y"], mode=mode)
+        declared = [helper.make_tensor_value_info("x", TensorProto.STRING, [1, 1, 2, 2])]
+        declared += [helper.make_tensor_value_info(n, 1, x.shape) for n, x in given.items()]
+        wanted = [helper.make_empty_tensor_value_info("y")]
+        graph = helper.make_graph([node], "words", declared, wanted)
+        imports = [helper.make_opsetid("", opset)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+        return sardonyx.InferenceSession(model.SerializeToString())
+
+    (got,) = session("nearest").run(None, {"x": strings(*"abcd"), **given})
+    assert got.tolist() == [[expected]]
+    with pytest.raises(NotImplemented, match="Strings are only taken to the nearest"):
+        session("linear")
+
+
+def test_large_integers_are_sampled_exactly():
+    x = np.array([2**53 + 1, 2**60 + 3, 5, 7]).reshape(1, 1, 2, 2)
+    expected = np.array([2**53 + 1, 2**60 + 3, 0]).reshape(1, 1, 1, 3)
+    check_op("GridSample", [x, GRID], {"mode": "nearest"}, 22, expected=[expected])
