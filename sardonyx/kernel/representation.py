@@ -99,8 +99,9 @@ def from_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
 def to_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     """The reverse of `from_memory`."""
     stored = memory_type(dtype).with_lanes(value.type.lanes)
+    short = dtype.bits < 8 and dtype.kind == "i"  # ml_dtypes keeps the rest of the byte empty
+    mask = (1 << dtype.bits) - 1
     if isinstance(value, Constant):
-        return Constant(stored, int(value.value) if dtype is dtypes.BOOL else value.value)
-    if dtype.bits < 8 and dtype.kind == "i":  # ml_dtypes keeps the rest of the byte empty
-        return b.binary("and", value, (1 << dtype.bits) - 1)
-    return b.convert(value, stored)
+        whole = short or dtype is dtypes.BOOL
+        return Constant(stored, int(value.value) & mask if whole else value.value)
+    return b.binary("and", value, mask) if short else b.convert(value, stored)

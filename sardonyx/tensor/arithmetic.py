@@ -175,7 +175,8 @@ def cast(
 ) -> Array:
     """Convert as `scalar.cast` says; `into` is the NumPy dtype of the result."""
     if target is BOOL:
-        return np.not_equal(x, np.zeros((), x.dtype))
+        plain = x.astype(np.float32) if source.is_narrow_float else x  # float8e8m0 has no zero
+        return np.not_equal(plain, np.zeros((), plain.dtype))
     if source.is_float and target.is_integer:
         return _float_to_integer(x.astype(np.float64), target, into)
     if target.is_narrow_float and into != np.float64:

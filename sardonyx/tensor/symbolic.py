@@ -256,9 +256,18 @@ def _cast(value: Element, source: DType, target: DType) -> Element:
         raise Unknown
     if target.is_float:
         return _rounded(float(value), target)
-    if not math.isfinite(value):
-        raise Unknown
+    if source.is_float:
+        if not math.isfinite(value):
+            raise Unknown
+        low, high = _ends(target)
+        return min(max(int(value), low), high)
     return _wrapped(int(value), target)
+
+
+def _ends(dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    return low, low + (1 << dtype.bits) - 1
 
 
 def _wrapped(value: Dim, dtype: DType) -> Dim:
