@@ -10,7 +10,7 @@ from sardonyx.base import dtypes
 from tests.support.oracle import Oracle
 
 TYPES = tuple(d for d in dtypes.ALL if d.kind not in "sc")
-VALUES = np.array([0, -0.0, -1, 0.3, 2.5, 9, 127.5, 300, -1000, 70000, 1e10, 1e38, 1e-42])
+VALUES = np.array([-0.0, -1, 2.5, 127.5, 300, 70000, 1e38, 1e-42])
 
 
 def numbers(dtype):
