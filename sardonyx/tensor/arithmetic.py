@@ -176,7 +176,8 @@ def cast(
     """Convert as `scalar.cast` says; `into` is the NumPy dtype of the result."""
     if target is BOOL:
         plain = x.astype(np.float32) if source.is_narrow_float else x  # float8e8m0 has no zero
-        return np.not_equal(plain, np.zeros((), plain.dtype))
+        truth: Array = np.not_equal(plain, np.zeros((), plain.dtype))
+        return truth
     if source.is_float and target.is_integer:
         return _float_to_integer(x.astype(np.float64), target, into)
     if target.is_narrow_float and into != np.float64:
