@@ -111,7 +111,14 @@ def _compare_type(x: Tensor, *tensors: Constant | None) -> DType:
     return DOUBLE if wide else FLOAT
 
 
-@op("TreeEnsembleRegressor", 1, 3, 5, domain=ML)
+#: Attributes that both have as tensors, too, from version 3 on.
+_TENSORS = ("base_values_as_tensor", "nodes_hitrates_as_tensor", "nodes_values_as_tensor")
+
+
+@op(
+    "TreeEnsembleRegressor", 1, 3, 5, domain=ML,
+    added=dict.fromkeys((*_TENSORS, "target_weights_as_tensor"), 3),
+)  # fmt: skip
 def tree_ensemble_regressor(
     x: Tensor,
     *,
@@ -172,7 +179,10 @@ def tree_ensemble_regressor(
     return transformed(scores, post_transform).cast(FLOAT)
 
 
-@op("TreeEnsembleClassifier", 1, 3, 5, domain=ML)
+@op(
+    "TreeEnsembleClassifier", 1, 3, 5, domain=ML,
+    added=dict.fromkeys((*_TENSORS, "class_weights_as_tensor"), 3),
+)  # fmt: skip
 def tree_ensemble_classifier(
     x: Tensor,
     *,
