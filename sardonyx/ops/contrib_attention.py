@@ -111,7 +111,7 @@ def _causal(before: Dim) -> Change:
     return change
 
 
-def _masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_: str) -> Change:
+def masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_: str) -> Change:
     """Adds `value` where a mask of one of onnxruntime's forms hides a key.
 
     Args:
@@ -194,7 +194,7 @@ def multi_head_attention(
     refuse(where_, past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     queries, keys, values = _parts(where_, query, key, value, num_heads)
     if bias is not None:
-        queries, keys, values = _biased(where_, bias, queries, keys, values, key)
+        queries, keys, values = biased(where_, bias, queries, keys, values, key)
     before: Dim = 0
     if past_key is not None and past_value is not None:
         before = past_key.shape[2]
@@ -202,7 +202,7 @@ def multi_head_attention(
     shape = (*queries.shape[:3], keys.shape[2])
     changes: list[Change] = []
     if key_padding_mask is not None:
-        changes.append(_masked(key_padding_mask, shape, before, mask_filter_value, where_))
+        changes.append(masked(key_padding_mask, shape, before, mask_filter_value, where_))
     if attention_bias is not None:
         changes.append(added_bias(attention_bias, shape, where_))
     if unidirectional:
@@ -233,7 +233,7 @@ def _packed(x: Tensor, number: int) -> Tensor:
     return transpose(reshape(part, (*x.shape[:3], x.shape[4])), (0, 2, 1, 3))
 
 
-def _biased(
+def biased(
     where_: str, bias: Tensor, queries: Tensor, keys: Tensor, values: Tensor, key: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """With the parts of the bias added; keys and values that are whole heads have theirs."""
@@ -318,7 +318,7 @@ def attend_projected(
     shape = (*queries.shape[:3], keys.shape[2])
     changes: list[Change] = []
     if mask is not None:
-        changes.append(_masked(mask, shape, before, mask_filter_value, where_))
+        changes.append(masked(mask, shape, before, mask_filter_value, where_))
     if unidirectional:
         changes.append(_causal(before))
     if attention_bias is not None:

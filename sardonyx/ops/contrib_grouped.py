@@ -65,7 +65,7 @@ def group_query_attention(
     if k_quant_type != "NONE" or v_quant_type != "NONE":
         raise errors.NotImplemented(message(where_, "A quantised cache is not supported"))
     refuse(where_, k_scale=k_scale, v_scale=v_scale, sliding_window_cache=sliding_window_cache)
-    queries, new_keys, values = _grouped(where_, query, key, value, num_heads, kv_num_heads)
+    queries, new_keys, values = grouped_heads(where_, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = queries.shape
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
     begins = _begins(seqlens_k, batch, length, total)
@@ -73,25 +73,15 @@ def group_query_attention(
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
     if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise InvalidGraph(message(where_, "With do_rotary it needs cos_cache and sin_cache"))
-
-        def angle(cache: Tensor, b: Dim, position: Dim, pair: Dim) -> Scalar:
-            at = scalar.load(begins, (b,)) + scalar.size(position)
-            if position_ids is not None:
-                at = _position(position_ids, b, position, length, total)
-            extent = cache.shape[0]
-            row = scalar.as_index(scalar.check_index(at, extent), extent)
-            return scalar.load(cache, (row, pair))
-
-        width = sizes.multiply(cos_cache.shape[1], 2)
-        turned = 0 if integer.known_equal(width, size) is not False else _number(where_, width)
         queries, new_keys = (
-            rotate(x, cos_cache, sin_cache, angle, None, turned, bool(rotary_interleaved))
+            turned(
+                where_, x, cos_cache, sin_cache, begins, position_ids, total,
+                bool(rotary_interleaved),
+            )
             for x in (queries, new_keys)
-        )
-    keys = _cache(where_, past_key, new_keys, begins, total)
-    values = _cache(where_, past_value, values, begins, total)
+        )  # fmt: skip
+    keys = cache_of(where_, past_key, new_keys, begins, total)
+    values = cache_of(where_, past_value, values, begins, total)
     changes: list[Change] = []
     if attention_bias is not None:
         used = (*queries.shape[:3], total)
@@ -105,13 +95,52 @@ def group_query_attention(
     return merge_heads(result), keys, values, cast(shown, query.dtype)
 
 
+def turned(
+    where_: str,
+    x: Tensor,
+    cosine: Tensor | None,
+    sine: Tensor | None,
+    begins: Tensor,
+    position_ids: Tensor | None,
+    total: Dim,
+    interleaved: bool,
+) -> Tensor:
+    """New queries or keys by the angles of their positions.
+
+    Args:
+        where_: The operator.
+        x: (batch, heads, sequence, size).
+        cosine: (positions, pairs).
+        sine: As many.
+        begins: The position of each sequence's first new token.
+        position_ids: Positions of all tokens instead.
+        total: How many tokens there are with the past.
+        interleaved: Whether the elements of a pair are neighbours.
+    """
+    if cosine is None or sine is None:
+        raise InvalidGraph(message(where_, "With do_rotary it needs cos_cache and sin_cache"))
+    length, size = x.shape[2:]
+
+    def angle(cache: Tensor, b: Dim, position: Dim, pair: Dim) -> Scalar:
+        at = scalar.load(begins, (b,)) + scalar.size(position)
+        if position_ids is not None:
+            at = _position(position_ids, b, position, length, total)
+        extent = cache.shape[0]
+        row = scalar.as_index(scalar.check_index(at, extent), extent)
+        return scalar.load(cache, (row, pair))
+
+    width = sizes.multiply(cosine.shape[1], 2)
+    some = 0 if integer.known_equal(width, size) is not False else _number(where_, width)
+    return rotate(x, cosine, sine, angle, None, some, interleaved)
+
+
 def _number(where_: str, width: Dim) -> int:
     if not isinstance(width, int):
         raise errors.NotImplemented(message(where_, "The width of the caches is not known"))
     return width
 
 
-def _grouped(
+def grouped_heads(
     where_: str,
     query: Tensor,
     key: Tensor | None,
@@ -159,7 +188,7 @@ def _position(ids: Tensor, b: Dim, position: Dim, length: Dim, total: Dim) -> Sc
     return scalar.select(prompt, counted, scalar.load(ids, (b, position)))
 
 
-def _cache(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, total: Dim) -> Tensor:
+def cache_of(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, total: Dim) -> Tensor:
     """Keys or values with the new ones at their places: a buffer that is long enough stays."""
     batch, heads, length, size = new.shape
     room: Dim = 0 if past is None else past.shape[2]

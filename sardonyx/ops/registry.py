@@ -49,6 +49,7 @@ FAMILIES = (
     "training",
     "contrib_attention", "contrib_blocks", "contrib_qlinear", "contrib_embedding",
     "contrib_misc", "contrib_arithmetic", "contrib_experts", "contrib_grouped", "contrib_states",
+    "contrib_decoder",
     "images",
     "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble", "contrib_distance",
 )  # fmt: skip

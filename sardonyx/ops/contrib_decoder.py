@@ -1,0 +1,202 @@
+"""Attention of decoders with caches in place, of onnxruntime's own domain."""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.dtypes import INT64
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.attention import merge_heads, split_heads
+from sardonyx.ops.contrib_attention import (
+    DOMAIN,
+    HIDDEN,
+    Change,
+    added_bias,
+    attend,
+    biased,
+    masked,
+)
+from sardonyx.ops.contrib_grouped import cache_of, grouped_heads, turned
+from sardonyx.ops.registry import contents, op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    assume_shape,
+    cast,
+    compute,
+    concat,
+    reshape,
+    slice_axis,
+)
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
+
+_MASKED = "DecoderMaskedMultiHeadAttention"
+
+
+@op(_MASKED, 1, domain=DOMAIN)
+def decoder_masked_multi_head_attention(
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    mask_index: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    past_sequence_length: Tensor | None = None,
+    beam_width: Tensor | None = None,
+    cache_indirection: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    output_qk: int = 0,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """Attention of one query with keys of the past, in a buffer that has room for more.
+
+    A cache_indirection says for each beam and place which beam the key there is from.
+    """
+    if key is None:
+        third = integer.floordiv(query.shape[2], 3)
+        query, key, value = (
+            slice_axis(query, 2, sizes.multiply(third, n), sizes.multiply(third, n + 1))
+            for n in range(3)
+        )
+    if value is None:
+        raise InvalidGraph(message(_MASKED, "It has keys, but no values"))
+    crosses = key.rank == 4
+    queries, keys, values = (split_heads(x, num_heads, _MASKED) for x in (query, key, value))
+    if bias is not None:
+        queries, keys, values = biased(_MASKED, bias, queries, keys, values, key)
+    total = keys.shape[2]
+    present: tuple[Tensor | None, Tensor | None] = (None, None)
+    if not crosses and past_key is not None and past_value is not None:
+        if past_present_share_buffer:
+            if past_sequence_length is None:
+                raise InvalidGraph(message(_MASKED, "It needs past_sequence_length"))
+            flat = reshape(past_sequence_length, (1,))
+            (before,) = contents(flat, "The length of the past", 0)
+            begins = compute((queries.shape[0],), lambda b: scalar.size(before))
+            total = sizes.add(before, total)
+            present = (
+                cache_of(_MASKED, past_key, keys, begins, total),
+                cache_of(_MASKED, past_value, values, begins, total),
+            )
+        else:
+            total = sizes.add(past_key.shape[2], total)
+            present = concat([past_key, keys], 2), concat([past_value, values], 2)
+        keys, values = (_used(x, total, cache_indirection) for x in present if x is not None)
+    elif not crosses:
+        present = keys, values
+    shape = (*queries.shape[:3], total)
+    changes: list[Change] = []
+    if mask_index is not None:
+        before = sizes.add(total, sizes.multiply(queries.shape[2], -1))
+        changes.append(masked(mask_index, shape, before, mask_filter_value, _MASKED))
+    if attention_bias is not None:
+        changes.append(added_bias(attention_bias, shape, _MASKED))
+    result, scores, _ = attend(queries, keys, values, changes, scale)
+    return merge_heads(result), *present, cast(scores, query.dtype)
+
+
+def _used(cache: Tensor, total: Dim, indirection: Tensor | None) -> Tensor:
+    """The part of a cache that is filled, each place from the beam that it belongs to."""
+    batch, heads, _, size = cache.shape
+    if indirection is None:
+        return slice_axis(cache, 2, 0, total)
+    beams = indirection.shape[1]
+    assume_equal(batch, sizes.multiply(indirection.shape[0], beams), _MASKED, "cache_indirection")
+
+    def body(row: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
+        group, beam = integer.floordiv(row, beams), integer.modulo(row, beams)
+        given = scalar.load(indirection, (group, beam, place))
+        # The newest key is the row's own.
+        newest = scalar.compare("eq", scalar.size(place), scalar.size(sizes.add(total, -1)))
+        source = scalar.select(newest, scalar.size(beam), scalar.cast(given, INT64))
+        chosen = scalar.as_index(scalar.check_index(source, beams), beams)
+        origin = sizes.add(sizes.multiply(group, beams), chosen)
+        return scalar.load(cache, (origin, head, place, d))
+
+    return compute((batch, heads, total, size), body)
+
+
+# -- SparseAttention --------------------------------------------------------------------------
+
+
+@op("SparseAttention", 1, domain=DOMAIN)
+def sparse_attention(
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    block_row_indices: Tensor | None = None,
+    block_col_indices: Tensor | None = None,
+    total_sequence_length: Tensor | None = None,
+    key_total_sequence_lengths: Tensor | None = None,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    do_rotary: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sparse_block_size: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of grouped heads to blocks of keys, which layouts of heads name row by row."""
+    where = "SparseAttention"
+    rows, columns, lengths = block_row_indices, block_col_indices, key_total_sequence_lengths
+    if rows is None or columns is None or total_sequence_length is None or lengths is None:
+        raise InvalidGraph(message(where, "Blocks, or lengths, are missing"))
+    queries, keys, values = grouped_heads(where, query, key, value, num_heads, kv_num_heads)
+    batch, _, length, _ = queries.shape
+    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
+    assume_shape(lengths.shape, (batch,), where, "key_total_sequence_lengths")
+
+    def begin(b: Dim) -> Scalar:
+        first = scalar.cast(scalar.load(lengths, (b,)), INT64) - scalar.size(length)
+        prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
+        return scalar.select(prompt, scalar.size(0), first)
+
+    begins = compute((batch,), begin)
+    if do_rotary:
+        queries, keys = (
+            turned(where, x, cos_cache, sin_cache, begins, None, total, bool(rotary_interleaved))
+            for x in (queries, keys)
+        )
+    keys = cache_of(where, past_key, keys, begins, total)
+    values = cache_of(where, past_value, values, begins, total)
+    visible = _blocks(where, rows, columns, sparse_block_size, keys.shape[2])
+
+    def hidden(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        here = scalar.load(begins, (b,)) + scalar.size(i)
+        block = scalar.binary("div", here, sparse_block_size)
+        row = scalar.as_index(block, visible.shape[1])
+        layout = integer.modulo(head, rows.shape[0])
+        listed = scalar.load(visible, (layout, row, integer.floordiv(j, sparse_block_size)))
+        seen = (scalar.size(j) <= here) & scalar.compare("ne", listed, 0)
+        return scalar.select(seen, score, HIDDEN)
+
+    result, _, _ = attend(queries, keys, values, [hidden], scale)
+    return merge_heads(result), keys, values
+
+
+def _blocks(where: str, rows: Tensor, columns: Tensor, size: int, room: Dim) -> Tensor:
+    """Whether a block of queries sees a block of keys: (layouts, blocks, blocks), 0 or 1."""
+    assume_equal(rows.shape[0], columns.shape[0], where, "The numbers of layouts differ")
+    wide = sizes.add(rows.shape[1], -1)
+    listed = columns.shape[1]
+    shape = (rows.shape[0], wide, integer.ceildiv(room, size))
+    layout, row, block = indices(shape)
+    (k,) = reduced_indices((listed,))
+    place = scalar.size(k)
+    first, behind = (
+        scalar.cast(scalar.load(rows, (layout, sizes.add(row, n))), INT64) for n in (0, 1)
+    )
+    column = scalar.cast(scalar.load(columns, (layout, k)), INT64)
+    hit = (place >= first) & (place < behind) & scalar.compare("eq", column, scalar.size(block))
+    return make_reduce(shape, (listed,), "max", scalar.cast(hit, INT64), INT64)

@@ -1,0 +1,112 @@
+"""Attention of decoders against NumPy in double, and against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from tests.ops.test_contrib_attention import heads, merged, scores_of, weighted
+from tests.support.contrib import check_contrib
+
+RNG = np.random.default_rng(91)
+BATCH, HEADS, SIZE, ROOM = 4, 2, 16, 8
+WIDTH = HEADS * SIZE
+NAME = "DecoderMaskedMultiHeadAttention"
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def one(count):
+    return np.array([count], np.int32)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_step_in_a_buffer(beams, masks):
+    before = 5
+    q, k, v = (floats(BATCH, 1, WIDTH) for _ in range(3))
+    past_k, past_v = floats(BATCH, HEADS, ROOM, SIZE), floats(BATCH, HEADS, ROOM, SIZE)
+    bias = floats(3 * WIDTH)
+    a, b, c = (heads(x + p, HEADS) for x, p in zip((q, k, v), np.split(bias, 3), strict=True))
+    present = [past_k.astype(float), past_v.astype(float)]
+    for cache, new in zip(present, (b, c), strict=True):
+        cache[:, :, before : before + 1] = new
+    indirection = RNG.integers(0, beams, (BATCH // beams, beams, ROOM)).astype(np.int32)
+    used = []
+    for cache in present:
+        part = cache[:, :, : before + 1].copy()
+        for row in range(BATCH):
+            for place in range(before):
+                beam = indirection[row // beams, row % beams, place]
+                part[row, :, place] = cache[row // beams * beams + beam, :, place]
+        used.append(part)
+    scores = scores_of(a, used[0], 0.3)
+    mask = extra = None
+    if masks:
+        mask = (RNG.integers(0, 3, (BATCH, before + 1)) > 0).astype(np.int32)
+        extra = floats(1, HEADS, 1, before + 1)
+        scores = scores + np.where(mask == 0, -10000.0, 0)[:, None, None] + extra
+    caching = [one(beams), indirection] if beams > 1 else [None, None]
+    inputs = [q, k, v, mask, extra, past_k, past_v, one(before), *caching, bias]
+    facts = {"num_heads": HEADS, "past_present_share_buffer": 1, "scale": 0.3}
+    expected = [merged(weighted(scores, used[1])), None, None]
+    check_contrib(NAME, inputs, facts, expected, tolerance=1e-4)
+    check_contrib(NAME, inputs, facts, [expected[0], *present], engine=False, tolerance=1e-4)
+
+
+def test_a_step_with_a_past_that_grows():
+    q, k, v = (floats(BATCH, 1, WIDTH) for _ in range(3))
+    past_k, past_v = floats(BATCH, HEADS, 5, SIZE), floats(BATCH, HEADS, 5, SIZE)
+    keys = np.concatenate([past_k, heads(k, HEADS)], 2)
+    values = np.concatenate([past_v, heads(v, HEADS)], 2)
+    result = merged(weighted(scores_of(heads(q, HEADS), keys), values))
+    packed = np.concatenate([q, k, v], 2)
+    for given in ([q, k, v], [packed, None, None]):
+        inputs = [*given, None, None, past_k, past_v]
+        expected = [result, keys, values]
+        check_contrib(NAME, inputs, {"num_heads": HEADS}, expected, engine=False, tolerance=1e-4)
+
+
+def test_a_step_of_cross_attention():
+    q, k, v = floats(BATCH, 1, WIDTH), floats(BATCH, HEADS, 6, SIZE), floats(BATCH, HEADS, 6, SIZE)
+    bias = np.concatenate([floats(WIDTH), np.zeros(2 * WIDTH, np.float32)])
+    scores = scores_of(heads(q + bias[:WIDTH], HEADS), k)
+    inputs = [q, k, v, *[None] * 7, bias]
+    facts = {"num_heads": HEADS}
+    check_contrib(NAME, inputs, facts, [merged(weighted(scores, v))], tolerance=1e-4)
+
+
+LAYOUTS = np.array(
+    [[[1, 0, 0], [1, 1, 0], [0, 1, 1]], [[1, 0, 0], [0, 1, 0], [1, 0, 1]]], bool
+)  # fmt: skip
+ROWS = np.array([[0, 1, 3, 5], [0, 1, 2, 4]], np.int32)
+COLUMNS = np.array([[0, 0, 1, 1, 2], [0, 1, 0, 2, -1]], np.int32)
+QUERIES, KEYS, BLOCK, LONGEST = 4, 2, 16, 48
+
+
+@pytest.mark.parametrize(("length", "before"), [(40, 0), (1, 37)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_sparse_attention(length, before, packed):
+    batch, total = 2, length + before
+    q = floats(batch, length, QUERIES * SIZE)
+    k, v = floats(batch, length, KEYS * SIZE), floats(batch, length, KEYS * SIZE)
+    past_k, past_v = floats(batch, KEYS, LONGEST, SIZE), floats(batch, KEYS, LONGEST, SIZE)
+    keys, values = past_k.astype(float), past_v.astype(float)
+    keys[:, :, before:total], values[:, :, before:total] = heads(k, KEYS), heads(v, KEYS)
+    a = heads(q, QUERIES)
+    result = np.zeros((batch, QUERIES, length, SIZE))
+    for h in range(QUERIES):
+        for i in range(length):
+            here = before + i
+            seen = [j for j in range(here + 1) if LAYOUTS[h % 2, here // BLOCK, j // BLOCK]]
+            part = (slice(None), h // (QUERIES // KEYS), seen)
+            scores = np.einsum("bd,bjd->bj", a[:, h, i], keys[part]) * SIZE**-0.5
+            e = np.exp(scores - scores.max(-1, keepdims=True))
+            e /= e.sum(-1, keepdims=True)
+            result[:, h, i] = np.einsum("bj,bjd->bd", e, values[part])
+    given = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
+    inputs = [*given, past_k, past_v, ROWS, COLUMNS, one(total), np.full(batch, total, np.int32)]
+    facts = {"num_heads": QUERIES, "kv_num_heads": KEYS, "sparse_block_size": BLOCK}
+    expected = [merged(result), keys, values]
+    # onnxruntime wants past and present in one buffer.
+    check_contrib("SparseAttention", inputs, facts, expected, engine=False, tolerance=1e-4)
