@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sardonyx.base.dtypes import FLOAT, INT32
+from sardonyx.base import integer
+from sardonyx.base.dtypes import DOUBLE, FLOAT, INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.normalisation import layer_norm
 from sardonyx.ops.quantise import dequantise
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -18,6 +19,7 @@ from sardonyx.tensor.language import (
     compute,
     constant,
     load_broadcast,
+    reshape,
 )
 from sardonyx.tensor.scalar import Scalar
 
@@ -115,3 +117,51 @@ def q_embed_layer_normalization(
         ids, segment_ids, table, places, kinds, factor, summand, mask, epsilon=epsilon
     )
     return result, lengths
+
+
+# -- positions --------------------------------------------------------------------------------
+
+
+@op("RelativePositionBias", 1, domain=DOMAIN)
+def relative_position_bias(
+    table: Tensor,
+    query_length: Tensor,
+    key_length: Tensor,
+    *,
+    is_bidirectional: int = 0,
+    max_distance: int,
+) -> Tensor:
+    """(1, heads, queries, keys): T5's bias by how far apart they are (Raffel et al., 2019).
+
+    The table's shape says (buckets, heads), but its elements lie head by head.
+    """
+    where = "RelativePositionBias"
+    if table.rank != 2 or max_distance < 1:
+        what = "It needs a table of two axes, and a distance"
+        raise InvalidGraph(message(where, what, got=str(list(table.shape))))
+    count, heads = table.shape
+    by_head = reshape(table, (heads, count))
+    queries, keys = (
+        contents(reshape(x, (1,)), "A length", 0)[0] for x in (query_length, key_length)
+    )
+    buckets = scalar.size(integer.floordiv(count, 2) if is_bidirectional else count)
+    exact = scalar.binary("div", buckets, 2)
+
+    def bucket(i: Dim, j: Dim) -> Scalar:
+        apart = scalar.size(j) - scalar.size(i)
+        if is_bidirectional:
+            distance = scalar.binary("max", apart, -apart)
+            offset = scalar.select(apart > 0, buckets, 0)
+        else:
+            distance, offset = scalar.binary("max", -apart, 0), scalar.size(0)
+        near, far = (scalar.cast(x, DOUBLE) for x in (exact, buckets - exact))
+        ratio = scalar.cast(scalar.binary("max", distance, 1), DOUBLE) / near
+        steps = scalar.unary("log", ratio) / scalar.unary("log", float(max_distance) / near) * far
+        large = exact + scalar.cast(steps, INT64)
+        large = scalar.binary("min", large, buckets - 1)
+        return offset + scalar.select(distance < exact, distance, large)
+
+    def body(_: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        return scalar.load(by_head, (head, scalar.as_index(bucket(i, j), count)))
+
+    return compute((1, heads, queries, keys), body)

@@ -217,3 +217,29 @@ def test_quantised_embeddings():
         "QEmbedLayerNormalization", inputs, {"epsilon": 1e-3}, expected, constants=constants,
         tolerance=1e-4,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("bidirectional", [0, 1])
+@pytest.mark.parametrize("lengths", [(40, 40), (3, 30)])
+def test_relative_positions(bidirectional, lengths):
+    count, heads, longest = 16, 3, 20
+    by_head = RNG.standard_normal((heads, count)).astype(np.float32)
+    queries, keys = lengths
+    expected = np.empty((1, heads, queries, keys))
+    for i in range(queries):
+        for j in range(keys):
+            buckets, bucket, apart = count, 0, j - i
+            if bidirectional:
+                buckets //= 2
+                bucket, apart = (buckets if apart > 0 else 0), abs(apart)
+            else:
+                apart = max(-apart, 0)
+            exact = buckets // 2
+            if apart >= exact:
+                share = np.log(apart / exact) / np.log(longest / exact)
+                apart = min(exact + int(share * (buckets - exact)), buckets - 1)
+            expected[0, :, i, j] = by_head[:, bucket + apart]
+    # The table lies head by head, whatever its shape says.
+    inputs = [by_head.reshape(count, heads), np.array(queries), np.array(keys)]
+    facts = {"max_distance": longest, "is_bidirectional": bidirectional}
+    check_contrib("RelativePositionBias", inputs, facts, [expected], engine=False)
