@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Invocation
@@ -244,6 +244,7 @@ class PlanWriter:
             for axis, symbol in finals.items():
                 if axis:
                     self._set(symbol, 0)
+        earlier = self._begin_slices(region, inner)
         if region.condition is not None:
             exits.append((len(self._commands), *self._use(region.condition), before))
             self._commands.append(Jump(_LATER))
@@ -253,22 +254,28 @@ class PlanWriter:
         self._commands.append(Jump(_LATER))
         changing = [s for c in region.carried for s in c.sizes.values()]
         following: dict[Dim, Dim] = {s: sizes.measured(f"{s!r}'", 0) for s in changing}
-        symbols = (region.counter, *changing, *following.values())
+        symbols = (region.counter, *changing, *following.values(), *earlier)
         here = self._enter(Segment(before, counters=tuple(map(_name, symbols))))
         for sliced in region.sliced:
             offset = sizes.multiply(sliced.position, bytes_of(sliced.inside))
             self._places.aliases[sliced.inside] = (sliced.whole, offset)
         copies = self._place_slices(region, work)
-        self._block(inner)
-        for growing, copy in copies:
+        levels = self._block(inner)
+        self._compare_slices(region, inner, earlier, levels)
+        for growing, place, copy in copies:
             if growing is not None:
                 (placed,) = copy.writes
-                through = sizes.add(region.counter, 1)
                 each = bytes_of(placed)
-                keep = sizes.multiply(each, region.counter)
+                # From the end backwards, the first slice needs room for all.
+                forward = place == region.counter
+                before_it = region.counter if forward else region.trips
+                through = sizes.add(region.counter, 1) if forward else region.trips
+                keep = sizes.multiply(each, before_it)
                 self._enlarge(growing, sizes.multiply(each, through), keep)
             self._call(copy, inner.origins)
         self._carry_on(region, work, following)
+        for symbol, size in earlier.items():
+            self._set(symbol, size)
         through = sizes.add(region.counter, 1)
         if region.count is not None:
             self._set(region.count, through)
@@ -282,6 +289,30 @@ class PlanWriter:
         for position, number, offset, segment in exits:
             self._commands[position] = JumpUnless(number, end, offset, segment)
         self._places.prolong(begin, end)  # another iteration may read it
+
+    def _begin_slices(self, region: Repetition, inner: Block) -> dict[Dim, Dim]:
+        """Symbols of sizes of slices in the iteration before, with those of this one."""
+        skip = len(region.carried)
+        slices = inner.outputs[int(region.goes_on) + skip :]
+        found: dict[Dim, Dim] = {}
+        for buffer, finals in zip(slices, region.finals[skip:], strict=True):
+            for axis, final in finals.items():
+                if axis:
+                    symbol = sizes.measured(f"{final!r} before", 0)
+                    found[symbol] = buffer.shape[axis - 1]
+                    self._set(symbol, 0)
+        return found
+
+    def _compare_slices(
+        self, region: Repetition, inner: Block, earlier: dict[Dim, Dim], segments: list[int]
+    ) -> None:
+        """All slices of a result must have one shape: each has that of the one before it."""
+        is_later = integer.minimum(region.counter, 1)
+        for symbol, size in earlier.items():
+            difference = sizes.add(size, sizes.multiply(symbol, -1))
+            segment = segments[inner.levels.of_sizes((size,))]
+            reason = "A loop gives slices of different sizes for one result"
+            self._guards.append(Guard(sizes.multiply(difference, is_later), 0, reason, segment))
 
     def _begin_carried(self, region: Repetition, work: RegionWork, block: Block) -> None:
         for k, (carried, home, copy) in enumerate(
@@ -299,21 +330,21 @@ class PlanWriter:
 
     def _place_slices(
         self, region: Repetition, work: RegionWork
-    ) -> list[tuple[Buffer | None, Invocation]]:
+    ) -> list[tuple[Buffer | None, Dim, Invocation]]:
         """Let the other results be computed where they belong; gives the copies that are left."""
         inner, skip = work.blocks[0], len(region.carried)
         slices = inner.outputs[int(region.goes_on) + skip :]
         results, copies = work.results[skip:], work.last[0][skip:]
         first = inner.outputs[: int(region.goes_on) + skip]
         self._fresh = set(slices) - set(first)
-        left: list[tuple[Buffer | None, Invocation]] = []
+        left: list[tuple[Buffer | None, Dim, Invocation]] = []
         for buffer, result, copy, place in zip(slices, results, copies, region.places, strict=True):
             offset = sizes.multiply(place, bytes_of(buffer))
             growing = result in self._places.growing
             if growing:
                 self._fresh.discard(buffer)
             if not self._lead_to(buffer, result, offset, copy):
-                left.append((result if growing else None, copy))
+                left.append((result if growing else None, place, copy))
         return left
 
     def _carry_on(self, region: Repetition, work: RegionWork, following: dict[Dim, Dim]) -> None:

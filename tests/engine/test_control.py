@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.base import errors
 from sardonyx.base.errors import Fail
 from tests.support.session import check, model_of
 
@@ -258,6 +259,14 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " { a = Mul(h, xi) ho = Add(a, xi) so = Neg(ho) }>(h0, x) }",
         [{"h0": _floats(4), "x": _floats(n, 4)} for n in (3, 1, 9)],
     ),
+    "scan backwards of slices that a loop stacks": (
+        "(float[T,2] x, int64 k) => (float[T,A,2] s) {"
+        " s = Scan<num_scan_inputs = 1, scan_output_directions = [1],"
+        " body = b (float[2] xi) => (float[B,2] so) {"
+        " so = Loop(k, ,) <body = c (int64 i, bool ci) => (bool co, float[2] v)"
+        " { co = Identity(ci) f = Cast<to = 1>(i) v = Add(xi, f) }> }>(x) }",
+        [{"x": _floats(n, 2), "k": np.int64(k)} for n, k in ((3, 2), (17, 5), (1, 1), (40, 9))],
+    ),
     "scan backwards, along the last axis": (
         "(float[4] h0, float[4,T] x) => (float[M] y, float[M,T] s) {"
         " y, s = Scan<num_scan_inputs = 1, scan_input_directions = [1],"
@@ -275,6 +284,9 @@ BY_HAND = {
     ),
     "until a condition": lambda f: _doubled(f["x"]),
     "the iteration's number": lambda f: [f["x"].sum(), np.cumsum(f["x"])],
+    "scan backwards of slices that a loop stacks": lambda f: [
+        (f["x"][::-1, None] + np.arange(f["k"], dtype=np.float32)[:, None])
+    ],
     "scan backwards, along the last axis": lambda f: _scanned_backwards(f["h0"], f["x"]),
 }
 
@@ -397,3 +409,21 @@ def test_a_branch_that_cannot_run_ends_the_run_that_takes_it():
                 session.run(None, feeds)
         else:
             np.testing.assert_allclose(session.run(None, feeds)[0], x * (k + 1), rtol=1e-5)
+
+
+def test_slices_of_different_sizes_are_refused() -> None:
+    text = (
+        "g (int64 n, int64 step) => (int64[A,B] y) { zero = Constant<value_int=0>()"
+        " one = Constant<value_int=1>() three = Constant<value_int=3>()"
+        " y = Loop(n, ,) <body = b (int64 i, bool ci) => (bool c, int64[M] v)"
+        " { c = Identity(ci) k = Mul(i, step) l = Add(k, three) v = Range(zero, l, one) }> }"
+    )
+    session = sardonyx.InferenceSession(model_of(text).SerializeToString())
+    for _ in range(2):
+        with pytest.raises(errors.SardonyxError, match="different sizes"):
+            session.run(None, {"n": np.int64(4), "step": np.int64(1)})
+        for n in (4, 1, 0):
+            (y,) = session.run(None, {"n": np.int64(n), "step": np.int64(0)})
+            assert y.tolist() == [[0, 1, 2]] * n
+        (y,) = session.run(None, {"n": np.int64(1), "step": np.int64(1)})
+        assert y.tolist() == [[0, 1, 2]]
