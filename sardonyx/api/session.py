@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
@@ -12,25 +11,22 @@ from numpy import ndarray
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
-from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, cpu_memory
+from sardonyx.api.making import make_engine
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector
 from sardonyx.api.providers import CPU, choose
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
-from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ModelMetadata
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
-    from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("session")
 
@@ -74,48 +70,7 @@ class InferenceSession:
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
-        # The engine is two thirds of the package: a program that only imports does not load it.
-        with compiling:
-            from sardonyx.runtime.session import EngineOptions, create_engine
-
-        o = self._options
-        folder = o.config("session.model_external_initializers_file_folder_path")
-        options = EngineOptions(
-            threads=thread_setting(o),
-            optimization_level=int(o.graph_optimization_level),
-            free_dimension_overrides=o.free_dimension_overrides,
-            folder=folder or None,
-            initializers=o.initializers,
-            cancel=cancel,
-            load_seconds=o.load_seconds,
-            memory_limit_bytes=o.memory_limit_bytes,
-            least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
-            logid=o.logid,
-        )
-        if o.optimized_model_filepath:
-            from sardonyx.runtime.stages import write_optimised
-
-            write_optimised(self._source, o.optimized_model_filepath, options)
-        if CUDA in self._providers:
-            engine = self._create_on_device(options)
-            if engine is not None:
-                return engine
-        return create_engine(self._source, options)
-
-    def _create_on_device(self, options: EngineOptions) -> Engine | None:
-        """The engine on a GPU; None where the model has what only the processor runs."""
-        from sardonyx.cuda.provider import CudaProvider
-        from sardonyx.runtime.session import create_engine
-
-        device_id = int(self._providers[CUDA]["device_id"])
-        try:
-            return create_engine(self._source, replace(options, provider=CudaProvider(device_id)))
-        except errors.NotImplemented as error:
-            if self._options.config("session.disable_cpu_ep_fallback") == "1":
-                raise
-            _logger.warning("the whole model runs on the processor: %s", error)
-            del self._providers[CUDA]
-            return None
+        return make_engine(self._source, self._options, self._providers, cancel)
 
     def _set_up(self) -> None:
         record = self._engine.record

@@ -25,6 +25,7 @@ from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
+from sardonyx.ops.families import FAMILIES
 from sardonyx.tensor.elementwise import by_parts
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
@@ -37,22 +38,6 @@ if TYPE_CHECKING:
 
 Lowering = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Lowering)
-
-#: Modules with records, in the order of import.
-FAMILIES = (
-    "elementwise", "cast", "activation", "shape", "slicing", "padding", "generate", "linear",
-    "normalisation", "reduction", "convolution", "pooling", "resize", "sampling", "gather",
-    "selection", "control", "recurrent", "spectral", "quantise", "matrix_misc", "attention",
-    "contrib_transformer", "sequences", "strings", "linear_attention", "flex_attention", "random",
-    "unique", "scan", "recurrent_quantised", "ml_maps", "losses", "batch_norm",
-    "convolution_transposed", "rois", "folding", "deformable",
-    "training",
-    "contrib_attention", "contrib_blocks", "contrib_qlinear", "contrib_embedding",
-    "contrib_misc", "contrib_arithmetic", "contrib_experts", "contrib_grouped", "contrib_states",
-    "contrib_decoder",
-    "images",
-    "ml_features", "ml_linear", "ml_trees", "ml_tree_ensemble", "contrib_distance",
-)  # fmt: skip
 
 _SUPPLIED = frozenset(("output_count", "version", "scope", "kept"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import sardonyx
@@ -19,6 +18,7 @@ def test_images_of_many_sizes(threads: int) -> None:
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = threads
     session = sardonyx.InferenceSession(text, options)
+    onnxruntime = pytest.importorskip("onnxruntime")
     peer = onnxruntime.InferenceSession(text)
     compiled = COUNTS["modules"]
     rng = np.random.default_rng(4)

@@ -35,7 +35,8 @@ LONG_LOOP = f"""g (float[N] x, int64 k) => (float[A] y) {{ {TRUE}
 IN_SEQUENCE = f"""g (float[N] x, int64 k) => (float[A] y) {{ {TRUE} s = SequenceEmpty()
     q = Loop(k, on, s) <body = b (int64 i, bool ci, seq(float[N]) h) =>
         (bool co, seq(float[N]) ho) {{
-        co = Identity(ci) t = Add(x, x) ho = SequenceInsert(h, t) }}>
+        co = Identity(ci) l = SequenceLength(h) f = Cast<to=1>(l) t = Add(x, f)
+        ho = SequenceInsert(h, t) }}>
     y = ConcatFromSequence<axis=0>(q) }}"""
 TEXTS = f"""g (string[N] x, int64 k) => (string[N] y) {{ {TRUE}
     y = Loop(k, on, x) <body = b (int64 i, bool ci, string[N] h) => (bool co, string[N] ho) {{

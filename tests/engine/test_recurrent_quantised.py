@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
@@ -91,6 +90,7 @@ def test_values(kinds: Any, per_column: bool, direction: str, limited: bool) -> 
     names = ["b", "n" if limited else "", "", "", ""]
     model = _model(own, back, {"b": bias}, names, direction=direction)
     session = sardonyx.InferenceSession(model.SerializeToString())
+    onnxruntime = pytest.importorskip("onnxruntime")
     peer = onnxruntime.InferenceSession(model.SerializeToString())
     for steps, batch in ((4, 1), (6, 3), (1, 2)):
         feeds = {"x": _random.standard_normal((steps, batch, _WIDTH)).astype(np.float32)}
@@ -127,6 +127,7 @@ def test_states_peepholes_and_coupled_gates() -> None:
     model = _model(own, back, more, names, clip=1.5, input_forget=1)
     feeds = {"x": _random.standard_normal((5, 2, _WIDTH)).astype(np.float32)}
     got = sardonyx.InferenceSession(model.SerializeToString()).run(None, feeds)
+    onnxruntime = pytest.importorskip("onnxruntime")
     peer = onnxruntime.InferenceSession(model.SerializeToString())
     for mine, theirs in zip(got, peer.run(None, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=2e-3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import sardonyx
@@ -51,6 +50,7 @@ def _expected(feeds: dict[str, Any], directions: tuple[int, int]) -> list[Any]:
 def test_batches(lengths: bool, directions: tuple[int, int]) -> None:
     model = _model(lengths, directions)
     session = sardonyx.InferenceSession(model.SerializeToString())
+    onnxruntime = pytest.importorskip("onnxruntime")
     peer = onnxruntime.InferenceSession(model.SerializeToString())
     for batches, steps in ((2, 5), (1, 1), (3, 4), (4, 7), (2, 5)):
         feeds = {"h": _floats(batches, 3), "x": _floats(batches, steps, 3)}

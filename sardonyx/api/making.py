@@ -1,0 +1,77 @@
+"""Sessions' options to an engine: of the processor, or of a provider that comes before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.thread_pool import thread_setting
+from sardonyx.base import errors
+from sardonyx.base.forks import compiling
+from sardonyx.base.log import get_logger
+from sardonyx.runtime.cancel import CancelFlag
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.engine import Engine
+    from sardonyx.runtime.session import EngineOptions
+
+_logger = get_logger("session")
+
+
+def make_engine(
+    source: Any,
+    o: SessionOptions,
+    providers: dict[str, dict[str, str]],
+    cancel: CancelFlag | None = None,
+) -> Engine:
+    """Compile a model, or find it in the cache.
+
+    Args:
+        source: A path, bytes, or a `ModelProto`.
+        o: How to make the session.
+        providers: Names with their options, in order of preference. One that cannot run the model
+            is taken out.
+        cancel: Ends the compilation when it is set.
+
+    Raises:
+        NotImplemented: The model asks for something that is not supported.
+    """
+    # The engine is two thirds of the package: a program that only imports does not load it.
+    with compiling:
+        from sardonyx.runtime.session import EngineOptions, create_engine
+
+    folder = o.config("session.model_external_initializers_file_folder_path")
+    options = EngineOptions(
+        threads=thread_setting(o),
+        optimization_level=int(o.graph_optimization_level),
+        free_dimension_overrides=o.free_dimension_overrides,
+        folder=folder or None,
+        initializers=o.initializers,
+        cancel=cancel,
+        load_seconds=o.load_seconds,
+        memory_limit_bytes=o.memory_limit_bytes,
+        least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
+        logid=o.logid,
+    )
+    if o.optimized_model_filepath:
+        from sardonyx.runtime.stages import write_optimised
+
+        write_optimised(source, o.optimized_model_filepath, options)
+    if CUDA in providers:
+        try:
+            return _on_device(source, options, int(providers[CUDA]["device_id"]))
+        except errors.NotImplemented as error:
+            if o.config("session.disable_cpu_ep_fallback") == "1":
+                raise
+            _logger.warning("the whole model runs on the processor: %s", error)
+            del providers[CUDA]
+    return create_engine(source, options)
+
+
+def _on_device(source: Any, options: EngineOptions, device_id: int) -> Engine:
+    from sardonyx.cuda.provider import CudaProvider
+    from sardonyx.runtime.session import create_engine
+
+    return create_engine(source, replace(options, provider=CudaProvider(device_id)))
