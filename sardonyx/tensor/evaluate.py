@@ -220,7 +220,10 @@ class _Machine:
             result = np.asarray(add_up(wide, axis=axes, dtype=wide.dtype))
             if self.noise is None or not x.dtype.is_float:
                 return result
-            return self.noise.rounded(result, x.dtype, add_up(np.abs(wide), axis=axes))
+            # Every term is rounded when it is added; errors of equal terms do not cancel.
+            terms = math.prod(values.shape[k] for k in axes)
+            size = add_up(np.abs(wide), axis=axes) * math.sqrt(max(1, terms))
+            return self.noise.rounded(result, x.dtype, size)
         if x.kind in ("min", "max"):
             return self._extreme(x, values, axes)
         flat = values.reshape(*values.shape[:first], math.prod(values.shape[first:]))
