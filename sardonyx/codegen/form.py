@@ -14,7 +14,7 @@ from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
-from sardonyx.kernel.special.task import SpecialTask, View, builder_of
+from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
@@ -29,6 +29,8 @@ from sardonyx.tensor.traverse import loads_of
 
 __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
+#: How keys of buffers begin that kernels write for themselves.
+_UNREAD = "unread output"
 #: How names of kernels begin that only move elements.
 COPY = "copy"
 
@@ -227,11 +229,15 @@ class Former:
         found: list[View | None] = []
         for number in range(len(group.call.all_outputs)):
             root = by_number.get(number)
-            if root is None:
+            if root is not None:
+                buffer = root.buffer
+                found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
+            elif needs_all_outputs(group.call.kernel):
+                shape, dtype = group.call.all_outputs[number]
+                spare = Buffer(shape, dtype, (_UNREAD, group.call, number))
+                found.append(View(rename(spare), dtype, shape, row_major(shape)))
+            else:
                 found.append(None)
-                continue
-            buffer = root.buffer
-            found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
         return tuple(found)
 
 
@@ -252,6 +258,7 @@ def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> I
     arguments = tuple(actual[a] if isinstance(a, Buffer) else a for a in kernel.arguments)
     written = {r.buffer for r in group.roots}
     buffers = [a for a in arguments if isinstance(a, Buffer)]
+    written.update(b for b in buffers if isinstance(b.key, tuple) and b.key[0] == _UNREAD)
     reads = tuple(b for b in buffers if b not in written)
     writes = tuple(b for b in buffers if b in written)
     return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone

@@ -126,3 +126,21 @@ def test_scores_that_are_no_numbers_and_boxes_without_area():
         "l": np.array([-1.0], np.float32),
     }
     assert session.run(None, feeds)[0][:, 2].tolist() == [2, 1, 3]
+
+
+@pytest.mark.parametrize("level", [0, 99])
+def test_only_the_number_of_boxes_is_read(level):
+    model = model_of(
+        "g (float[1,N,4] b, float[1,C,N] s) => (int64[2] y) { k = Constant<value_ints=[10]>()"
+        " i = Constant<value_floats=[0.5]>() t = Constant<value_floats=[0.1]>()"
+        " q = NonMaxSuppression(b, s, k, i, t) y = Shape(q) }"
+    )
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel(level)
+    session = sardonyx.InferenceSession(model.SerializeToString(), options)
+    boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (1, 6, 1))
+    boxes[0, :3] += 5
+    scores = np.full((1, 2, 6), 0.9, np.float32)
+    scores[0, 1] = 0.05
+    (found,) = session.run(None, {"b": boxes, "s": scores})
+    assert found.tolist() == [2, 3]

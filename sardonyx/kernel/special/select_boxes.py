@@ -22,7 +22,7 @@ from sardonyx.kernel.types import F32, I1, I64
 _POSITIONS = (1 << POSITION_BITS) - 1
 
 
-@special("select_boxes")
+@special("select_boxes", needs_all=True)
 def build_select_boxes(task: SpecialTask, symbol: str) -> Kernel:
     """boxes (B, N, 4), scores (B, C, N), limits -> boxes kept (B, C, K), how many (B, C).
 

@@ -43,14 +43,30 @@ SpecialBuilder = Callable[[SpecialTask, str], Kernel]
 _BUILDERS: dict[str, SpecialBuilder] = {}
 
 
-def special(name: str) -> Callable[[SpecialBuilder], SpecialBuilder]:
-    """Register the builder of the special kernel `name`: `build(task, symbol) -> Kernel`."""
+#: Kernels that work in all their outputs, whether anything reads them or not.
+_NEED_ALL: set[str] = set()
+
+
+def special(name: str, *, needs_all: bool = False) -> Callable[[SpecialBuilder], SpecialBuilder]:
+    """Register the builder of the special kernel `name`: `build(task, symbol) -> Kernel`.
+
+    Args:
+        name: What `make_call` calls it.
+        needs_all: Give outputs memory that nothing reads, too; else the task has None for them.
+    """
 
     def add(build: SpecialBuilder) -> SpecialBuilder:
         _BUILDERS[name] = build
+        if needs_all:
+            _NEED_ALL.add(name)
         return build
 
     return add
+
+
+def needs_all_outputs(name: str) -> bool:
+    """Whether a kernel works in outputs that nothing reads."""
+    return name in _NEED_ALL
 
 
 def builder_of(name: str) -> SpecialBuilder:
