@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +78,16 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_locks_of_modules_are_open_in_forked_processes() -> None:
+    """A thread that the child does not have must not hold one: `base.forks` makes such locks."""
+    renewed_by_itself = {"runtime/pool.py"}
+    plain = re.compile(r"^\w+ = (threading\.)?R?Lock\(\)", re.MULTILINE)
+    found = [
+        name
+        for path in FILES
+        if (name := str(path.relative_to(PACKAGE))) not in renewed_by_itself
+        and plain.search(path.read_text())
+    ]
+    assert found == []

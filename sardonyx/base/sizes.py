@@ -16,10 +16,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from threading import Lock
 from typing import Union
 from weakref import WeakValueDictionary
 
+from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.interrupt import checkpoint
 
 
@@ -126,7 +126,7 @@ Dim = Union[int, Size]  # noqa: UP007 - evaluated at run time, where Size | int 
 # Weak, so that what a model's sizes are made of goes when the model does.
 _SIZES: WeakValueDictionary[tuple[tuple[Monomial, int], ...], Size] = WeakValueDictionary()
 _ATOMS: WeakValueDictionary[object, Atom] = WeakValueDictionary()
-_LOCK = Lock()
+_LOCK = lock_over_forks()
 _ORDER = itertools.count()
 _INDEX = itertools.count()
 

@@ -8,10 +8,10 @@ called with different arguments.
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Lock
 from weakref import WeakValueDictionary
 
 from sardonyx.base.dtypes import DType
+from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
@@ -28,7 +28,7 @@ Shareable = Rows | Product | Attention
 _PLACEHOLDERS: WeakValueDictionary[tuple[int, tuple[Dim, ...], DType], Buffer] = (
     WeakValueDictionary()
 )
-_PLACEHOLDERS_LOCK = Lock()
+_PLACEHOLDERS_LOCK = lock_over_forks()
 
 
 def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
