@@ -349,4 +349,6 @@ class Expression(SymbolicIntegers):
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
         if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
             return self.with_scalar_vector().dim(offset)
-        return self.dim(offset)
+        at = self.dim(offset)
+        # Indices may vary along the lanes where the offset that they make up does not.
+        return self.builder.splat(at, self.lanes) if at.type.lanes == 1 else at

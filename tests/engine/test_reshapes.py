@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from tests.support.session import model_of
 
 
 def test_pixels_of_a_strided_window_become_rows() -> None:
@@ -54,3 +55,24 @@ def test_split_and_merged_axes_of_one_size_are_told_apart(
     x = np.random.default_rng(9).standard_normal(shape).astype(np.float32)
     (y,) = session.run(None, {"x": x})
     np.testing.assert_array_equal(y, x.repeat(factors[0], 2).repeat(factors[1], 3))
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 5), (3, 1, 5), (2, 7, 5)])
+def test_rows_normalised_and_put_in_one_column(shape: tuple[int, ...]) -> None:
+    """The index of a row is a quotient of the lanes' index; where it lies is the same for all."""
+    text = (
+        "g (float[A,B,5] x, float[5] s, float[5] b) => (float[C,D] y)"
+        " { v = LayerNormalization<axis=-1>(x, s, b) c = Constant<value_ints=[-1, 1]>()"
+        " y = Reshape(v, c) }"
+    )
+    random = np.random.default_rng(5)
+    feeds = {
+        name: random.standard_normal(size).astype(np.float32)
+        for name, size in (("x", shape), ("s", (5,)), ("b", (5,)))
+    }
+    session = sardonyx.InferenceSession(model_of(text).SerializeToString())
+    (got,) = session.run(None, feeds)
+    x = feeds["x"].astype(np.float64)
+    centred = x - x.mean(-1, keepdims=True)
+    want = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * feeds["s"] + feeds["b"]
+    np.testing.assert_allclose(got, want.reshape(-1, 1), rtol=1e-4, atol=1e-5)
