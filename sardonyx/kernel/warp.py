@@ -8,10 +8,9 @@ repeat what those before them do, so that nothing is read or written outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.builder import Builder, Register
+from sardonyx.kernel.operations import REDUCE
 from sardonyx.kernel.program import (
     Block,
     Constant,
@@ -36,11 +35,6 @@ from sardonyx.kernel.types import F32, I32, I64, PTR, U32, Type
 WARP = 32
 #: Parameters of a kernel behind its slots.
 TRAILING = ("blocks", "context")
-
-_REDUCE: dict[str, Callable[[Builder, Operand, Operand], Operand]] = {
-    f"reduce_{op}": (lambda b, x, y, op=op: b.binary(op, x, y))  # type: ignore[misc]
-    for op in ("add", "mul", "min", "max", "and", "or")
-}
 
 
 def to_warp(program: Program) -> Program:
@@ -172,7 +166,7 @@ class _Warp:
                 raise EngineError(
                     message(f"kernel {self.source.name}", "Lanes are shuffled: not on a GPU")
                 )
-        if let.op in _REDUCE:
+        if let.op in REDUCE:
             return self.reduce(let.op, let.operands[0].type, operands[0])
         return b.let(_one(kind), let.op, operands, **dict(let.attributes))
 
@@ -228,9 +222,9 @@ class _Warp:
 
     def reduce(self, op: str, vector: Type, x: Operand) -> Operand:
         """By halves, as on a CPU: the same bits."""
-        distance = vector.lanes // 2
+        name, distance = op.removeprefix("reduce_"), vector.lanes // 2
         while distance:
-            x = _REDUCE[op](self.b, x, self._moved(x, "shuffle_across", distance))
+            x = self.b.binary(name, x, self._moved(x, "shuffle_across", distance))
             distance //= 2
         return x
 
