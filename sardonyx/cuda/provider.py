@@ -55,7 +55,7 @@ class CudaProvider:
             what = "The model works on strings, sequences, optionals or maps"
             raise errors.NotImplemented(message("CUDA", what))
         names = {c.kernel for c in compiled.main.calls}
-        early = {c.kernel for c in compiled.initial.calls} if compiled.initial else set()
+        early = {c.kernel for p in compiled.preparations for c in p.plan.calls}
         with phase("emit"):
             text = emit_module(compiled.programs(early), host_target())
         with phase("llvm"):

@@ -31,11 +31,24 @@ class Data(Protocol):
     def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
         """The elements, one per array item; need not be writable or aligned."""
 
+    def read(self, dtype: DType, start: int, target: memoryview) -> bool:
+        """Copy bytes of the elements, from byte `start` on; False where `array` must be asked."""
+
     def owned(self) -> Data:
         """The same elements in memory of our own."""
 
 
-class ArrayData:
+class Decoded:
+    """Elements that are made all at once."""
+
+    __slots__ = ()
+
+    def read(self, dtype: DType, start: int, target: memoryview) -> bool:
+        """No: parts cannot be had."""
+        return False
+
+
+class ArrayData(Decoded):
     """Elements held by a NumPy array."""
 
     __slots__ = ("_array",)
@@ -126,6 +139,16 @@ class Constant:
         values = values.view()
         values.flags.writeable = False
         return values
+
+    def read(self, start: int, target: memoryview) -> bool:
+        """Copy bytes of the elements, as `array` has them, from byte `start` on.
+
+        Gives False, and copies nothing, where the elements have to be decoded: ask `array` then.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        return self._data.read(self.dtype, start, target)
 
     def digest(self) -> bytes:
         """16 bytes that identify element type, shape and content."""

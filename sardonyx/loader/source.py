@@ -49,6 +49,10 @@ class Source:
         """Bytes in memory of our own."""
         return bytearray(self._view[offset : offset + size])
 
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Copy as many bytes as `target` has room for."""
+        target[:] = self._view[offset : offset + len(target)]
+
 
 class FileSource(Source):
     """A file. Stays open as long as something refers to it."""
@@ -74,7 +78,7 @@ class FileSource(Source):
                 message(self.name, "The file was changed while it was in use", do="Load it again")
             )
 
-    def _read_into(self, offset: int, target: memoryview) -> None:
+    def _read(self, offset: int, target: memoryview) -> None:
         done = 0
         with self._lock:
             self._file.seek(offset)
@@ -95,11 +99,16 @@ class FileSource(Source):
             Fail: The file was changed since it was opened.
         """
         data = bytearray(size)
-        self._fill(offset, memoryview(data))
+        self.read_into(offset, memoryview(data))
         return data
 
-    def _fill(self, offset: int, target: memoryview) -> None:
-        self._read_into(offset, target)
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Copy as many bytes as `target` has room for.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        self._read(offset, target)
         self._check_unchanged()
 
     def view(self, offset: int, size: int) -> memoryview:
@@ -114,7 +123,7 @@ class FileSource(Source):
         except MemoryError:
             what = f"The system refuses {size} bytes of memory for weights"
             raise OutOfMemory(message(self.name, what)) from None
-        self._fill(offset, data.data)
+        self.read_into(offset, data.data)
         return data.data.toreadonly()
 
     def __del__(self) -> None:

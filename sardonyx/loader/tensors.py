@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ir.constant import Array, ArrayData, Constant, Data
+from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded
 from sardonyx.loader.external import ExternalFiles
 from sardonyx.loader.onnx_format import EXTERNAL
 from sardonyx.loader.source import Source
@@ -50,12 +51,19 @@ class RawData:
         """A view of the source, or a decoded array where elements share bytes."""
         return _from_raw(self._source.view(self._offset, self._size), dtype, shape)
 
+    def read(self, dtype: DType, start: int, target: memoryview) -> bool:
+        """Copy bytes as they are, unless elements share bytes or may be no such elements."""
+        if dtype.bits < 8 or dtype.kind == "b" or sys.byteorder != "little":
+            return False
+        self._source.read_into(self._offset + start, target)
+        return True
+
     def owned(self) -> Data:
         """The same bytes, copied."""
         return RawData(Source(bytes(self._source.copy(self._offset, self._size))), 0, self._size)
 
 
-class TypedData:
+class TypedData(Decoded):
     """Elements in the fields that hold one number each."""
 
     is_present = True
@@ -89,7 +97,7 @@ class TypedData:
         return self
 
 
-class MissingData:
+class MissingData(Decoded):
     """The elements of a tensor that was stripped of them."""
 
     is_present = False
@@ -209,7 +217,7 @@ class TensorReader:
         return name, Constant(values.dtype, shape, SparseData(values, places))
 
 
-class SparseData:
+class SparseData(Decoded):
     """Elements given by their places; all others are zero."""
 
     is_present = True

@@ -3,66 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sardonyx.base import dtypes, errors
-from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target
+from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime import face
-from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.compiler import Compiled, compile_tensors
+from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata
-from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.host_calls import Strings
-from sardonyx.runtime.image import Code
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
-from sardonyx.runtime.record import ConstantPlace, Record
+from sardonyx.runtime.record import Record
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
-from sardonyx.tensor.tensor import Buffer
 
 if TYPE_CHECKING:
     from sardonyx.runtime.session import EngineOptions
 
-_ALIGN = 64
 _logger = get_logger("session")
 
 
 @dataclass(slots=True)
 class Built:
-    """A compiled model before it is run or cached."""
+    """A compiled model before it is run or cached; its constants are not made yet."""
 
     record: Record
     generated: Generated
-    constants: list[np.ndarray[Any, Any]]
-
-    def write_constants(self, file: BinaryIO) -> None:
-        """The constants, each at its place in the record."""
-        at = 0
-        for array, (_, _, offset, size_bytes) in zip(
-            self.constants, self.record.constants, strict=True
-        ):
-            file.write(b"\0" * (offset - at))
-            if size_bytes:
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            at = offset + size_bytes
-        file.write(b"\0" * 64)
+    constants: Constants
 
 
 def build_model(
@@ -74,7 +52,7 @@ def build_model(
 ) -> Built:
     """Compile the model at `source`; `timings` receives seconds by phase.
 
-    The constants stay counted in `budget`.
+    The constants are counted in `budget` from now on.
     """
     phases = _Phases(timings)
     with phases("load"):
@@ -105,15 +83,15 @@ def build_model(
     timings.update(compiled.seconds)
     _log_host(compiled)
     generated = provider.generate(compiled, phases)
-    with phases("constants"):
-        strings = _strings(compiled)
-        constants = _prepare(compiled, generated.initial, strings, budget, options.cancel)
+    constants = Constants(
+        compiled, generated.initial, budget, options.cancel, thread_count(options.threads)
+    )
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         outputs = tuple(map(face.output_info, graph.outputs, tensors))
     record = Record(
-        declared, outputs, spare, places, metadata, _places(compiled, constants),
-        replace(compiled.main, strings=strings.all), files, unranked,
+        declared, outputs, spare, places, metadata, constants.places,
+        replace(compiled.main, strings=constants.strings.all), files, unranked,
     )  # fmt: skip
     return Built(record, generated, constants)
 
@@ -149,81 +127,6 @@ def _log_host(compiled: Compiled) -> None:
     if hosted:
         names = ", ".join(dict.fromkeys(c.host.function for c in hosted if c.host is not None))
         _logger.info("%d commands run in Python: %s", len(hosted), names)
-
-
-def _strings(compiled: Compiled) -> Strings:
-    """Codes for all strings among the model's constants."""
-    strings = Strings()
-    for buffer in (*compiled.initial_constants, *compiled.constants):
-        if buffer.dtype is dtypes.STRING and buffer not in compiled.prepared:
-            _contents(buffer, strings)
-    return strings
-
-
-def _prepare(
-    compiled: Compiled,
-    code: Code,
-    strings: Strings,
-    budget: Budget,
-    cancel: CancelFlag | None,
-) -> list[np.ndarray[Any, Any]]:
-    """Arrays behind the main plan's constants; runs the initial plan for those it makes."""
-    _count_constants(compiled, budget)
-    made: list[np.ndarray[Any, Any]] = []
-    if compiled.initial is not None:
-        made = [
-            aligned_array(tuple(int(d) for d in o.dims), o.dtype.stored)
-            for o in compiled.initial.outputs
-        ]
-        given = [_contents(b, strings) for b in compiled.initial_constants]
-        Executable(compiled.initial, code, given, budget=budget).run_into([], made, cancel)
-    return [
-        made[compiled.prepared[b]] if b in compiled.prepared else _copy(_contents(b, strings))
-        for b in compiled.constants
-    ]
-
-
-def _count_constants(compiled: Compiled, budget: Budget) -> None:
-    """Count the constants as held before any of them is made."""
-    sized = []
-    for buffer in compiled.constants:
-        dims = buffer.shape
-        if compiled.initial is not None and buffer in compiled.prepared:
-            dims = compiled.initial.outputs[compiled.prepared[buffer]].dims
-        size_bytes = math.prod(int(d) for d in dims) * buffer.dtype.stored.itemsize
-        sized.append((size_bytes, buffer.label))
-
-    def largest() -> str:
-        most = sorted(sized, reverse=True)[:3]
-        return "The largest: " + ", ".join(f"{size} bytes ({name})" for size, name in most)
-
-    budget.take(sum(size for size, _ in sized), "constants", largest)
-
-
-def _contents(buffer: Buffer, strings: Strings) -> np.ndarray[Any, Any]:
-    constant: Any = buffer.constant
-    if constant is None:
-        raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))
-    array = constant.array()
-    if buffer.dtype is dtypes.STRING:
-        return strings.encode(array, buffer.label)
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """In memory of our own: a model's file may be overwritten while sessions live."""
-    held = aligned_array(array.shape, array.dtype)
-    held[...] = array
-    return held
-
-
-def _places(compiled: Compiled, constants: list[np.ndarray[Any, Any]]) -> list[ConstantPlace]:
-    found: list[ConstantPlace] = []
-    at = 0
-    for buffer, array in zip(compiled.constants, constants, strict=True):
-        found.append((buffer.dtype, array.shape, at, array.nbytes))
-        at += -(-array.nbytes // _ALIGN) * _ALIGN
-    return found
 
 
 def _metadata(graph: Graph) -> ModelMetadata:

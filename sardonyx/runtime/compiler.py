@@ -1,7 +1,7 @@
 """A lowered graph to something that runs: kernels, machine code, and the plan that calls them.
 
-Kernels whose inputs never change (packed and folded weights, tables) go into a plan of their own
-that runs once; what it gives are constants of the plan that runs every time.
+Kernels whose inputs never change (packed and folded weights, tables) go into plans of their own
+that run once; what they give are constants of the plan that runs every time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.runtime.blocks import Block, Blocks
+from sardonyx.runtime.preparing import Preparation, prepare
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -29,21 +30,17 @@ class Compiled:
     """What a session is made of, before machine code exists.
 
     Attributes:
-        initial: Runs once; its outputs become constants. None if nothing is to be prepared.
+        preparations: What runs once; its outputs become constants.
         main: Runs every time.
         constants: Buffers behind the main plan's constants, in order.
-        initial_constants: Buffers behind the initial plan's constants, in order.
-        prepared: Which main constants are outputs of the initial plan, by its output number.
         invocations: All of them, for `explain`.
         groups: What was grouped.
         seconds: Time by phase.
     """
 
-    initial: Plan | None
+    preparations: list[Preparation]
     main: Plan
     constants: list[Buffer]
-    initial_constants: list[Buffer]
-    prepared: dict[Buffer, int]
     invocations: list[Invocation]
     groups: list[Group]
     former: Former
@@ -101,25 +98,15 @@ def _assemble(
     invocations = list(block.invocations())
     fixed = _fixed(invocations, block)
     early = [i for i in invocations if i in fixed]
-    made = {b for i in early for b in i.writes}
     used_late = {b for i in invocations if i not in fixed for b in i.reads}
     used_late.update(b for region in block.regions() for b in region.reads)
-    carried = [b for b in dict.fromkeys(x for i in early for x in i.writes) if b in used_late]
-    initial: Plan | None = None
-    initial_constants: list[Buffer] = []
-    if early:
-        writer = PlanWriter([], [(f"constant{k}", b) for k, b in enumerate(carried)])
-        writer.write_all(early)
-        initial, initial_constants = writer.plan(), writer.constants
     final = [(name, b) for (name, _), b in zip(outputs, block.outputs, strict=True)]
     writer = PlanWriter(inputs, final, fixed)
     writer.write(block)
-    prepared = {b: k for k, b in enumerate(carried) if b in made}
     main = writer.plan()
     return Compiled(
-        initial, main, writer.constants, initial_constants, prepared, invocations, block.groups,
-        former,
-    )  # fmt: skip
+        prepare(early, used_late), main, writer.constants, invocations, block.groups, former
+    )
 
 
 def _is_stored(tensor: Tensor) -> bool:

@@ -26,7 +26,7 @@ class Generated:
     Attributes:
         file: What `Provider.load` reads, for the cache.
         code: What `Provider.executable` takes.
-        initial: Those of the initial plan, which the processor always runs.
+        initial: Those that run once, which the processor always does.
     """
 
     file: bytes

@@ -301,16 +301,18 @@ def _finish(
     timings: dict[str, float],
     budget: Budget,
 ) -> Engine:
-    constants = built.constants
+    constants = None
+    start = time.perf_counter()
     if cache is not None and key is not None:
-        start = time.perf_counter()
-        data_path = cache.put(key, "data", built.write_constants)
+        data_path = cache.put(key, "data", built.constants.write)
         cache.put(key, "code", built.generated.file)
         if data_path is not None and cache.put(key, "session", built.record.to_bytes()):
-            # What another process drops from the cache meanwhile stays in memory.
+            # What another process drops from the cache meanwhile stays mapped.
             with contextlib.suppress(OSError):
                 constants = map_constants(data_path, built.record)
-        timings["write cache"] = time.perf_counter() - start
+    if constants is None:
+        constants = built.constants.arrays()
+    timings["constants"] = time.perf_counter() - start
     code = built.generated.code
     executable = provider.executable(built.record.plan, code, constants, threads, budget)
     return _engine(built.record, executable, timings)

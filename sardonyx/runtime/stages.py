@@ -49,9 +49,10 @@ def stage_text(source: Any, stage: str, after: str | None = None) -> str:
     target = host_target()
     compiled, _ = compile_lowered(graph, lower(graph), target)
     if stage == "plan":
-        parts = []
-        if compiled.initial is not None:
-            parts.append("once, when the session is made:\n" + plan_text(compiled.initial))
+        parts = [
+            "once, when the session is made:\n" + plan_text(preparation.plan)
+            for preparation in compiled.preparations
+        ]
         return "\n\n".join([*parts, "every run:\n" + plan_text(compiled.main)])
     programs = compiled.programs()
     if stage == "kernels":

@@ -1,0 +1,226 @@
+"""The constants of a plan: weights as the file has them, and what kernels make of them once.
+
+They are made piece by piece, so that a model's weights are never in memory twice: each preparation
+reads its weights into memory that the next one uses again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from sardonyx.base import dtypes, errors
+from sardonyx.base.errors import message
+from sardonyx.base.interrupt import checkpoint
+from sardonyx.runtime.arena import aligned_array
+from sardonyx.runtime.arrays import Array
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.compiler import Compiled
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.host_calls import Strings
+from sardonyx.runtime.image import Code
+from sardonyx.runtime.preparing import Preparation, size_bytes
+from sardonyx.runtime.record import ConstantPlace
+from sardonyx.tensor.tensor import Buffer
+
+_ALIGN = 64
+#: Weights that no kernel changes are copied to a file in pieces of this size.
+_CHUNK_BYTES = 16 * 2**20
+
+
+class Constants:
+    """Makes the constants of a compiled model's main plan.
+
+    Args:
+        compiled: The model.
+        code: The kernels of its preparations.
+        budget: Counts what the session holds. The constants are counted at once.
+        cancel: Ends the preparations when it is set.
+        threads: Threads that a preparation may use.
+
+    Attributes:
+        strings: The model's own strings.
+        places: Where each constant lies in a file of all.
+
+    Raises:
+        OutOfMemory: They need more memory than the session may have.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        code: Code,
+        budget: Budget,
+        cancel: CancelFlag | None = None,
+        threads: int = 1,
+    ) -> None:
+        self._compiled, self._code, self._budget = compiled, code, budget
+        self._cancel, self._threads = cancel, threads
+        self._made = {b for p in compiled.preparations for b in p.outputs}
+        self.strings = self._all_strings()
+        self.places = self._all_places()
+        budget.take(sum(size for *_, size in self.places), "constants", self._largest)
+
+    def _all_strings(self) -> Strings:
+        """Codes for all strings among the model's constants."""
+        strings = Strings()
+        read = [b for p in self._compiled.preparations for b in p.constants]
+        for buffer in (*read, *self._compiled.constants):
+            if buffer.dtype is dtypes.STRING and buffer not in self._made:
+                strings.encode(_stored(buffer).array(), buffer.label)
+        return strings
+
+    def _all_places(self) -> list[ConstantPlace]:
+        found: list[ConstantPlace] = []
+        at = 0
+        for buffer in self._compiled.constants:
+            shape, size = tuple(int(d) for d in buffer.shape), size_bytes(buffer)
+            found.append((buffer.dtype, shape, at, size))
+            at += -(-size // _ALIGN) * _ALIGN
+        return found
+
+    def _placed(self) -> Iterator[tuple[Buffer, ConstantPlace]]:
+        return zip(self._compiled.constants, self.places, strict=True)
+
+    def _largest(self) -> str:
+        most = sorted(((size, b.label) for b, (*_, size) in self._placed()), reverse=True)[:3]
+        return "The largest: " + ", ".join(f"{size} bytes ({name})" for size, name in most)
+
+    def arrays(self) -> list[Array]:
+        """All constants, in memory.
+
+        Raises:
+            RuntimeException: A kernel met data that it cannot work on.
+            Fail: The model's file was changed, or the preparations were cancelled.
+            OutOfMemory: There is not enough memory.
+        """
+        found = {
+            buffer: aligned_array(shape, dtype.stored)
+            for buffer, (dtype, shape, _, _) in self._placed()
+        }
+        with self._staging() as take:
+            for preparation in self._compiled.preparations:
+                self._run(preparation, take, found.get)
+        for buffer, array in found.items():
+            if buffer not in self._made:
+                self._fill(buffer, array)
+        return [found[b] for b in self._compiled.constants]
+
+    def write(self, file: BinaryIO) -> None:
+        """Write all constants to a file, each at its place. Raises as `arrays` does."""
+        places = {b: at for b, (_, _, at, _) in self._placed()}
+        end = max((at + size for *_, at, size in self.places), default=0)
+        with self._staging() as take:
+            for preparation in self._compiled.preparations:
+                made = self._run(preparation, take, lambda _: None)
+                for buffer, array in zip(preparation.outputs, made, strict=True):
+                    if buffer in places:
+                        file.seek(places[buffer])
+                        file.write(_bytes(array))
+            for buffer, at in places.items():
+                if buffer not in self._made:
+                    file.seek(at)
+                    self._copy(buffer, file, take)
+        file.seek(end)
+        file.write(b"\0" * _ALIGN)
+
+    @contextmanager
+    def _staging(self) -> Iterator[Take]:
+        """Memory that one preparation after the other uses."""
+        staging = _Staging(self._budget)
+        try:
+            yield staging.take
+        finally:
+            staging.give_back()
+
+    def _run(
+        self, preparation: Preparation, take: Take, place: Callable[[Buffer], Array | None]
+    ) -> list[Array]:
+        """Run one; gives its outputs, at their place or in memory that is used again."""
+        checkpoint()
+        outputs = [place(b) for b in preparation.outputs]
+        homeless = [b for b, a in zip(preparation.outputs, outputs, strict=True) if a is None]
+        views = take([*preparation.constants, *homeless])
+        for buffer, view in zip(preparation.constants, views, strict=False):
+            self._fill(buffer, view)
+        left = iter(views[len(preparation.constants) :])
+        made = [next(left) if a is None else a for a in outputs]
+        given = views[: len(preparation.constants)]
+        executable = Executable(
+            preparation.plan, self._code, given, threads=self._threads, budget=self._budget
+        )
+        executable.run_into([], made, self._cancel)
+        return made
+
+    def _fill(self, buffer: Buffer, target: Array) -> None:
+        """Write what the model has to an array."""
+        constant = _stored(buffer)
+        if buffer.dtype is dtypes.STRING:
+            target[...] = self.strings.encode(constant.array(), buffer.label)
+        elif not constant.read(0, _bytes(target)):
+            target[...] = constant.array()
+
+    def _copy(self, buffer: Buffer, file: BinaryIO, take: Take) -> None:
+        """Write what the model has to a file, at its position."""
+        size, start, constant = size_bytes(buffer), 0, _stored(buffer)
+        (view,) = take([min(size, _CHUNK_BYTES)])
+        while start < size:
+            checkpoint()
+            part = _bytes(view)[: size - start]
+            if not constant.read(start, part):
+                (view,) = take([buffer])
+                self._fill(buffer, view)
+                part = _bytes(view)
+            file.write(part)
+            start += len(part)
+
+
+#: Arrays for buffers, or for so many bytes, until the next call.
+Take = Callable[[list[Any]], list[Array]]
+
+
+class _Staging:
+    """Memory that grows to what is needed at once."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, wanted: list[Buffer | int]) -> list[Array]:
+        """See `Take`."""
+        sizes = [w if isinstance(w, int) else size_bytes(w) for w in wanted]
+        needed = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
+        if needed > self._memory.size:
+            self.give_back()
+            self._budget.take(needed, "preparing constants")
+            self._memory = aligned_array((needed,), np.dtype(np.uint8))
+        views: list[Array] = []
+        at = 0
+        for item, size in zip(wanted, sizes, strict=True):
+            view: Array = self._memory[at : at + size]
+            if not isinstance(item, int):
+                view = view.view(item.dtype.stored).reshape(tuple(int(d) for d in item.shape))
+            views.append(view)
+            at += -(-size // _ALIGN) * _ALIGN
+        return views
+
+    def give_back(self) -> None:
+        """Free the memory."""
+        self._budget.give(self._memory.size)
+        self._memory = np.empty(0, np.uint8)
+
+
+def _bytes(array: Array) -> memoryview:
+    """The memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _stored(buffer: Buffer) -> Any:
+    """The model's constant behind a buffer."""
+    if buffer.constant is None:
+        raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))
+    return buffer.constant
