@@ -1,7 +1,9 @@
 """Kernel programs -> PTX, the assembly language of NVIDIA's GPUs.
 
-Each kernel is an entry that takes its slots, the number of blocks and the address of the context as
-64-bit words, and is launched with `THREADS` threads in as many thread blocks as there is room for.
+Each kernel is an entry that takes its slots, the number of blocks, the address of the context and
+that of a table as 64-bit words, and is launched with `THREADS` threads in as many thread blocks as
+there is room for. Where there is a table, the number of blocks and the slots come from it: one
+launch then serves all runs that write to the table before.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from dataclasses import replace
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.codegen.compile import emit_assembly
+from sardonyx.codegen.emit_base import llvm_type
+from sardonyx.codegen.emit_effects import parameter_type
 from sardonyx.codegen.emit_gpu import WARPS_PER_BLOCK
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
@@ -19,6 +23,8 @@ from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.warp import WARP, to_warp
 
+#: What a kernel is called behind its entry.
+_BODY = ".body"
 #: Threads of a thread block, in x and y.
 THREADS = (WARP, WARPS_PER_BLOCK)
 
@@ -61,8 +67,49 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
     spread = [to_warp(p) for p in programs]
     inlined = [p if p.name in kernels else replace(p, always_inline=True) for p in spread]
     text = emit_module(inlined, target)
-    for name in kernels:
-        text = text.replace(
-            f'define dso_local void @"{name}"(', f'define ptx_kernel void @"{name}"('
-        )
+    for program in spread:
+        if program.name in kernels:
+            head = f'define dso_local void @"{program.name}"('
+            body = f'define internal void @"{program.name}{_BODY}"('
+            before, after = text.split(head)
+            text = f"{before}{body}{after.replace(' #0 {', ' alwaysinline #0 {', 1)}"
+            text += _entry(program)
     return emit_assembly(text, target, pipeline="full", level=3)
+
+
+def _entry(program: Program) -> str:
+    """What is launched: calls a kernel with its own parameters, or with what a table holds."""
+    *slots, blocks, context = [p.value.type for p in program.parameters]
+    types = [llvm_type(t) for t in (*slots, blocks)]
+    read, joined, passed = [], [], []
+    cast, start = [], "getelementptr i64, ptr addrspace(1) %table, i64"
+    for k, (type, kind) in enumerate(zip((*slots, blocks), types, strict=True)):
+        # The table begins with the number of blocks.
+        read.append(f"%a{k} = {start} {(k + 1) % len(types)}")
+        if kind == "ptr":  # what lies behind it is known to be memory of the device
+            kind = "ptr addrspace(1)"
+            cast.append(f"%d{k} = addrspacecast ptr %p{k} to ptr addrspace(1)")
+        word = "i8" if kind == "i1" else kind
+        read.append(f"%t{k} = load {word}, ptr addrspace(1) %a{k}, align 8")
+        table, own = f"%t{k}", f"%d{k}" if kind.startswith("ptr") else f"%p{k}"
+        if kind == "i1":
+            table = f"%b{k}"
+            read.append(f"{table} = trunc i8 %t{k} to i1")
+        joined.append(f"%v{k} = phi {kind} [ {own}, %entry ], [ {table}, %read ]")
+        name = f"%v{k}"
+        if kind.startswith("ptr"):
+            name = f"%c{k}"
+            passed.append(f"{name} = addrspacecast ptr addrspace(1) %v{k} to ptr")
+        types[k] = f"{parameter_type(type)} {name}"
+    given = [f"{parameter_type(t)} %p{k}" for k, t in enumerate((*slots, blocks))]
+    lines = [
+        f'\ndefine ptx_kernel void @"{program.name}"({", ".join(given)}, {llvm_type(context)} %c,'
+        " ptr addrspace(1) %table) #0 {",
+        "entry:", *cast, "%none = icmp eq ptr addrspace(1) %table, null",
+        "br i1 %none, label %go, label %read",
+        "read:", *read, "br label %go",
+        "go:", *joined, *passed,
+        f'call void @"{program.name}{_BODY}"({", ".join(types)}, {llvm_type(context)} %c)',
+        "ret void", "}\n",
+    ]  # fmt: skip
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from typing import Any
 
@@ -42,7 +43,19 @@ def call(name: str, *arguments: Any) -> Any:
     if code != driver.CUresult.CUDA_SUCCESS:
         if code == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise OutOfMemory(message("CUDA", f"{name}: the device has no memory left"))
-        _, text = driver.cuGetErrorString(code)
-        detail = text.decode() if text else ""
-        raise RuntimeException(message("CUDA", f"{name} failed: {code.name} ({detail})"))
+        raise RuntimeException(message("CUDA", f"{name} failed: {error_text(code)}"))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def release(name: str, *arguments: Any) -> None:
+    """Call a function that gives something back, from a finaliser: it raises nothing."""
+    # The driver, or the interpreter, may be going away.
+    with contextlib.suppress(errors.SardonyxError, ImportError, AttributeError, TypeError):
+        getattr(bindings(), name)(*arguments)
+
+
+def error_text(number: int) -> str:
+    """What one of the driver's codes means."""
+    code = bindings().CUresult(number)
+    _, text = bindings().cuGetErrorString(code)
+    return f"{code.name} ({text.decode() if text else ''})"

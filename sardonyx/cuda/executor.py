@@ -1,4 +1,4 @@
-"""Runs plans on a device: the host walks the commands and launches kernels."""
+"""Runs plans on a device: native code of the host launches kernels, or a graph is replayed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.base.errors import EngineError, Fail, message
+from sardonyx.base.errors import EngineError, Fail, RuntimeException, SardonyxError, message
+from sardonyx.base.log import get_logger
 from sardonyx.codegen.ptx import THREADS
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import call
+from sardonyx.cuda.driver import call, error_text
+from sardonyx.cuda.graphs import GRAPH_ID, Graph, Graphs
+from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceArray, DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
-from sardonyx.plan.plan import Command, Plan
+from sardonyx.plan.plan import Plan
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import Memory, address_of
 from sardonyx.runtime.arrays import Array
@@ -28,15 +31,13 @@ from sardonyx.runtime.native_layout import (
     DESCR_OFFSET,
     DIMS_OFFSET,
     FLAGS_OFFSET,
-    JOB,
     NEEDED_FLAGS,
     RANK_OFFSET,
     TYPE_OFFSET,
     WORD,
 )
 
-#: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
-_PER_PROCESSOR = 16
+_logger = get_logger("cuda")
 #: All warps together work in at most so much.
 _MOST_SCRATCH = 1 << 30
 _FAULT_WORDS = 4
@@ -67,10 +68,15 @@ class CudaFrame(Frame):
 
     Attributes:
         stream: The queue of its work.
+        launches: How its kernels reach the device.
+        graphs: Its captured runs.
         staging: Memory of each feed.
     """
 
-    __slots__ = ("_contexts", "_device", "_fault", "_launches", "_owner", "staging", "stream")
+    __slots__ = (
+        "_contexts", "_device", "_fault", "_found", "_owner", "_scratch", "graphs", "launches",
+        "staging", "stream",
+    )  # fmt: skip
 
     def __init__(self, owner: CudaExecutable) -> None:
         self._device, self._owner = owner.device, owner
@@ -82,14 +88,28 @@ class CudaFrame(Frame):
         count = len(owner.plan.commands)
         self._contexts = DeviceMemory(owner.device, "contexts")
         self._contexts.grow(max(1, count) * SIZE_BYTES)
-        self._launches: dict[int, Any] = {}
+        self._scratch = DeviceMemory(owner.device, "what kernels work in")
+        self._found = PinnedWords(owner.device, _FAULT_WORDS)
+        self.launches = Launches(
+            owner.device, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
+            self._contexts.address, self.stream, owner.mapped,
+        )  # fmt: skip
+        self._set("launches", self.launches.address)
+        self._set("launcher", self.launches.launcher)
+        self.graphs = Graphs()
 
     def supply(self, segment: int) -> None:
         """See `Frame.supply`; kernels learn where they may work, too."""
         super().supply(segment)
-        self._owner.place_scratch(self)
+        each = -(-self.get("scratch_bytes") // 64) * 64
+        warps = self._device.processors * PER_PROCESSOR * THREADS[1]
+        if each:
+            warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
+            self._scratch.grow(each * warps)
+        self.launches.limit(warps)
+        self._place_contexts(self._scratch.address, each)
 
-    def place_contexts(self, scratch: int, each_bytes: int) -> None:
+    def _place_contexts(self, scratch: int, each_bytes: int) -> None:
         """Tell kernels where they may work, and where faults go."""
         count = len(self._image.plan.commands)
         table = np.zeros((max(1, count), SIZE_BYTES // WORD), np.int64)
@@ -105,38 +125,26 @@ class CudaFrame(Frame):
         """Forget faults of the run before."""
         call("cuMemsetD8Async", self._fault.address, 0, 64, self.stream)
 
+    def end(self) -> None:
+        """Let the host know of faults, when the run is done."""
+        size = WORD * _FAULT_WORDS
+        call("cuMemcpyDtoHAsync", self._found.address, self._fault.address, size, self.stream)
+
     def fault(self) -> list[int]:
         """Waits for the run; what went wrong in it: code, command, and two numbers."""
-        words = np.zeros(_FAULT_WORDS, np.int64)
-        call("cuMemcpyDtoHAsync", address_of(words), self._fault.address, words.nbytes, self.stream)
         call("cuStreamSynchronize", self.stream)
-        return words.tolist()  # type: ignore[no-any-return]
+        return self._found.words[:_FAULT_WORDS].tolist()  # type: ignore[no-any-return]
 
-    def parameters(self, number: int) -> int:
-        """The address of a table of addresses of a kernel's arguments."""
-        found = self._launches.get(number)
-        if found is None:
-            command = self._image.plan.commands[number]
-            assert isinstance(command, Command)  # noqa: S101 - native code stops at no other
-            start = self._image.host_arguments[number]
-            words = address_of(self.table("arguments")) + WORD * start
-            context = np.array([self._contexts.address + number * SIZE_BYTES], np.int64)
-            blocks = address_of(self.table("jobs")) + WORD * (number * JOB.words + JOB["blocks"])
-            listed = [words + WORD * k for k in range(len(command.arguments))]
-            found = (np.array([*listed, blocks, address_of(context)], np.int64), context)
-            self._launches[number] = found
-        return address_of(found[0])
-
-    def blocks(self, number: int) -> int:
-        """How many blocks a kernel has in this run."""
-        return int(self.table("jobs")[number * JOB.words + JOB["blocks"]])
+    def skip(self) -> None:
+        """Let native code do what comes before the commands, but no command."""
+        self.go_on(len(self._image.plan.commands))
 
 
 class CudaExecutable(Executable):
     """As `Executable`, on a device.
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
-    memory of the host that the device reaches, and the host waits for each kernel.
+    memory of the host that the device reaches, and the host waits for what it reads.
     """
 
     def __init__(
@@ -146,14 +154,24 @@ class CudaExecutable(Executable):
         constants: Sequence[Array],
         device: Device,
         budget: Budget | None = None,
+        graphs: str = "automatic",
     ) -> None:
-        self.device, self._module = device, module
+        self.device, self.module = device, module
         self.mapped = len(plan.segments) > 1
         device.enter()
         self._weights = [self._upload(a) for a in constants]
         self.image = Image(plan, module, constants, 1, remote=[w.address for w in self._weights])
-        self._scratch = DeviceMemory(device, "what kernels work in")
+        self.graph_mode = graphs
         super().__init__(plan, module, constants, budget=budget, image=self.image)
+        self._no_graph = self._why_no_graph()
+
+    def _why_no_graph(self) -> str:
+        """Why runs are not captured; "" if they are."""
+        if self.graph_mode == "off":
+            return "they are switched off"
+        if self.mapped:
+            return "the host reads sizes or conditions that the run computes"
+        return ""
 
     @property
     def runs_on(self) -> str:
@@ -206,8 +224,7 @@ class CudaExecutable(Executable):
         outputs: list[Any] = [r and self._new_result(frame, r) for r in frame.results]
         known = [outputs[k] for k in self._image.later[0]]
         mirror = Mirror([(a.address, a.shape, a.dtype) for a in known])
-        frame.begin()
-        code = self._enter_until_done(frame, mirror.address, None, outputs)
+        code = self._launch(frame, mirror.address, outputs)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
         code, *rest = frame.fault() if not code else (code, 0, 0, 0)
@@ -220,31 +237,75 @@ class CudaExecutable(Executable):
     def _new_result(self, frame: Frame, result: Result) -> DeviceArray:
         return DeviceArray(self.device, *result, self.mapped)
 
-    def place_scratch(self, frame: CudaFrame) -> None:
-        """Make room for all warps to work in, once it is known how much each needs."""
-        each = -(-frame.get("scratch_bytes") // 64) * 64
-        warps = self.device.processors * _PER_PROCESSOR * THREADS[1]
-        if each:
-            warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
-            self._scratch.grow(each * warps)
-        self._warps = warps
-        frame.place_contexts(self._scratch.address, each)
+    # -- launching ----------------------------------------------------------------------------
 
-    def _call_host(self, frame: Frame, number: int) -> None:
-        """Launch the kernel of a command."""
-        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        command = self.plan.commands[number]
-        assert isinstance(command, Command)  # noqa: S101 - native code stops at no other
-        blocks = frame.blocks(number)
-        if blocks > 0:
-            x, y = THREADS
-            grid = min(-(-blocks // y), max(1, self._warps // y))
-            function = self._module.function(command.kernel)
-            parameters = frame.parameters(number)
-            call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, 0, frame.stream, parameters, 0)
-            if self.mapped:
-                call("cuStreamSynchronize", frame.stream)
-        frame.go_on(number + 1)
+    def _launch(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
+        """Do a run: replay its graph, or launch one kernel after the other."""
+        number = GRAPH_ID.get()
+        if self._no_graph or number < 0:
+            return self._launch_each(frame, items, outputs)
+        frame.skip()
+        code = self._native_execute(frame.address, items, 0)  # writes the arguments
+        if code:
+            return code
+        key = (number, frame.launches.bucket, frame.launches.fixed)
+        graph = frame.graphs.find(key)
+        if graph is None and frame.graphs.wants(key):
+            graph = self._capture(frame, items, outputs)
+            if graph is not None:
+                frame.graphs.add(key, graph)
+        if graph is None:
+            frame.go_on(0)
+            return self._launch_each(frame, items, outputs)
+        frame.launches.stage()
+        graph.launch(frame.stream)
+        return 0
+
+    def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
+        frame.begin()
+        code = self._enter_until_done(frame, items, None, outputs)
+        frame.end()
+        return code
+
+    def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
+        """The graph of a run; None, from now on, if it cannot be captured."""
+
+        def record() -> None:
+            frame.launches.upload()
+            frame.begin()
+            frame.go_on(0)
+            code = self._enter_until_done(frame, items, None, outputs)
+            if code:
+                raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
+            frame.end()
+
+        frame.launches.use_table()
+        try:
+            return Graph(frame.stream, record)
+        except SardonyxError as error:
+            self._no_graph = f"the driver does not capture it: {error}"
+            _logger.warning("runs go without a graph: %s", self._no_graph)
+            return None
+        finally:
+            frame.launches.use_arguments()
+
+    def release_graphs(self, number: int) -> None:
+        """Forget the graphs that runs with this number captured."""
+        for frame in list(self._frames):
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            frame.graphs.release(number)
+
+    def remarks(self) -> list[str]:
+        """See `Executable.remarks`."""
+        if self._no_graph:
+            return [f"CUDA graphs: none, {self._no_graph}"]
+        graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
+        held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
+        return [f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"]
+
+    def _not_launched(self, frame: Frame, code: int) -> Exception:
+        what = f"A kernel is refused: {error_text(code)}"
+        return RuntimeException(message("CUDA", what))
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
         """See `Executable.run_into`."""

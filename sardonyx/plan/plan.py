@@ -126,6 +126,24 @@ TAKE = "take"
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """What a provider's library does in place of a kernel, if it can at the sizes of a run.
+
+    Attributes:
+        function: What it does: `matmul`, `convolution` or `attention`.
+        facts: What is known when the plan is made, by name: text, numbers, and tuples of them.
+        count: How many of the command's arguments are the call's; they come last.
+    """
+
+    function: str
+    facts: tuple[tuple[str, object], ...]
+    count: int
+
+    def __getitem__(self, name: str) -> object:
+        return dict(self.facts)[name]
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A call of one kernel, or of a function on the host.
 
@@ -138,6 +156,8 @@ class Command:
         origin: Names of the ONNX nodes that it came from.
         segment: The segment that it belongs to.
         host: What is called in place of a kernel.
+        library: What a library may do instead.
+        note: Why no library does it, where a provider that has some was asked.
     """
 
     kernel: str
@@ -148,6 +168,19 @@ class Command:
     origin: tuple[str, ...] = ()
     segment: int = 0
     host: HostSignature | None = None
+    library: LibraryCall | None = None
+    note: str = ""
+
+    @property
+    def kernel_arguments(self) -> tuple[Argument, ...]:
+        """Those of the kernel itself."""
+        others = self.library.count if self.library is not None else 0
+        return self.arguments[: len(self.arguments) - others]
+
+    @property
+    def library_arguments(self) -> tuple[Argument, ...]:
+        """Those of the call of a library."""
+        return self.arguments[len(self.kernel_arguments) :]
 
     @property
     def where(self) -> str:

@@ -21,6 +21,7 @@ from sardonyx.plan.plan import (
     HostResult,
     HostSignature,
     InputSpec,
+    LibraryCall,
     OutputSpec,
     Plan,
     PointerArgument,
@@ -38,7 +39,7 @@ from sardonyx.plan.steps import (
     Step,
 )
 
-_HEADER = b"sdxplan 3\n"
+_HEADER = b"sdxplan 4\n"
 _COMBINE = {"floordiv": integer.floordiv, "max": integer.maximum, "min": integer.minimum}
 
 
@@ -87,7 +88,7 @@ class _Writer:
         return [
             x.kernel, self.dim(x.blocks), self.dim(x.cost_ns),
             list(map(self.argument, x.arguments)), self.dim(x.scratch_bytes), x.origin, x.segment,
-            _host_out(x.host),
+            _host_out(x.host), _library_out(x.library), x.note,
         ]  # fmt: skip
 
     def measure(self, x: Measure) -> list[Any]:
@@ -145,10 +146,10 @@ class _Reader:
         if isinstance(written, dict):
             ((kind, values),) = written.items()
             return self._step(kind, values)
-        kernel, blocks, cost, arguments, scratch, origin, segment, host = written
+        kernel, blocks, cost, arguments, scratch, origin, segment, host, library, note = written
         return Command(
             kernel, self.dim(blocks), self.dim(cost), tuple(map(self.argument, arguments)),
-            self.dim(scratch), tuple(origin), segment, _host_in(host),
+            self.dim(scratch), tuple(origin), segment, _host_in(host), _library_in(library), note,
         )  # fmt: skip
 
     def _step(self, kind: str, values: list[Any]) -> Step:
@@ -191,6 +192,17 @@ def _host_in(written: list[Any] | None) -> HostSignature | None:
         tuple(x and (from_text(x[0]), x[1]) for x in operands),
         tuple(x and HostResult(from_text(x[0]), x[1], x[2]) for x in results),
     )
+
+
+def _library_out(library: LibraryCall | None) -> list[Any] | None:
+    return None if library is None else [library.function, library.facts, library.count]
+
+
+def _library_in(written: list[Any] | None) -> LibraryCall | None:
+    if written is None:
+        return None
+    function, facts, count = written
+    return LibraryCall(function, tuple((n, _frozen(v)) for n, v in facts), count)
 
 
 def _frozen(value: Any) -> Any:

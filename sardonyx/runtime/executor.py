@@ -34,6 +34,7 @@ from sardonyx.runtime.native_layout import (
     NEED_MEMORY,
     NEED_RESULTS,
     NEEDED_FLAGS,
+    NOT_LAUNCHED,
     REFUSED,
 )
 
@@ -108,6 +109,13 @@ class Executable:
     def runs_on(self) -> str:
         """The machine that kernels run on, in words."""
         return host_target().name
+
+    def remarks(self) -> list[str]:
+        """What is to be said about runs beside the plan, one line each."""
+        return []
+
+    def release_graphs(self, number: int) -> None:
+        """Forget runs that were captured under a number, where runs are captured."""
 
     @property
     def resolves(self) -> int:
@@ -331,14 +339,20 @@ class Executable:
                 self._call_host(frame, frame.get("command"))
             elif code == REFUSED:
                 raise refusals.refusal(frame.get("detail_c"), frame, self._image)
+            elif code == NOT_LAUNCHED:
+                raise self._not_launched(frame, frame.get("detail_a"))
         return code
+
+    def _not_launched(self, frame: Frame, code: int) -> Exception:
+        """What to raise when a device refuses work."""
+        return RuntimeException(message("run", f"A kernel is refused with code {code}"))
 
     def _call_host(self, frame: Frame, number: int) -> None:
         """Do the command at which native code stopped."""
         command = self.plan.commands[number]
         assert isinstance(command, Command)  # noqa: S101 - native code stops at no other
         assert frame.host is not None  # noqa: S101 - a plan with such commands has a table
-        start = self._image.host_arguments[number]
+        start = self._image.argument_places[number]
         words = frame.table("arguments")[start : start + len(command.arguments)]
         frame.host.call(number, command, words.tolist())
         frame.go_on(number + 1)

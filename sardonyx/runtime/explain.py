@@ -23,6 +23,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     """
     plan, known = engine.executable.plan, engine.executable.sizes
     lines = [_summary(engine), _origin_of_code(engine.timings), _memory(engine)]
+    lines += engine.executable.remarks()
     copies = [_copy(plan, number) for number in _copies(plan)]
     lines.append(f"copies of layout: {len(copies) or 'none'}")
     lines += [f"  {text}" for text in copies]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from sardonyx.runtime.native_layout import (
     JUMP_IF_LESS,
     JUMP_UNLESS,
     LARGEST_BYTES,
+    LAUNCH,
     MEASURE,
     NUMBER,
     OUTPUT,
@@ -57,8 +58,9 @@ class Image:
         code: Its kernels.
         constants: Arrays behind its constants; they stay where they are while the image lives.
         threads: How many threads a run may use.
-        remote: Addresses of the constants on a device, where kernels are launched by the host:
-            native code stops at each.
+        remote: Addresses of the constants on a device, where kernels are launched. There a
+            kernel's arguments follow the number of its blocks, so that the device can read both.
+        hosted: Numbers of commands at which native code stops, for the host to do them.
 
     Raises:
         EngineError: A size of the plan depends on what no feed gives, or a constant does not fit.
@@ -71,12 +73,13 @@ class Image:
         constants: Sequence[NDArray[Any]],
         threads: int,
         remote: Sequence[int] | None = None,
+        hosted: Container[int] = (),
     ) -> None:
         self.plan, self._code = plan, code
         self.tape = Tape(plan.segments)
         self.threads = threads
         self.constants = _checked(plan, constants)
-        self._is_remote = remote is not None
+        self._is_remote, self._hosted = remote is not None, hosted
         #: Where the constants lie.
         self.addresses = [*map(address_of, self.constants)] if remote is None else list(remote)
         self._tables: list[Words] = []
@@ -238,27 +241,29 @@ class Image:
         moving: list[tuple[int, tuple[int, int, int]]] = []
         resting: list[tuple[int, tuple[int, int, int]]] = []
         numbers, first = [], 0
-        #: Where the arguments of each command begin that the host does.
-        self.host_arguments: dict[int, int] = {}
+        #: Where the arguments of each command begin.
+        self.argument_places: dict[int, int] = {}
         bits: dict[int, int] = {}
         for number, command in enumerate(self.plan.commands):
             if not isinstance(command, Command):
                 commands.append((0, *self._step(command)))
                 continue
-            here = command.segment
+            here, start = command.segment, first
             if command.host is not None:
                 commands.append((0, HOST, 0, 0, 0))
-                self.host_arguments[number] = first
             else:
-                address = 0 if self._is_remote else self._code.address(command.kernel)
-                if self._is_remote:
-                    self.host_arguments[number] = first
                 sized = (command.blocks, command.cost_ns, command.scratch_bytes)
                 slots = tuple(self._slot(x, here) for x in sized)
-                commands.append((address, HOST if self._is_remote else first, *slots))
+                if self._is_remote:
+                    numbers.append((self._segment_of(slots[0]), (first, slots[0])))
+                    first += 1
+                    commands.append((0, HOST if number in self._hosted else LAUNCH, *slots))
+                else:
+                    commands.append((self._code.address(command.kernel), first, *slots))
                 segment = self._segment_of(*slots)
                 scheduled.append((segment, number))
                 self._note_reads(segment, *slots)
+            self.argument_places[number] = first
             for position, argument in enumerate(command.arguments, first):
                 if isinstance(argument, PointerArgument):
                     offset = self._slot(argument.offset_bytes, here)
@@ -280,7 +285,8 @@ class Image:
                     numbers.append((self._segment_of(slot), (position, slot)))
                     self._note_reads(self._segment_of(slot), slot)
             # Argument blocks do not share cache lines with what others write.
-            first += max(1, -(-len(command.arguments) // 8)) * 8
+            used = first + len(command.arguments) - start
+            first = start + max(1, -(-used // 8)) * 8
         self._table("commands", commands)
         self._table("scheduled", self._by_segment("scheduled", scheduled))
         self._add_pointers(moving, resting)

@@ -25,8 +25,8 @@ def programs() -> Sequence[Program]:
         native_bind.bind(),
         resolve.evaluate(), resolve.check(), native_pack.pack(), resolve.schedule(),
         resolve.fill(), resolve.resolve(), resolve.enter(),
-        native_execute.point(), native_execute.place(), native_execute.step(),
-        native_execute.execute(),
+        native_execute.point(), native_execute.place(), native_execute.launch(),
+        native_execute.wait(), native_execute.step(), native_execute.execute(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(),
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand, Program
-from sardonyx.kernel.types import I64, PTR, U8
+from sardonyx.kernel.types import I32, I64, PTR, U8
 from sardonyx.runtime.native_layout import (
     BAD_SIZE,
     COMMAND,
@@ -19,8 +19,12 @@ from sardonyx.runtime.native_layout import (
     JUMP_IF_LESS,
     JUMP_UNLESS,
     LARGEST_BYTES,
+    LAUNCH,
+    LAUNCHED,
+    LAUNCHER,
     NEED_GROWTH,
     NEED_HOST,
+    NOT_LAUNCHED,
     NS_PER_ROUND,
     NS_PER_STEP,
     NS_WORTH_WAKING,
@@ -87,14 +91,23 @@ def step() -> Program:
     kind = COMMAND.read(b, command, "arguments")
     first, second, third = (COMMAND.read(b, command, x) for x in ("blocks", "cost", "scratch"))
     following = b.binary("add", number, 1)
+    with b.if_(b.eq(kind, LAUNCH)):
+        code = b.call("launch", [frame, number], I64)
+        assert code is not None  # noqa: S101 - narrows the type for the checker
+        b.return_(b.select(b.eq(code, 0), following, NOT_LAUNCHED))
+    with b.if_(b.eq(kind, JUMP)):
+        b.return_(first)
+    with b.if_(b.binary("and", b.ne(kind, SET), b.ne(kind, JUMP_IF_LESS))):
+        code = b.call("wait", [frame], I64)
+        assert code is not None  # noqa: S101 - narrows the type for the checker
+        with b.if_(b.ne(code, 0)):
+            b.return_(b.constant(I64, NOT_LAUNCHED))
     with b.if_(b.eq(kind, ENTER)):
         code = b.call("enter", [frame, first], I64)
         if code is not None:
             with b.if_(b.compare("lt", code, 0)):
                 b.return_(code)
         b.return_(following)
-    with b.if_(b.eq(kind, JUMP)):
-        b.return_(first)
     with b.if_(b.eq(kind, JUMP_UNLESS)):
         base = b.load(PTR, FRAME.pointer(b, frame, "bases"), first)
         flag = b.load(U8, b.offset(base, b.load(I64, slots, third), 1))
@@ -127,6 +140,54 @@ def step() -> Program:
     b.call("point", [frame, *pointers])
     b.return_(following)
     return b.program
+
+
+def launch() -> Program:
+    """`i64 launch(frame, command)`: give a kernel to the device; gives the driver's code."""
+    b = Builder("launch", [("frame", PTR), ("number", I64)], result=I64)
+    frame, number = b.parameter("frame"), b.parameter("number")
+    job = JOB.at(b, FRAME.pointer(b, frame, "jobs"), number)
+    blocks = JOB.read(b, job, "blocks")
+    with b.if_(blocks < 1):
+        b.return_(b.constant(I64, 0))
+    launched = LAUNCHED.at(b, FRAME.pointer(b, frame, "launches"), number)
+    launcher = FRAME.pointer(b, frame, "launcher")
+    group = LAUNCHED.read(b, launched, "group")
+    grid = b.min((blocks + group - 1) // group, LAUNCHED.read(b, launched, "most"))
+    one, null = b.constant(I64, 1), b.constant(PTR, 0)
+    x, y, shared = (LAUNCHED.read(b, launched, name) for name in ("x", "y", "shared_bytes"))
+    given: list[Operand] = [
+        LAUNCHED.pointer(b, launched, "function"), grid, one, one, x, y, one, shared,
+        LAUNCHER.pointer(b, launcher, "stream"), LAUNCHED.pointer(b, launched, "parameters"), null,
+    ]  # fmt: skip
+    # The driver's integers have 32 bits; all calling conventions of GPUs' hosts pass them in the
+    # low half of a word.
+    code = b.call(LAUNCHER.pointer(b, launcher, "launch"), given, I32)
+    _give_code(b, frame, code)
+    return b.program
+
+
+def wait() -> Program:
+    """`i64 wait(frame)`: until kernels have written what steps read; gives the driver's code."""
+    b = Builder("wait", [("frame", PTR)], result=I64)
+    frame = b.parameter("frame")
+    launcher = FRAME.pointer(b, frame, "launcher")
+    zero = b.constant(I64, 0)
+    with b.if_(b.eq(launcher, b.constant(PTR, 0))):
+        b.return_(zero)
+    with b.if_(b.eq(LAUNCHER.read(b, launcher, "waits"), 0)):
+        b.return_(zero)
+    stream = LAUNCHER.pointer(b, launcher, "stream")
+    code = b.call(LAUNCHER.pointer(b, launcher, "wait"), [stream], I32)
+    _give_code(b, frame, code)
+    return b.program
+
+
+def _give_code(b: Builder, frame: Operand, code: Operand | None) -> None:
+    assert code is not None  # noqa: S101 - narrows the type for the checker
+    wide = b.convert(code, I64)
+    FRAME.write(b, frame, "detail_a", wide)
+    b.return_(wide)
 
 
 def execute() -> Program:

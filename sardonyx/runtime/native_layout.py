@@ -83,9 +83,10 @@ INSTRUCTION = Record("operation result left right")
 #: Two slots that must agree.
 GUARD = Record("left right")
 #: A kernel with slots of sizes; or 0, the number of a step in place of the arguments, and up to
-#: three words that mean what the step says.
+#: three words that mean what the step says. A kernel of a device is the step LAUNCH, with the slots
+#: of sizes all the same.
 COMMAND = Record("kernel arguments blocks cost scratch")
-ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST = range(7)
+ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST, LAUNCH = range(8)
 #: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
 POINTER = Record("argument buffer offset")
 NUMBER = Record("argument slot")
@@ -93,7 +94,7 @@ NUMBER = Record("argument slot")
 FRAME = Record(
     "image slots dims bases offsets arguments jobs free states capacities valid clock"
     " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
-    " cancel cancel_word command block pad2 pad3"
+    " cancel cancel_word command block launches launcher"
     " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command context_cancel pad9"
@@ -101,6 +102,13 @@ FRAME = Record(
 #: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag,
 #: `round`: blocks between two returns to Python, `cost`: on as many threads as it gets.
 JOB = Record("blocks threads grain round cost")
+#: How a kernel of a device is launched: the driver's handle of it, a table of addresses of its
+#: arguments, blocks for each thread block, the most thread blocks, threads in x and y, bytes of
+#: shared memory.
+LAUNCHED = Record("function parameters group most x y shared_bytes pad0")
+#: The driver's functions for launching and for waiting; the queue of work. `waits` is 1 if steps
+#: read what kernels write: then they wait for them.
+LAUNCHER = Record("launch wait stream waits")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
 
@@ -134,7 +142,9 @@ NS_PER_ROUND = 50_000_000
 #: got memory; after its results have; after the growing buffer `detail_a` has got `detail_b` bytes
 #: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment.
 #: NEED_HOST: after the host has done the command at which it stopped, and has counted it on.
+#: NOT_LAUNCHED: never; the driver refused a kernel, and `detail_a` is its code.
 UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED, NEED_HOST = -1, -2, -3, -4, -5, -6
+NOT_LAUNCHED = -7
 #: What a step counts as, so that a loop of nothing but steps is interrupted, too.
 NS_PER_STEP = 30
 #: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.

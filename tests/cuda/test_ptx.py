@@ -68,9 +68,9 @@ def test_every_kernel_becomes_an_entry(name: str, architecture: str) -> None:
     for program in programs:
         if program.kind == "kernel":
             assert f".entry {program.name}(" in text
-            # Slots, the number of blocks, the context: 64 bits each.
+            # Slots, the number of blocks, the context, the table: 64 bits each.
             head = text.split(f".entry {program.name}(")[1].split(")")[0]
-            assert head.count(".param .u64") == len(program.parameters) + 2
+            assert head.count(".param .u64") == len(program.parameters) + 3
     assert ".extern" not in text
 
 

@@ -1,0 +1,108 @@
+"""Runs as CUDA graphs: captured by themselves, one for each capacity, and replayed.
+
+A run whose plan has one segment does the same launches every time. The first run of a capacity
+launches them one by one; the second is captured; from then on one call of the driver does them all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from sardonyx.cuda.driver import bindings, call, release
+
+#: Graphs that a frame keeps; the one that was not used for the longest time goes first.
+MOST_GRAPHS = 8
+#: So many captures in a row that no run used again, and the frame captures no more.
+_MOST_WASTED = 32
+#: What the run's configuration says: -1 for no graph; others tell graphs apart.
+GRAPH_ID: ContextVar[int] = ContextVar("gpu_graph_id", default=0)
+
+#: A run that one graph serves: its number, and what its launches were made for.
+Key = tuple[int, bytes, bytes]
+
+
+class Graph:
+    """A captured run, ready to be replayed."""
+
+    __slots__ = ("_executable",)
+
+    def __init__(self, stream: Any, record: Callable[[], None]) -> None:
+        driver = bindings()
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call("cuStreamBeginCapture", stream, mode)
+        try:
+            record()
+        except BaseException:
+            # The stream must leave the capture, whatever has become of it.
+            _, graph = driver.cuStreamEndCapture(stream)
+            if graph is not None and int(graph):
+                driver.cuGraphDestroy(graph)
+            raise
+        graph = call("cuStreamEndCapture", stream)
+        try:
+            self._executable = call("cuGraphInstantiate", graph, 0)
+        finally:
+            call("cuGraphDestroy", graph)
+
+    def launch(self, stream: Any) -> None:
+        """Replay it."""
+        call("cuGraphLaunch", self._executable, stream)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_executable") and release is not None:
+            release("cuGraphExecDestroy", self._executable)
+
+
+class Graphs:
+    """Those of one frame.
+
+    Attributes:
+        captures, replays: How many there were.
+    """
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Key, Graph | None] = OrderedDict()
+        self.captures = self.replays = 0
+        self._wasted = 0
+
+    def __len__(self) -> int:
+        return sum(graph is not None for graph in self._held.values())
+
+    def find(self, key: Key) -> Graph | None:
+        """The graph for a run."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+            self.replays += 1
+            self._wasted = 0
+        return found
+
+    def wants(self, key: Key) -> bool:
+        """Whether such a run is to be captured: it came before, and captures are of use here."""
+        if key in self._held:
+            return self._wasted < _MOST_WASTED
+        self._keep(key, None)
+        return False
+
+    def add(self, key: Key, graph: Graph) -> None:
+        """Keep a graph."""
+        self.captures += 1
+        self._wasted += 1
+        self._keep(key, graph)
+
+    def _keep(self, key: Key, graph: Graph | None) -> None:
+        self._held[key] = graph
+        self._held.move_to_end(key)
+        while len(self) > MOST_GRAPHS or len(self._held) > 2 * MOST_GRAPHS:
+            del self._held[self._oldest(len(self) > MOST_GRAPHS)]
+
+    def _oldest(self, captured: bool) -> Key:
+        return next(k for k, graph in self._held.items() if not captured or graph is not None)
+
+    def release(self, number: int | None = None) -> None:
+        """Forget the graphs of a number; all of them without one."""
+        for key in [k for k in self._held if number is None or k[0] == number]:
+            del self._held[key]
