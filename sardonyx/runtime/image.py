@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import ContradictingSizes, EngineError, InvalidArgument, message
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step
@@ -39,6 +39,7 @@ from sardonyx.runtime.native_layout import (
     SEGMENT,
     SET,
 )
+from sardonyx.tensor.assumptions import is_left_to_the_run
 
 Row = TypeVar("Row")
 
@@ -160,6 +161,22 @@ class Image:
         self._table("guards", (slots for _, slots in ordered))
         for segment, (_, slots) in rows:
             self._note_reads(segment, *slots)
+
+    def misfit(
+        self, slots: Words, segment: int, failed: Guard | None = None
+    ) -> type[InvalidArgument]:
+        """The error for sizes that cannot be: ContradictingSizes if a general plan may do better.
+
+        It may where an assumption that it does without does not hold, or is not known to. `slots`
+        are known for segments before `segment`, and for it if a guard of its `failed`.
+        """
+        for guard in self.guards:
+            if is_left_to_the_run(guard.reason):
+                left, right = (self._slot(d, guard.segment) for d in (guard.left, guard.right))
+                known = guard.segment < segment + (failed is not None)
+                if not known or slots[left] != slots[right]:
+                    return ContradictingSizes
+        return InvalidArgument
 
     def _add_inputs(self) -> None:
         # Feeds that nothing uses are bound too; their addresses go to a word behind the buffers.
