@@ -60,6 +60,7 @@ class Frame:
             "free": HOLE.words * holes,
             "states": STATE.words * len(plan.segments),
             "capacities": plan.grown_count,
+            "positions": image.part_count,
         }
         # Each table starts on a cache line.
         rounded = {name: -(-max(1, count) // 8) * 8 for name, count in counts.items()}
