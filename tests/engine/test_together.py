@@ -102,9 +102,11 @@ def test_a_walk_that_returns_to_python_goes_on_where_it_was() -> None:
 
 
 _LOOPS = """
-g (float[48,48] a, int64[K] places, int64 first, int64 second) => (float[48,48] x, float[48,48] y)
+g (float[48,48] a, int64[K] places, int64 first, int64 second)
+=> (float[48,48] x, float[48,48] y)
 {
-    x = Loop(first, yes, a) <body = one (int64 i, bool c, float[48,48] v) => (bool d, float[48,48] w)
+    x = Loop(first, yes, a) <body =
+    one (int64 i, bool c, float[48,48] v) => (bool d, float[48,48] w)
     {
         d = Identity(c)
         at = Gather(places, i)
@@ -112,7 +114,8 @@ g (float[48,48] a, int64[K] places, int64 first, int64 second) => (float[48,48] 
         f = Cast<to = 1>(at)
         w = Add(p, f)
     }>
-    y = Loop(second, yes, a) <body = two (int64 i, bool c, float[48,48] v) => (bool d, float[48,48] w)
+    y = Loop(second, yes, a) <body =
+    two (int64 i, bool c, float[48,48] v) => (bool d, float[48,48] w)
     {
         d = Identity(c)
         at = Gather(places, i)
