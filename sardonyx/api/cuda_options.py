@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sardonyx.api.config_keys import note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.settings import CudaSettings
 
 CUDA = "CUDAExecutionProvider"
 
@@ -26,7 +30,7 @@ DEFAULTS = {
 
 #: Hints about how fast work is done: with any value the results are the same.
 _HINTS = frozenset(
-    "arena_extend_strategy cudnn_conv_algo_search do_copy_in_default_stream"
+    "cudnn_conv_algo_search do_copy_in_default_stream"
     " cudnn_conv_use_max_workspace cudnn_conv1d_pad_to_nc1d tunable_op_enable"
     " tunable_op_tuning_enable tunable_op_max_tuning_duration_ms prefer_nhwc"
     " use_ep_level_unified_stream use_tf32 fuse_conv_bias sdpa_kernel"
@@ -34,28 +38,71 @@ _HINTS = frozenset(
 )
 
 
+#: Options that are numbers: what they mean is checked here, not when a session is made.
+_NUMBERS = frozenset(
+    "gpu_mem_limit user_compute_stream gpu_external_alloc gpu_external_free"
+    " gpu_external_empty_cache".split()
+)
+_STRATEGIES = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
+
+
 def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
     """All options, the given ones among them.
 
     Raises:
-        InvalidArgument: There is no such option, or `device_id` is no number.
+        InvalidArgument: There is no such option, or not such a value.
         NotImplemented: A value asks for something that is not there yet.
     """
+    found = {**DEFAULTS, **given}
     for key, value in given.items():
         if key not in DEFAULTS:
             text = f"There is no option {key!r}"
             raise InvalidArgument(message(CUDA, text, do=nearest(key, DEFAULTS)))
         if key == "device_id":
             if not value.isdecimal():
-                where = f"{CUDA} device_id"
-                raise InvalidArgument(
-                    message(where, "Invalid device ID", expected="0 or more", got=value)
-                )
-        elif value == DEFAULTS[key]:
+                raise _wrong(key, "Invalid device ID", "0 or more", value)
+        elif key in _NUMBERS:
+            found[key] = str(_number(key, value))
+        elif key == "arena_extend_strategy":
+            found[key] = _STRATEGIES.get(value, value)
+            if found[key] not in _STRATEGIES.values():
+                raise _wrong(key, "No such strategy", " or ".join(_STRATEGIES.values()), value)
+        elif key == "has_user_compute_stream" or value == DEFAULTS[key]:
             continue
         elif key in _HINTS:
             note(f"{CUDA} option {key} = {value}", "kernels are generated; no library is used yet")
         else:
             text = f"The option {key} = {value} is not supported yet"
             raise errors.NotImplemented(message(CUDA, text, expected=DEFAULTS[key]))
-    return {**DEFAULTS, **given}
+    if (found["gpu_external_alloc"] == "0") != (found["gpu_external_free"] == "0"):
+        what = "Functions that allocate and free come together"
+        raise InvalidArgument(message(f"{CUDA} gpu_external_alloc, gpu_external_free", what))
+    found["has_user_compute_stream"] = str(int(found["user_compute_stream"] != "0"))
+    return found
+
+
+def _wrong(key: str, what: str, expected: str, value: str) -> InvalidArgument:
+    return InvalidArgument(message(f"{CUDA} {key}", what, expected=expected, got=value))
+
+
+def _number(key: str, value: str) -> int:
+    try:
+        number = int(value, 0)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise _wrong(key, "This is no number", "0 or more", value)
+    return number
+
+
+def settings(options: Mapping[str, str], *, shares_arena: bool) -> CudaSettings:
+    """What checked options ask of the device."""
+    from sardonyx.cuda.arena import ArenaSettings
+    from sardonyx.cuda.settings import CudaSettings
+
+    names = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")
+    allocate, free, empty = (int(options[name]) for name in names)
+    return CudaSettings(
+        ArenaSettings(int(options["gpu_mem_limit"]), options["arena_extend_strategy"]),
+        shares_arena, (allocate, free, empty), int(options["user_compute_stream"]),
+    )  # fmt: skip

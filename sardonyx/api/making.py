@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
@@ -61,7 +61,8 @@ def make_engine(
         write_optimised(source, o.optimized_model_filepath, options)
     if CUDA in providers:
         try:
-            return _on_device(source, options, int(providers[CUDA]["device_id"]))
+            shares = o.config("session.use_env_allocators") == "1"
+            return _on_device(source, options, providers[CUDA], shares)
         except errors.NotImplemented as error:
             if o.config("session.disable_cpu_ep_fallback") == "1":
                 raise
@@ -70,8 +71,11 @@ def make_engine(
     return create_engine(source, options)
 
 
-def _on_device(source: Any, options: EngineOptions, device_id: int) -> Engine:
+def _on_device(
+    source: Any, options: EngineOptions, chosen: dict[str, str], shares_arena: bool
+) -> Engine:
     from sardonyx.cuda.provider import CudaProvider
     from sardonyx.runtime.session import create_engine
 
-    return create_engine(source, replace(options, provider=CudaProvider(device_id)))
+    provider = CudaProvider(int(chosen["device_id"]), settings(chosen, shares_arena=shares_arena))
+    return create_engine(source, replace(options, provider=provider))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.compiler import Compiled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.stream import Event, Stream
 
 
 class Device:
@@ -36,6 +37,10 @@ class Device:
             )
         )  # fmt: skip
         self.architecture = f"sm_{major}{minor}"
+        self._streams: dict[int, Stream] = {}
+        self._copying: Stream | None = None
+        self._spare: list[Stream] = []
+        self._lock = RenewedLock()
 
     def _attribute(self, name: str) -> int:
         which = getattr(bindings().CUdevice_attribute, name)
@@ -51,10 +56,52 @@ class Device:
         free, total = call("cuMemGetInfo")
         return int(free), int(total)
 
-    def stream(self) -> Any:
-        """A new queue of work that waits for no other."""
+    def new_stream(self) -> Stream:
+        """A queue of work that waits for no other."""
         self.enter()
-        return call("cuStreamCreate", bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value)
+        flags = bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value
+        handle = int(call("cuStreamCreate", flags))
+        return self.stream_of(handle)
+
+    def lend_stream(self) -> Stream:
+        """A stream for one run at a time; `take_back` it."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self.new_stream()
+
+    def take_back(self, stream: Stream) -> None:
+        """Another may have it."""
+        self._spare.append(stream)
+
+    def stream_of(self, handle: int) -> Stream:
+        """The stream with a handle, ours or a caller's."""
+        found = self._streams.get(handle)
+        return found or self._streams.setdefault(handle, Stream(self, handle))
+
+    @property
+    def copying(self) -> Stream:
+        """The stream of copies that belong to no run."""
+        if self._copying is None:
+            made = self.new_stream()
+            with self._lock:
+                self._copying = self._copying or made
+        return self._copying
+
+    def record(self) -> Event:
+        """An event behind all work of the device so far, in any stream."""
+        self.enter()
+        event = Event()
+        driver = bindings()
+        record = getattr(driver, "cuCtxRecordEvent", None)  # CUDA 12.5
+        if record is None or record(self._context, event.handle)[0] != 0:
+            self.synchronize()
+        return event
+
+    def synchronize(self) -> None:
+        """Wait, on the host, for all work of the device."""
+        self.enter()
+        call("cuCtxSynchronize")
 
 
 @cache

@@ -2,142 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.base.errors import EngineError, Fail, RuntimeException, SardonyxError, message
+from sardonyx.base.errors import (
+    EngineError,
+    Fail,
+    InvalidArgument,
+    RuntimeException,
+    SardonyxError,
+    message,
+)
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.ptx import THREADS
+from sardonyx.cuda import staging
+from sardonyx.cuda.arena import Arena
+from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, spans_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, error_text
-from sardonyx.cuda.graphs import GRAPH_ID, Graph, Graphs
-from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
-from sardonyx.cuda.memory import DeviceArray, DeviceMemory
+from sardonyx.cuda.frame import CudaFrame
+from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
+from sardonyx.cuda.stream import Stream, handle_of
+from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import Memory, address_of
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.frame import Frame, Result
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.frame import Result as ResultType
 from sardonyx.runtime.image import Image
-from sardonyx.runtime.native_layout import (
-    DATA_OFFSET,
-    DESCR_OFFSET,
-    DIMS_OFFSET,
-    FLAGS_OFFSET,
-    NEEDED_FLAGS,
-    RANK_OFFSET,
-    TYPE_OFFSET,
-    WORD,
-)
+from sardonyx.runtime.storage import Array, Tensor, Wanted, place
 
 _logger = get_logger("cuda")
-#: All warps together work in at most so much.
-_MOST_SCRATCH = 1 << 30
-_FAULT_WORDS = 4
-
-
-class Mirror:
-    """Arrays of a device as native code sees NumPy's."""
-
-    def __init__(self, held: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
-        self._records: list[Any] = []
-        self._items = np.zeros(max(1, len(held)), np.int64)
-        for k, (address, shape, dtype) in enumerate(held):
-            dims = np.array([*shape, 0], np.int64)
-            record = np.zeros(FLAGS_OFFSET // WORD + 1, np.int64)
-            record[TYPE_OFFSET // WORD] = id(np.ndarray)
-            record[DATA_OFFSET // WORD] = address
-            record[RANK_OFFSET // WORD] = len(shape)
-            record[DIMS_OFFSET // WORD] = address_of(dims)
-            record[DESCR_OFFSET // WORD] = id(dtype)
-            record[FLAGS_OFFSET // WORD] = NEEDED_FLAGS
-            self._records += [dims, record]
-            self._items[k] = address_of(record)
-        self.address = address_of(self._items)
-
-
-class CudaFrame(Frame):
-    """A frame with a stream, memory for feeds, and the contexts of its kernels.
-
-    Attributes:
-        stream: The queue of its work.
-        launches: How its kernels reach the device.
-        graphs: Its captured runs.
-        staging: Memory of each feed.
-    """
-
-    __slots__ = (
-        "_contexts", "_device", "_fault", "_found", "_owner", "_scratch", "graphs", "launches",
-        "staging", "stream",
-    )  # fmt: skip
-
-    def __init__(self, owner: CudaExecutable) -> None:
-        self._device, self._owner = owner.device, owner
-        super().__init__(owner.image, 0, owner.budget, owner.memory)
-        self.stream = owner.device.stream()
-        self.staging = [owner.memory("a feed", None) for _ in owner.plan.inputs]
-        self._fault = DeviceMemory(owner.device, "faults")
-        self._fault.grow(64)
-        count = len(owner.plan.commands)
-        self._contexts = DeviceMemory(owner.device, "contexts")
-        self._contexts.grow(max(1, count) * SIZE_BYTES)
-        self._scratch = DeviceMemory(owner.device, "what kernels work in")
-        self._found = PinnedWords(owner.device, _FAULT_WORDS)
-        self.launches = Launches(
-            owner.device, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
-            self._contexts.address, self.stream, owner.mapped,
-        )  # fmt: skip
-        self._set("launches", self.launches.address)
-        self._set("launcher", self.launches.launcher)
-        self.graphs = Graphs()
-
-    def supply(self, segment: int) -> None:
-        """See `Frame.supply`; kernels learn where they may work, too."""
-        super().supply(segment)
-        each = -(-self.get("scratch_bytes") // 64) * 64
-        warps = self._device.processors * PER_PROCESSOR * THREADS[1]
-        if each:
-            warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
-            self._scratch.grow(each * warps)
-        self.launches.limit(warps)
-        self._place_contexts(self._scratch.address, each)
-
-    def _place_contexts(self, scratch: int, each_bytes: int) -> None:
-        """Tell kernels where they may work, and where faults go."""
-        count = len(self._image.plan.commands)
-        table = np.zeros((max(1, count), SIZE_BYTES // WORD), np.int64)
-        table[:, FIELDS["fault"] // WORD] = self._fault.address
-        table[:, FIELDS["scratch"] // WORD] = scratch
-        table[:, FIELDS["scratch_bytes"] // WORD] = each_bytes
-        table[:, FIELDS["command"] // WORD] = np.arange(len(table))
-        # The second half of the faults' memory is zero for good: nothing cancels a kernel.
-        table[:, FIELDS["cancel"] // WORD] = self._fault.address + 32
-        call("cuMemcpyHtoD", self._contexts.address, address_of(table), table.nbytes)
-
-    def begin(self) -> None:
-        """Forget faults of the run before."""
-        call("cuMemsetD8Async", self._fault.address, 0, 64, self.stream)
-
-    def end(self) -> None:
-        """Let the host know of faults, when the run is done."""
-        size = WORD * _FAULT_WORDS
-        call("cuMemcpyDtoHAsync", self._found.address, self._fault.address, size, self.stream)
-
-    def fault(self) -> list[int]:
-        """Waits for the run; what went wrong in it: code, command, and two numbers."""
-        call("cuStreamSynchronize", self.stream)
-        return self._found.words[:_FAULT_WORDS].tolist()  # type: ignore[no-any-return]
-
-    def skip(self) -> None:
-        """Let native code do what comes before the commands, but no command."""
-        self.go_on(len(self._image.plan.commands))
+_ALIGNMENT = 256
 
 
 class CudaExecutable(Executable):
@@ -145,6 +47,16 @@ class CudaExecutable(Executable):
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
     memory of the host that the device reaches, and the host waits for what it reads.
+
+    Args:
+        plan: What to do.
+        module: Its kernels.
+        constants: Arrays behind the plan's constants; they are copied.
+        device: Where.
+        budget: What its memory counts in.
+        arena: Where memory of the device comes from; by default that of all values.
+        stream: Handle of the stream of runs that name none; 0 for our own.
+        graphs: Whether runs become graphs: `automatic` or `off`.
     """
 
     def __init__(
@@ -154,16 +66,23 @@ class CudaExecutable(Executable):
         constants: Sequence[Array],
         device: Device,
         budget: Budget | None = None,
+        arena: Arena | None = None,
+        stream: int = 0,
         graphs: str = "automatic",
     ) -> None:
         self.device, self.module = device, module
         self.mapped = len(plan.segments) > 1
         device.enter()
-        self._weights = [self._upload(a) for a in constants]
-        self.image = Image(plan, module, constants, 1, remote=[w.address for w in self._weights])
+        self.device_memory = CudaMemory(device, arena)
+        self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
+        self._default_queue = device.stream_of(stream) if stream else None
+        addresses = self._upload(constants)
+        self.image = Image(plan, module, constants, 1, remote=addresses)
+        self._read_by_host = inputs_of_the_host(plan)
         self.graph_mode = graphs
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
+        self.device_memory.arena.reclaim_from(self)
 
     def _why_no_graph(self) -> str:
         """Why runs are not captured; "" if they are."""
@@ -178,64 +97,182 @@ class CudaExecutable(Executable):
         """The device, as its maker calls it."""
         return f"{self.device.name} ({self.device.architecture})"
 
+    @property
+    def memory_kind(self) -> CudaMemory:
+        """See `Executable.memory_kind`."""
+        return self.device_memory
+
     def memory(self, purpose: str, budget: Budget | None) -> Memory:
         """New memory for values of a run."""
-        return DeviceMemory(self.device, purpose, budget, self.mapped)
+        return DeviceMemory(self._values, purpose, budget)
 
-    def _upload(self, array: Array) -> DeviceArray:
-        held = DeviceArray(self.device, array.shape, array.dtype, self.mapped)
-        plain = np.ascontiguousarray(array)
-        if plain.nbytes:
-            call("cuMemcpyHtoD", held.address, address_of(plain), plain.nbytes)
-        return held
+    def _upload(self, constants: Sequence[Array]) -> list[int]:
+        """Copy the constants; gives their addresses."""
+        sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
+        self._weights = self._values.allocate(sum(sizes), "weights", exact=True)
+        found, at = [], self._weights.address
+        for array, size in zip(constants, sizes, strict=True):
+            plain = np.ascontiguousarray(array)
+            if plain.nbytes:
+                call("cuMemcpy", at, address_of(plain), plain.nbytes)
+            found.append(at)
+            at += size
+        return found
+
+    # -- frames -------------------------------------------------------------------------------
 
     def _new_frame(self) -> CudaFrame:
         return CudaFrame(self)
 
-    def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Array]:
-        """See `Executable.run`; NumPy arrays are copied to the device and back."""
-        self.device.enter()
-        with self.lease() as frame:
+    def _take_for(self, queue: Stream | None) -> CudaFrame:
+        """A frame whose next run need not wait for one in another stream."""
+        for _ in range(len(self._free)):
+            try:
+                frame = self._free.pop()
+            except IndexError:  # another thread had it
+                break
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            results = self._run(frame, feeds, cancel)
-            found = [np.empty(r.shape, r.dtype) for r in results]
-            for target, source in zip(found, results, strict=True):
-                if source.nbytes:
-                    call("cuMemcpyDtoH", address_of(target), source.address, source.nbytes)
-        return found
+            if frame.may_run_in(queue):
+                return frame
+            self._free.insert(0, frame)
+        made = self._new_frame()
+        self._frames.append(made)
+        return made
 
-    def _run(
-        self, frame: CudaFrame, feeds: Sequence[object], cancel: CancelFlag | None
-    ) -> list[DeviceArray]:
-        given = []
-        for feed, spec, memory in zip(feeds, self.plan.inputs, frame.staging, strict=True):
-            array = arrays.plain(feed, spec)
-            memory.grow(max(1, array.nbytes))
-            if array.nbytes:
-                size = array.nbytes
-                call("cuMemcpyHtoDAsync", memory.address, address_of(array), size, frame.stream)
-            given.append((memory.address, array.shape, spec.dtype.stored))
-        mirror = Mirror(given)
-        state = self._native_bind(frame.address, mirror.address)
+    def trim(self) -> None:
+        """See `Executable.trim`."""
+        super().trim()
+        for arena in {self.device_memory.arena, self._values}:
+            arena.trim()
+
+    def settle(self) -> None:
+        """See `Executable.settle`."""
+        for frame in list(self._frames):
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            frame.settle()
+            self.check_fault(frame, None)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Any]:
+        """See `Executable.run`; NumPy arrays are copied to the device and back."""
+        return self.run_to(feeds, Wanted([None] * len(self.plan.outputs)), cancel)
+
+    def run_to(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> list[Any]:
+        """See `Executable.run_to`."""
+        self.device.enter()
+        queue = self._default_queue
+        if wanted.stream is not None:
+            queue = self.device.stream_of(handle_of(wanted.stream))
+        frame = self._take_for(queue)
+        kept: list[Any] = []
+        try:
+            frame.begin(queue)
+            if frame.busy is None:
+                self.check_fault(frame, None)  # of a run for which nobody waited
+            try:
+                self._bind_to(frame, feeds, kept)
+                return self._run_bound(frame, feeds, wanted, cancel, kept)
+            except BaseException:
+                with contextlib.suppress(SardonyxError):
+                    frame.queue.synchronize()  # what it uses is let go of
+                frame.take_fault()
+                raise
+        finally:
+            self._free.append(frame)
+
+    def _bind_to(self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any]) -> None:
+        """Give a frame the feeds."""
+        if len(feeds) != self._input_count:
+            what = "The number of feeds is wrong"
+            raise InvalidArgument(
+                message("run", what, expected=str(self._input_count), got=str(len(feeds)))
+            )
+        for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
+            mapped = number in self._read_by_host
+            kept.append(give_feed(frame, number, feed, spec, mapped))
+        state = self._native_bind(frame.address, frame.feeds.address)
         if state < 0:
             raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
         if state:
             self._resolve(frame)
+
+    def _run_bound(
+        self,
+        frame: CudaFrame,
+        feeds: Sequence[Any],
+        wanted: Wanted,
+        cancel: CancelFlag | None,
+        kept: list[Any],
+    ) -> list[Any]:
+        if self.mapped:
+            return self._run_mapped(frame, wanted, cancel)
+        taken = spans_of(feeds)
+        results = []
+        for k, (found, spec) in enumerate(zip(frame.results, self.plan.outputs, strict=True)):
+            assert found is not None  # noqa: S101 - with one segment all shapes are known
+            made = Result(frame, spec.name, *found, wanted.targets[k], taken)
+            frame.given.put(k, made.array.address)
+            results.append(made)
+        self._walk(frame, [r.array for r in results], cancel)
+        given = [r.finish(frame, kept) for r in results]
+        if wanted.waits:
+            frame.queue.synchronize()
+            self.check_fault(frame, cancel)
+        else:
+            self._leave(frame, feeds, kept, given)
+        return given
+
+    def _run_mapped(self, frame: CudaFrame, wanted: Wanted, cancel: CancelFlag | None) -> list[Any]:
+        """The same where results lie in memory of the host; all has happened afterwards."""
         outputs: list[Any] = [r and self._new_result(frame, r) for r in frame.results]
-        known = [outputs[k] for k in self._image.later[0]]
-        mirror = Mirror([(a.address, a.shape, a.dtype) for a in known])
-        code = self._launch(frame, mirror.address, outputs)
+        for k in self._image.later[0]:
+            frame.given.put(k, address_of(outputs[k]))
+        self._walk(frame, outputs, cancel)
+        frame.queue.synchronize()
+        self.check_fault(frame, cancel)
+        rows = zip(self.plan.outputs, wanted.targets, outputs, strict=True)
+        return [place(spec.name, target, found) for spec, target, found in rows]
+
+    def _walk(self, frame: CudaFrame, outputs: list[Any], cancel: CancelFlag | None) -> None:
+        """Launch everything, or replay a graph."""
+        code = self._launch(frame, frame.given.address, outputs)
+        if code:
+            raise self._fault(frame, code, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
-        code, *rest = frame.fault() if not code else (code, 0, 0, 0)
+
+    def _leave(
+        self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: list[Tensor]
+    ) -> None:
+        """Note what a run uses for which nobody waits."""
+        event = frame.queue.record()
+        frame.left(event)
+        for feed in feeds:
+            if isinstance(feed, CudaArray):
+                feed.used_until(frame.queue, event)
+        for result in given:
+            if isinstance(result, CudaArray):
+                result.used_until(frame.queue, event, is_written=True)
+        frame.queue.keep(event, kept, list(feeds), given)
+
+    def check_fault(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
+        """After a run has happened.
+
+        Raises:
+            RuntimeException: A kernel met data that it cannot work on.
+        """
+        code, *rest = frame.take_fault()
         if code:
             for name, value in zip(("command", "a", "b"), rest, strict=True):
                 frame.note_fault(name, value)
             raise self._fault(frame, code, cancel)
-        return outputs
 
-    def _new_result(self, frame: Frame, result: Result) -> DeviceArray:
-        return DeviceArray(self.device, *result, self.mapped)
+    def _new_result(self, frame: Frame, result: ResultType) -> Any:
+        """Memory for a result of a mapped plan: kernels and the host reach it."""
+        return staging.new_pinned(self.device, *result, "a result", or_any=False)
 
     # -- launching ----------------------------------------------------------------------------
 
@@ -257,37 +294,34 @@ class CudaExecutable(Executable):
         if graph is None:
             frame.go_on(0)
             return self._launch_each(frame, items, outputs)
-        frame.launches.stage()
-        graph.launch(frame.stream)
+        frame.launches.send()
+        graph.launch(frame.queue.handle)
         return 0
 
     def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
-        frame.begin()
-        code = self._enter_until_done(frame, items, None, outputs)
-        frame.end()
-        return code
+        return self._enter_until_done(frame, items, None, outputs)
 
     def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
         """The graph of a run; None, from now on, if it cannot be captured."""
 
         def record() -> None:
-            frame.launches.upload()
-            frame.begin()
             frame.go_on(0)
             code = self._enter_until_done(frame, items, None, outputs)
             if code:
                 raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
-            frame.end()
 
+        # A caller's stream may be one that cannot be captured; a graph runs in any.
+        frame.launches.use_stream(frame.own_queue)
         frame.launches.use_table()
         try:
-            return Graph(frame.stream, record)
+            return Graph(frame.own_queue.handle, record)
         except SardonyxError as error:
             self._no_graph = f"the driver does not capture it: {error}"
             _logger.warning("runs go without a graph: %s", self._no_graph)
             return None
         finally:
             frame.launches.use_arguments()
+            frame.launches.use_stream(frame.queue)
 
     def release_graphs(self, number: int) -> None:
         """Forget the graphs that runs with this number captured."""
@@ -309,7 +343,7 @@ class CudaExecutable(Executable):
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
         """See `Executable.run_into`."""
-        for target, source in zip(outputs, self.run(feeds, cancel), strict=True):
-            if target.shape != source.shape or target.dtype != source.dtype:
+        found = self.run_to(feeds, Wanted(list(outputs)), cancel)
+        for target, result in zip(outputs, found, strict=True):
+            if target.shape != result.shape:
                 raise Fail(message("run", "An array to write to does not fit"))
-            target[...] = source

@@ -8,7 +8,6 @@ other sizes, too.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,15 +15,19 @@ from typing import Any
 import numpy as np
 
 from sardonyx.codegen.ptx import THREADS
+from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import bindings, call, release
+from sardonyx.cuda.driver import call
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
+from sardonyx.cuda.staging import pinned_arena
+from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import SIZE_BYTES
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, WORD
+from sardonyx.runtime.storage import array_at
 
 #: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
 PER_PROCESSOR = 16
@@ -40,7 +43,7 @@ def function_of_driver(name: str) -> int:
 
 
 class PinnedWords:
-    """64-bit words in memory of the host that the device copies from and to without help.
+    """64-bit words in memory of the host that the device reaches at the same address.
 
     Attributes:
         words: They.
@@ -48,17 +51,10 @@ class PinnedWords:
     """
 
     def __init__(self, device: Device, count: int) -> None:
-        device.enter()
-        self._device = device
-        portable = bindings().CU_MEMHOSTALLOC_PORTABLE
-        self.address = int(call("cuMemHostAlloc", WORD * max(1, count), portable))
-        memory = (ctypes.c_int64 * max(1, count)).from_address(self.address)
-        self.words: Words = np.frombuffer(memory, np.int64)
+        block = pinned_arena(device).allocate(WORD * max(1, count), "tables of runs")
+        self.address = block.address
+        self.words: Words = array_at(block.address, (max(1, count),), np.dtype(np.int64), block)
         self.words[:] = 0
-
-    def __del__(self) -> None:
-        if getattr(self, "address", 0) and release is not None:
-            release("cuMemFreeHost", self.address)
 
 
 class Launches:
@@ -70,25 +66,25 @@ class Launches:
         bucket: Equal for sizes that one graph serves well.
 
     Args:
-        device: Where.
+        arena: Where memory of the device comes from.
         module: The kernels.
         image: The plan.
         jobs: The frame's table of that name.
         arguments: The frame's table of that name; it stays where it is.
         contexts: Where the kernels' contexts are, in the order of the commands.
-        stream: The queue of the frame's work.
+        queue: The stream of the frame's work.
         waits: Whether steps read what kernels write.
     """
 
     def __init__(
         self,
-        device: Device,
+        arena: Arena,
         module: Module,
         image: Image,
         jobs: Words,
         arguments: Words,
         contexts: int,
-        stream: Any,
+        queue: Stream,
         waits: bool,
     ) -> None:
         commands = image.plan.commands
@@ -96,10 +92,11 @@ class Launches:
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
         self._library = _library_words(image)
-        self._most = device.processors * PER_PROCESSOR
-        self._table = DeviceMemory(device, "arguments of kernels")
+        self._most = queue.device.processors * PER_PROCESSOR
+        self._table = DeviceMemory(arena, "arguments of kernels")
         self._table.grow(max(WORD, arguments.nbytes))
-        self._pinned = PinnedWords(device, len(arguments))
+        #: Where copies to the table begin; each with the end of a run that may still read it.
+        self._pinned: list[tuple[PinnedWords, Event | None]] = []
         count = max(1, len(commands))
         self._records = np.zeros((count, LAUNCHED.words), np.int64)
         self._tails = np.zeros((count, 2), np.int64)
@@ -126,12 +123,12 @@ class Launches:
         values = {
             "launch": function_of_driver("cuLaunchKernel"),
             "wait": function_of_driver("cuStreamSynchronize"),
-            "stream": int(stream), "waits": int(waits),
+            "stream": queue.handle, "waits": int(waits),
         }  # fmt: skip
         _fill(self._header, LAUNCHER.names, values)
         self.address, self.launcher = address_of(self._records), address_of(self._header)
         self.bucket = b""
-        self.stream = stream
+        self.queue = queue
 
     def limit(self, warps: int) -> None:
         """No launch may have more warps: there is no more memory for them to work in."""
@@ -150,10 +147,10 @@ class Launches:
         """What a graph with calls of libraries cannot look up in a table: their arguments."""
         return self._arguments[self._library].tobytes() if len(self._library) else b""
 
-    @property
-    def table_bytes(self) -> int:
-        """How large the table on the device is."""
-        return int(self._arguments.nbytes)
+    def use_stream(self, queue: Stream) -> None:
+        """Work in another stream from now on."""
+        self.queue = queue
+        self._header[LAUNCHER["stream"]] = queue.handle
 
     def use_table(self) -> None:
         """Launch what reads the table, with room for all sizes of the bucket."""
@@ -166,14 +163,24 @@ class Launches:
         self._tails[:, 1] = 0
         self._jobs[:, JOB["blocks"]] = self._blocks
 
-    def upload(self) -> None:
-        """Copy the arguments to the device, in the order of the stream; `stage` wrote them."""
-        source, size = self._pinned.address, self.table_bytes
-        call("cuMemcpyHtoDAsync", self._table.address, source, size, self.stream)
+    def send(self) -> None:
+        """Copy the arguments to the device, in the order of the stream."""
+        for place, (_, end) in enumerate(self._pinned):
+            if end is None or end.is_done:
+                pinned, _ = self._pinned.pop(place)
+                break
+        else:
+            pinned = PinnedWords(self.queue.device, len(self._arguments))
+        self._pinned.append((pinned, None))
+        pinned.words[: len(self._arguments)] = self._arguments
+        size, stream = self._arguments.nbytes, self.queue.handle
+        call("cuMemcpyAsync", self._table.address, pinned.address, size, stream)
 
-    def stage(self) -> None:
-        """Put the arguments where copies to the device begin."""
-        self._pinned.words[: len(self._arguments)] = self._arguments
+    def left(self, event: Event) -> None:
+        """A run ends with `event`, and nobody waits for it."""
+        self._table.used_until(self.queue, event)
+        if self._pinned:
+            self._pinned[-1] = (self._pinned[-1][0], event)
 
     def launch(self, number: int) -> None:
         """Launch a kernel from here: the command of a library that did not take it."""
@@ -181,7 +188,7 @@ class Launches:
         if blocks > 0:
             function, parameters, group, most, x, y, shared, _ = record.tolist()
             grid = min(-(-blocks // group), most)
-            stream = self.stream
+            stream = self.queue.handle
             call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)
 
 

@@ -15,12 +15,13 @@ from sardonyx.codegen.target import Target, host_target
 from sardonyx.cuda.device import device
 from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.cuda.module import Module
+from sardonyx.cuda.settings import CudaSettings
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.compiler import Compiled
@@ -31,14 +32,17 @@ class CudaProvider:
 
     Args:
         device_id: Number of the device.
+        settings: Where its memory comes from, and in which stream it works.
 
     Raises:
         EPFail: There is no driver, or its package is missing.
         InvalidArgument: There is no such device.
     """
 
-    def __init__(self, device_id: int = 0) -> None:
+    def __init__(self, device_id: int = 0, settings: CudaSettings | None = None) -> None:
         self.device = device(device_id)
+        self._settings = settings or CudaSettings()
+        self.arena = self._settings.arena_for(self.device)
         self.target: Target = ptx_target(self.device.architecture)
         self.key = f"cuda {self.target.key} {host_target().key}"
 
@@ -73,4 +77,5 @@ class CudaProvider:
         self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
     ) -> Executable:
         """What runs a plan."""
-        return CudaExecutable(plan, code, constants, self.device, budget)
+        stream = self._settings.stream
+        return CudaExecutable(plan, code, constants, self.device, budget, self.arena, stream)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
@@ -24,8 +23,8 @@ from sardonyx.runtime.native_layout import (
     TYPE_OFFSET,
     WORD,
 )
+from sardonyx.runtime.storage import Array, DeviceArray
 
-Array = NDArray[Any]
 #: Where a tuple keeps its items: behind its fixed part, which counts one item less than none.
 ITEMS_OFFSET = tuple.__basicsize__
 
@@ -101,6 +100,8 @@ def plain(feed: object, spec: InputSpec) -> Array:
         InvalidArgument: The element type or the rank does not fit.
     """
     where, wanted = f"input {spec.name}", spec.dtype.stored
+    if isinstance(feed, DeviceArray):
+        feed = feed.numpy()
     if isinstance(feed, (np.ndarray, np.generic)):
         array: Array = np.asarray(feed)
     else:

@@ -16,7 +16,6 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.runtime.arena import aligned_array
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.compiler import Compiled
@@ -25,6 +24,7 @@ from sardonyx.runtime.host_calls import Strings
 from sardonyx.runtime.image import Code
 from sardonyx.runtime.preparing import Preparation, size_bytes
 from sardonyx.runtime.record import ConstantPlace
+from sardonyx.runtime.storage import Array
 from sardonyx.tensor.tensor import Buffer
 
 _ALIGN = 64

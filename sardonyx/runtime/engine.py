@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
 
 _logger = get_logger("session")
 
@@ -79,6 +81,51 @@ class Engine:
             used.add(place)
         return found
 
+    def run_to(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> list[Any]:
+        """`run`, with each output where it is wanted; feeds may lie on devices.
+
+        Raises:
+            InvalidArgument: Memory that is bound to an output does not fit.
+        """
+        places, plan_wanted = self.record.output_places, wanted
+        if not self._plain:
+            targets = [wanted.targets[places.index(k)] for k in range(max(places, default=-1) + 1)]
+            plan_wanted = replace(wanted, targets=targets)
+        try:
+            results = self.executable.run_to(feeds, plan_wanted, cancel)
+        except ContradictingSizes as error:
+            return self._general_for(error, feeds, lambda e: e.run_to(feeds, wanted, cancel))
+        if self._plain:
+            return results
+        found: list[Any] = []
+        for number, at in enumerate(places):
+            is_first = places.index(at) == number
+            again = results[at] if is_first else self._again(number, wanted, results[at])
+            found.append(again)
+        return found
+
+    def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
+        """A tensor that is another output, too, where this one is wanted."""
+        target = wanted.targets[number]
+        if not isinstance(result, (np.ndarray, DeviceArray)):
+            return result
+        if not wanted.waits:
+            self.settle()
+        if target is None:
+            return to_host(result).copy()
+        if isinstance(target, (np.ndarray, DeviceArray)):
+            held = fitted(self.outputs[number].name, target, result.shape, result.dtype)
+            write(held, result)
+            return held
+        return target.copy_of(result)
+
+    def settle(self) -> None:
+        """Wait for runs that were not waited for; see `Executable.settle`."""
+        for engine in (self, *self.variants.values()):
+            engine.executable.settle()
+
     def run_into(
         self,
         feeds: Sequence[Any],
@@ -106,11 +153,16 @@ class Engine:
         self, error: ContradictingSizes, feeds: Sequence[Any], cancel: CancelFlag | None
     ) -> list[np.ndarray[Any, Any]]:
         """Run the variant that relies on no name, or on other ranks, when it is first needed."""
+        return self._general_for(error, feeds, lambda engine: engine.run(feeds, cancel))
+
+    def _general_for(
+        self, error: ContradictingSizes, feeds: Sequence[Any], run: Callable[[Engine], list[Any]]
+    ) -> list[Any]:
         try:
             general = self._general(error, feeds)
             if general is None:
                 raise error
-            return general.run(feeds, cancel)
+            return run(general)
         except InvalidArgument:
             if isinstance(error, UnexpectedOne):
                 raise  # the plan for such feeds knows better
@@ -170,6 +222,12 @@ class UnrankedEngine(Engine):
     ) -> list[np.ndarray[Any, Any]]:
         """See `Engine.run`. The first feeds of their ranks wait until a plan is compiled."""
         return self._of_ranks(feeds).run(feeds, cancel)
+
+    def run_to(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> list[Any]:
+        """See `Engine.run_to`."""
+        return self._of_ranks(feeds).run_to(feeds, wanted, cancel)
 
     def run_into(
         self,

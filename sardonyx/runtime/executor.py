@@ -20,7 +20,7 @@ from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
 from sardonyx.runtime.arena import address_of
-from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Array, Mirror
+from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Mirror
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
@@ -37,6 +37,7 @@ from sardonyx.runtime.native_layout import (
     NOT_LAUNCHED,
     REFUSED,
 )
+from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 
 
 class Executable:
@@ -185,6 +186,30 @@ class Executable:
             frame.host = None
             self._free.append(frame)
         return outputs
+
+    def run_to(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> list[Any]:
+        """Run once, with results where they are wanted; feeds may lie on devices.
+
+        Raises as `run` does, and:
+            InvalidArgument: A target does not fit.
+        """
+        results = self.run(feeds, cancel)
+        rows = zip(self.plan.outputs, wanted.targets, results, strict=True)
+        return [place(spec.name, target, result) for spec, target, result in rows]
+
+    @property
+    def memory_kind(self) -> MemoryKind:
+        """Where feeds are wanted, and results lie at first."""
+        return HOST
+
+    def settle(self) -> None:
+        """Wait for runs that were not waited for.
+
+        Raises:
+            RuntimeException: In one of them a kernel met data that it cannot work on.
+        """
 
     def _encoded(self, frame: Frame, feeds: Sequence[object]) -> tuple[object, ...]:
         """The feeds, with codes for objects, whose table the frame has from now on."""

@@ -31,9 +31,9 @@ from sardonyx.plan.plan import (
     OutputSpec,
     Plan,
 )
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.native_layout import WORD
+from sardonyx.runtime.storage import Array
 
 #: A held value's number is that of its command times this, and which result it is.
 _MOST_RESULTS = 64

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sardonyx.codegen.target import Target
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime.arrays import Array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.image import Code
+from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.compiler import Compiled

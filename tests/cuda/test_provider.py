@@ -99,7 +99,10 @@ def test_without_a_device_the_processor_runs_it_with_a_warning() -> None:
         ({"device_idd": "0"}, errors.InvalidArgument, "device_id"),
         ({"device_id": "first"}, errors.InvalidArgument, "Invalid device ID"),
         ({"enable_cuda_graph": "1"}, errors.NotImplemented, "enable_cuda_graph"),
-        ({"gpu_mem_limit": "1000"}, errors.NotImplemented, "gpu_mem_limit"),
+        ({"gpu_mem_limit": "a lot"}, errors.InvalidArgument, "gpu_mem_limit"),
+        ({"arena_extend_strategy": "kTwice"}, errors.InvalidArgument, "kSameAsRequested"),
+        ({"user_compute_stream": "-4"}, errors.InvalidArgument, "user_compute_stream"),
+        ({"gpu_external_alloc": "4096"}, errors.InvalidArgument, "come together"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, str], kind: Any, part: str) -> None:

@@ -1,7 +1,8 @@
 """A driver whose device is the processor: kernels of the host, graphs that are lists of calls.
 
-`installed()` puts it where `cuda.bindings.driver` is looked for. Work is done at once, in order, or
-kept in a graph while a stream is captured. What is freed is filled with nonsense first.
+`installed()` puts it where `cuda.bindings.driver` is looked for. It is as lazy as a driver may be:
+the work of a stream is done when somebody waits for it, or kept in a graph while the stream is
+captured. What is freed is filled with nonsense first.
 """
 
 # ruff: noqa: N802, N815 - these are the driver's names
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import gc
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import device, driver, launching
+from sardonyx.cuda import arena, device, driver, launching, provider, values
 from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
@@ -39,12 +43,28 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 
 
 class _Names:
     def __getattr__(self, name: str) -> Any:
         return types.SimpleNamespace(value=1, name=name)
+
+
+_numbers = itertools.count(1000)
+
+
+class CUmemorytype(enum.IntEnum):
+    CU_MEMORYTYPE_HOST = 1
+    CU_MEMORYTYPE_DEVICE = 2
+
+
+class _Event:
+    """What was under way in a stream when the event was recorded; done once that is."""
+
+    stream: int | None = None
+    mark = 0
 
 
 @dataclass
@@ -57,23 +77,37 @@ class FakeDriver:
         launches: Kernels launched one by one.
         replays: Graphs launched.
         uncapturable: Calls that fail while a stream is captured.
+        limit_bytes: How much memory the device has.
+        copied: How many bytes were copied from one kind of memory to another: `host, device`.
     """
 
     memory: dict[int, Any] = field(default_factory=dict)
+    pinned: set[int] = field(default_factory=set)
+    queues: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    done: dict[int, int] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
+    events: dict[int, _Event] = field(default_factory=dict)
+    limit_bytes: int = 1 << 40
+    devices: int = 1
     slots: dict[int, int] = field(default_factory=dict)
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     capture: list[Callable[[], None]] | None = None
+    captured: int = 0
     launches: int = 0
     captures: int = 0
     replays: int = 0
     fail_launch: int = 0
     uncapturable: set[str] = field(default_factory=set)
     CUresult = CUresult
+    CUmemorytype = CUmemorytype
+    CUDA_MEMCPY2D = types.SimpleNamespace
     CUdevice_attribute = CUstream_flags = CUstreamCaptureMode = _Names()
+    CUevent_flags = CUpointer_attribute = CUdevice_attribute
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
-        self._launch, self._wait = _LAUNCH(self._launched), _WAIT(lambda stream: 0)
+        self._launch = _LAUNCH(self._launched)
+        self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -81,10 +115,10 @@ class FakeDriver:
         return lambda *_: (CUresult.CUDA_SUCCESS,)
 
     def cuDeviceGetCount(self) -> Any:
-        return CUresult.CUDA_SUCCESS, 1
+        return CUresult.CUDA_SUCCESS, self.devices
 
     def cuDeviceGet(self, number: int) -> Any:
-        return CUresult.CUDA_SUCCESS, 0
+        return CUresult.CUDA_SUCCESS, number
 
     cuDevicePrimaryCtxRetain = cuDeviceGet
 
@@ -99,7 +133,8 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, b"as was asked for"
 
     def cuStreamCreate(self, flags: int) -> Any:
-        return CUresult.CUDA_SUCCESS, 77
+        self.queues[77 + len(self.queues)] = []
+        return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
         found = self._launch if name == b"cuLaunchKernel" else self._wait
@@ -107,30 +142,131 @@ class FakeDriver:
 
     # -- memory -------------------------------------------------------------------------------
 
-    def cuMemAlloc(self, size: int, flags: int = 0) -> Any:
+    def cuMemAlloc(self, size: int, flags: int | None = None) -> Any:
+        used = sum(len(b) - 64 for a, b in self.memory.items() if a not in self.pinned)
+        if used + size > self.limit_bytes and flags is None:
+            return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
         block = ctypes.create_string_buffer(size + 64)
         ctypes.memset(block, 0xCD, size + 64)
         address = ctypes.addressof(block) + 63 & -64
         self.memory[address] = block
         return CUresult.CUDA_SUCCESS, address
 
-    cuMemHostAlloc = cuMemAlloc
+    def cuMemHostAlloc(self, size: int, flags: int) -> Any:
+        code, address = self.cuMemAlloc(size, flags)
+        self.pinned.add(address)
+        return code, address
 
     def cuMemFree(self, address: int) -> Any:
-        block = self.memory.pop(address)
+        block = self.memory.pop(address, None)
+        if block is None:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        self.pinned.discard(address)
         ctypes.memset(block, 0xAB, len(block))
         return (CUresult.CUDA_SUCCESS,)
 
     cuMemFreeHost = cuMemFree
 
-    def cuMemcpy(self, target: int, source: int, size: int, stream: Any = None) -> Any:
-        return self._do("copy", lambda: ctypes.memmove(target, source, size))
+    def cuMemGetInfo(self) -> Any:
+        used = sum(len(b) - 64 for a, b in self.memory.items() if a not in self.pinned)
+        return CUresult.CUDA_SUCCESS, self.limit_bytes - used, self.limit_bytes
 
-    cuMemcpyHtoD = cuMemcpyDtoH = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpy
-    cuMemcpyDtoDAsync = cuMemcpy
+    def _kind(self, address: int) -> str:
+        for start, block in self.memory.items():
+            if start <= address < start + len(block) - 64:
+                return "pinned" if start in self.pinned else "device"
+        return "host"
 
-    def cuMemsetD8Async(self, target: int, value: int, size: int, stream: Any) -> Any:
-        return self._do("set", lambda: ctypes.memset(target, value, size))
+    def cuPointerGetAttribute(self, which: Any, address: int) -> Any:
+        kind = self._kind(address)
+        if kind == "host":
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None
+        if "ORDINAL" in which.name:
+            return CUresult.CUDA_SUCCESS, 0
+        return CUresult.CUDA_SUCCESS, CUmemorytype(1 if kind == "pinned" else 2)
+
+    def cuMemcpy(self, target: int, source: int, size: int) -> Any:
+        ctypes.memmove(target, source, size)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuMemcpyAsync(self, target: int, source: int, size: int, stream: int) -> Any:
+        kinds = self._kind(source), self._kind(target)
+        name = ", ".join(kinds)
+        self.copied[name] = self.copied.get(name, 0) + size
+        if kinds[0] == "host":  # the driver takes such memory at once
+            held = ctypes.string_at(source, size)
+            return self._do("copy", lambda: ctypes.memmove(target, held, size), stream)
+        code = self._do("copy", lambda: ctypes.memmove(target, source, size), stream)
+        if kinds[1] == "host":
+            self._run_stream(stream)
+        return code
+
+    def cuMemcpy2DAsync(self, given: Any, stream: int) -> Any:
+        rows = [
+            (given.dstDevice + k * given.dstPitch, given.srcDevice + k * given.srcPitch)
+            for k in range(given.Height)
+        ]
+
+        def work() -> None:
+            for target, source in rows:
+                ctypes.memmove(target, source, given.WidthInBytes)
+
+        return self._do("copy", work, stream)
+
+    # -- streams and events -------------------------------------------------------------------
+
+    def _run_stream(self, stream: int, upto: int | None = None) -> int:
+        queue = self.queues.setdefault(stream, [])
+        while queue and (upto is None or self.done.get(stream, 0) < upto):
+            work = queue.pop(0)
+            self.done[stream] = self.done.get(stream, 0) + 1
+            work()
+        return 0
+
+    def cuStreamSynchronize(self, stream: int) -> Any:
+        self._run_stream(int(stream))
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuCtxSynchronize(self) -> Any:
+        for stream in list(self.queues):
+            self._run_stream(stream)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuEventCreate(self, flags: int) -> Any:
+        number = next(_numbers)
+        self.events[number] = _Event()
+        return CUresult.CUDA_SUCCESS, number
+
+    def cuEventDestroy(self, event: int) -> Any:
+        self.events.pop(event, None)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuEventRecord(self, event: int, stream: int) -> Any:
+        held = self.events[event]
+        held.stream = int(stream)
+        held.mark = self.done.get(held.stream, 0) + len(self.queues.setdefault(held.stream, []))
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuEventQuery(self, event: int) -> Any:
+        held = self.events[event]
+        is_done = held.stream is None or self.done.get(held.stream, 0) >= held.mark
+        return (CUresult.CUDA_SUCCESS if is_done else CUresult.CUDA_ERROR_NOT_READY,)
+
+    def _wait_for(self, held: _Event) -> None:
+        if held.stream is not None:
+            self._run_stream(held.stream, held.mark)
+
+    def cuEventSynchronize(self, event: int) -> Any:
+        self._wait_for(self.events[event])
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
+        held = _Event()
+        held.stream, held.mark = self.events[event].stream, self.events[event].mark
+        return self._do("wait", lambda: self._wait_for(held), stream)
+
+    def cuCtxRecordEvent(self, context: int, event: int) -> Any:
+        return (CUresult.CUDA_ERROR_INVALID_VALUE,)
 
     # -- launches -----------------------------------------------------------------------------
 
@@ -144,7 +280,7 @@ class FakeDriver:
         addresses = (ctypes.c_void_p * count).from_address(rest[8])
         words = [ctypes.c_int64.from_address(a).value for a in addresses]
         self.launches += self.capture is None
-        code, *_ = self._do("launch", lambda: self._run(function, words))
+        code, *_ = self._do("launch", lambda: self._run(function, words), rest[7] or 0)
         return int(code)
 
     def _run(self, function: int, words: Sequence[int]) -> None:
@@ -155,9 +291,9 @@ class FakeDriver:
         held = (ctypes.c_int64 * max(1, len(slots)))(*slots)
         _KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
 
-    def _do(self, what: str, work: Callable[[], Any]) -> Any:
-        if self.capture is None:
-            work()
+    def _do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
+        if self.capture is None or int(stream) != self.captured:
+            self.queues.setdefault(int(stream), []).append(work)
         elif what in self.uncapturable:
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         else:
@@ -168,7 +304,7 @@ class FakeDriver:
 
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> Any:
         assert self.capture is None
-        self.capture = []
+        self.capture, self.captured = [], int(stream)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
@@ -193,7 +329,7 @@ class FakeDriver:
     def cuGraphLaunch(self, graph: int, stream: Any) -> Any:
         self.replays += 1
         for work in self.graphs[graph]:
-            work()
+            self._do("replay", work, stream)
         return (CUresult.CUDA_SUCCESS,)
 
 
@@ -208,14 +344,15 @@ class _Module:
         return 1
 
 
-class FakeProvider:
+class FakeProvider(provider.CudaProvider):
     """As `CudaProvider`, with kernels of the host."""
 
     accelerator: Any = None
+    fake: FakeDriver
 
     def __init__(self, fake: FakeDriver, **options: Any) -> None:
+        super().__init__(0, options.pop("settings", None))
         self.fake, self.options = fake, options
-        self.device = device.Device(0)
         self.target = host_target()
         self.key = f"fake {id(fake)}"
 
@@ -235,7 +372,8 @@ class FakeProvider:
     def executable(
         self, plan: Any, code: Any, constants: Any, threads: int, budget: Any
     ) -> CudaExecutable:
-        return CudaExecutable(plan, code, constants, self.device, budget, **self.options)
+        given = {"arena": self.arena, "stream": self._settings.stream, **self.options}
+        return CudaExecutable(plan, code, constants, self.device, budget, **given)
 
 
 @contextmanager
@@ -245,14 +383,23 @@ def installed() -> Iterator[FakeDriver]:
     modules = {name: types.ModuleType(name) for name in ("cuda", "cuda.bindings")}
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
     before = {name: sys.modules.get(name) for name in modules}
-    caches = (driver.bindings, launching.function_of_driver)
+    caches = (
+        driver.bindings, launching.function_of_driver, device.device, values.cuda_memory,
+    )  # fmt: skip
     sys.modules.update(modules)
     for cached in caches:
         cached.cache_clear()
+    real = provider.CudaProvider
     try:
-        yield fake
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arena, "_default", {})
+            patch.setattr(arena, "_registered", {})
+            patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
+            yield fake
+            gc.collect()  # engines give back what they hold
     finally:
-        gc.collect()  # engines give back what they hold
+        assert provider.CudaProvider is real
+        gc.collect()
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]

@@ -1,0 +1,217 @@
+"""Feeds and results of a run on a device: where they lie, and how native code learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
+from sardonyx.cuda import staging
+from sardonyx.cuda.values import CudaArray, CudaMemory
+from sardonyx.plan.plan import InputSpec, Plan
+from sardonyx.plan.steps import JumpUnless
+from sardonyx.runtime import arrays
+from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.native_layout import (
+    DATA_OFFSET,
+    DESCR_OFFSET,
+    DIMS_OFFSET,
+    FLAGS_OFFSET,
+    NEEDED_FLAGS,
+    RANK_OFFSET,
+    TYPE_OFFSET,
+    WORD,
+)
+from sardonyx.runtime.storage import DeviceArray, MemoryKind, Tensor, fitted
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.frame import CudaFrame
+
+_RECORD_WORDS = FLAGS_OFFSET // WORD + 1
+_DATA = DATA_OFFSET // WORD
+
+
+class Records:
+    """Arrays as native code sees NumPy's, wherever their elements lie.
+
+    Args:
+        kinds: Element type and number of axes of each.
+
+    Attributes:
+        address: Of a table of the addresses of all.
+    """
+
+    def __init__(self, kinds: Iterable[tuple[Any, int]]) -> None:
+        listed = list(kinds)
+        self._starts: list[int] = []
+        self._shapes: list[tuple[int, ...] | None] = [None] * len(listed)
+        size = len(listed)
+        for _, rank in listed:
+            self._starts.append(size)
+            size += _RECORD_WORDS + rank
+        self._table = np.zeros(max(1, size), np.int64)
+        self._words = memoryview(self._table)  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self.address = address_of(self._table)
+        for k, (dtype, rank) in enumerate(listed):
+            start = self._starts[k]
+            self._table[k] = self.address + WORD * start
+            for offset, value in (
+                (TYPE_OFFSET, id(np.ndarray)),
+                (RANK_OFFSET, rank),
+                (DIMS_OFFSET, self.address + WORD * (start + _RECORD_WORDS)),
+                (DESCR_OFFSET, id(dtype)),
+                (FLAGS_OFFSET, NEEDED_FLAGS),
+            ):
+                self._table[start + offset // WORD] = value
+
+    def put(self, number: int, address: int, shape: tuple[int, ...] | None = None) -> None:
+        """Say where an array lies now, and of which shape it is, if that is asked for."""
+        start = self._starts[number]
+        self._words[start + _DATA] = address
+        if shape is not None and shape != self._shapes[number]:
+            for axis, size in enumerate(shape, start + _RECORD_WORDS):
+                self._words[axis] = size
+            self._shapes[number] = shape
+
+
+def inputs_of_the_host(plan: Plan) -> frozenset[int]:
+    """The feeds that the host reads itself: sizes and conditions."""
+    read = {m.buffer for segment in plan.segments for m in segment.measures}
+    read |= {c.buffer for c in plan.commands if isinstance(c, JumpUnless)}
+    buffers = [plan.buffers[k] for k in read]
+    return frozenset(b.number for b in buffers if b.kind == "input")
+
+
+def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
+    """Refuse an array of another device, type or rank.
+
+    Raises:
+        InvalidArgument: The feed does not fit.
+    """
+    name = f"input {spec.name}"
+    if feed.device is not where.device:
+        raise InvalidArgument(
+            message(
+                name, "The feed lies on another device than the session works on",
+                expected=f"device {where.number}", got=f"device {feed.device.number}",
+            )
+        )  # fmt: skip
+    if feed.dtype != spec.dtype.stored:
+        raise InvalidArgument(
+            message(
+                name, "The feed has the wrong element type",
+                expected=f"{spec.dtype.name} ({spec.dtype.stored})", got=str(feed.dtype),
+            )
+        )  # fmt: skip
+    if len(feed.shape) != len(spec.dims):
+        kind = InvalidArgument if spec.dims else ContradictingSizes
+        raise kind(
+            message(
+                name,
+                "The feed has the wrong rank",
+                expected=f"{len(spec.dims)} axes, ({', '.join(map(repr, spec.dims))})",
+                got=f"{len(feed.shape)}, {feed.shape}",
+            )
+        )
+
+
+def give_feed(frame: CudaFrame, number: int, feed: Any, spec: InputSpec, mapped: bool) -> Any:
+    """Have a feed where kernels reach it; gives what must live as long as the run.
+
+    Args:
+        frame: The run's.
+        number: Which input.
+        feed: An array of any kind.
+        spec: What the input must be.
+        mapped: Whether it must lie where the host reads it, too.
+    """
+    queue = frame.queue
+    if isinstance(feed, CudaArray):
+        check_feed(feed, spec, frame.memory)
+        if not mapped:
+            feed.ready_in(queue)
+            frame.feeds.put(number, feed.address, feed.shape)
+            return feed
+    array = arrays.plain(feed, spec)
+    if mapped or frame.is_mapped:
+        block = staging.pinned_copy(queue.device, array, "a feed")
+        frame.feeds.put(number, block.address, array.shape)
+        return block
+    held = frame.memory.arena.allocate(array.nbytes, f"input {spec.name}", queue)
+    kept = staging.upload(held.address, array, queue)
+    frame.feeds.put(number, held.address, array.shape)
+    return held, kept
+
+
+class Result:
+    """One output of a run.
+
+    Args:
+        frame: The run's.
+        name: The output's name.
+        shape, dtype: What it is.
+        target: Where it is wanted.
+        taken: Addresses, from and up to, that a result must not be written to directly.
+
+    Attributes:
+        array: What kernels write to.
+    """
+
+    __slots__ = ("_is_there", "_target", "array")
+
+    def __init__(
+        self,
+        frame: CudaFrame,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        target: Tensor | MemoryKind | None,
+        taken: list[tuple[int, int]],
+    ) -> None:
+        if isinstance(target, (np.ndarray, DeviceArray)):
+            target = fitted(name, target, shape, dtype)
+        self._target = target
+        if isinstance(target, CudaArray) and target.device is frame.memory.device:
+            first, last = target.address, target.address + target.nbytes
+            self._is_there = not any(a < last and first < b for a, b in taken)
+            taken.append((first, last))
+            if self._is_there:
+                target.free_in(frame.queue)
+                self.array: CudaArray = target
+                return
+        else:
+            here = frame.memory
+            self._is_there = isinstance(target, CudaMemory) and target.number == here.number
+        self.array = frame.memory.empty(shape, dtype, f"output {name}", frame.queue)
+
+    def finish(self, frame: CudaFrame, kept: list[Any]) -> Tensor:
+        """The result where it is wanted; copies, if there are any, are under way.
+
+        Args:
+            frame: The run's.
+            kept: Gets what must live until the run has happened.
+        """
+        target, source = self._target, self.array
+        if self._is_there:
+            return source
+        kept.append(source)
+        if isinstance(target, CudaArray):
+            kept.append(target.copy_in(source, frame.queue))
+            return target
+        if isinstance(target, np.ndarray) and target.flags.c_contiguous:
+            staging.download(source.address, target, frame.queue)
+            return target
+        if target is None or getattr(target, "is_host", False):
+            return staging.fetched(source.address, source.shape, source.dtype, frame.queue)
+        frame.queue.synchronize()
+        if isinstance(target, np.ndarray):
+            target[...] = source.numpy()
+            return target
+        return target.copy_of(source)  # type: ignore[union-attr]
+
+
+def spans_of(feeds: Sequence[Any]) -> list[tuple[int, int]]:
+    """Where feeds lie on devices, from and up to."""
+    return [(f.address, f.address + f.nbytes) for f in feeds if isinstance(f, CudaArray)]

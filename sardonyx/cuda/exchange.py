@@ -1,0 +1,346 @@
+"""Memory of a device shared with other libraries: DLPack 1.x and `__cuda_array_interface__`.
+
+https://dmlc.github.io/dlpack/latest/c_api.html
+https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cuda.device import device
+from sardonyx.cuda.stream import Stream
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.values import CudaArray
+
+#: DLDeviceType.
+HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13
+_LEGACY = 1
+_READ_ONLY = 1
+_VERSION = (1, 0)
+
+#: DLDataTypeCode of NumPy's kinds, and of floating-point types beyond IEEE's.
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_FLOATS = {
+    "bfloat16": 4, "float8e4m3fn": 10, "float8e4m3fnuz": 11, "float8e5m2": 12,
+    "float8e5m2fnuz": 13, "float8e8m0": 14,
+}  # fmt: skip
+_NAMES = {code: name for name, code in _FLOATS.items()}
+_CHARACTERS = {code: kind for kind, code in _KINDS.items()}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_FORMS: dict[bytes, type[Any]] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
+_USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
+
+_api = ctypes.pythonapi
+_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_new_capsule = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", _api))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", _api)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _api)
+)
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+# The same, for a capsule that is being destroyed: nothing may refer to it again.
+_dying_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _api)
+)
+_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+
+#: What was given to other libraries, by the address of its record, until they let it go.
+_lent: dict[int, Any] = {}
+
+
+@_Deleter  # type: ignore[untyped-decorator]
+def _release(address: int) -> None:
+    _lent.pop(address, None)
+
+
+@_Destructor  # type: ignore[untyped-decorator]
+def _destroy(capsule: int) -> None:
+    for name in _FORMS:
+        if _dying_is_valid(capsule, name):  # else whoever took it calls the deleter
+            _release(_dying_pointer(capsule, name))
+
+
+# -- to others ------------------------------------------------------------------------------------
+
+
+def to_capsule(
+    array: CudaArray,
+    *,
+    stream: int | None = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """An array as a DLPack capsule; arguments are those of `__dlpack__`.
+
+    Raises:
+        BufferError: The memory cannot be shared in this way.
+    """
+    if dl_device is not None and tuple(dl_device) != array.__dlpack_device__():
+        if dl_device[0] != HOST or copy is False:
+            raise BufferError(f"the array cannot be brought to the device {dl_device} of DLPack")
+        return array.numpy().__dlpack__(max_version=max_version)
+    is_versioned = max_version is not None and max_version[0] >= 1
+    if array.is_read_only and not is_versioned:
+        raise BufferError("read-only memory can be shared through DLPack 1.0 or later alone")
+    if copy:
+        array = array.kind.copy_of(array)  # type: ignore[assignment]
+    code, bits = _code_of(array.dtype)
+    if stream != -1:
+        _let_wait(array, _LEGACY if stream is None else stream)
+    rank = len(array.shape)
+    sizes = (ctypes.c_int64 * (2 * rank + 1))(*array.shape, *_dense_strides(array.shape))
+    strides = ctypes.cast(
+        ctypes.addressof(sizes) + rank * ctypes.sizeof(ctypes.c_int64),
+        ctypes.POINTER(ctypes.c_int64),
+    )
+    tensor = _Tensor(
+        array.address, CUDA, array.device.number, rank, code, bits, 1,
+        ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)), strides, 0,
+    )  # fmt: skip
+    deleter = ctypes.cast(_release, ctypes.c_void_p)
+    record: Any
+    if is_versioned:
+        flags = _READ_ONLY if array.is_read_only else 0
+        record = _Versioned(*_VERSION, None, deleter, flags, tensor)
+    else:
+        record = _Managed(tensor, None, deleter)
+    address = ctypes.addressof(record)
+    _lent[address] = (record, sizes, array)
+    if array.block is not None:
+        array.block.is_lent = True
+    name = b"dltensor_versioned" if is_versioned else b"dltensor"
+    return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
+
+
+def to_interface(array: CudaArray) -> dict[str, Any]:
+    """An array's `__cuda_array_interface__`.
+
+    Raises:
+        AttributeError: NumPy has no such type, so there is no text for it.
+    """
+    if array.dtype.kind not in _KINDS:
+        raise AttributeError(f"{array.dtype} has no type string: use DLPack")
+    found = {
+        "shape": array.shape, "typestr": array.dtype.str, "version": 3, "strides": None,
+        "data": (array.address, array.is_read_only),
+    }  # fmt: skip
+    if array.block is not None:
+        array.block.is_lent = True
+    if array.written is not None and not array.written[1].is_done:
+        found["stream"] = array.written[0].handle or _LEGACY
+    return found
+
+
+def _let_wait(array: CudaArray, handle: int) -> None:
+    """Let a stream of another library wait for what writes to an array."""
+    if array.written is not None and not array.written[1].is_done:
+        array.device.enter()
+        array.device.stream_of(handle).wait_for(array.written[1])
+
+
+def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    found = dtypes.from_numpy(dtype)
+    code = _FLOATS.get(found.name if found is not None else "", _KINDS.get(dtype.kind))
+    if code is None:
+        raise BufferError(f"DLPack has no type for {dtype}")
+    return code, 8 * dtype.itemsize
+
+
+def _dense_strides(shape: tuple[int, ...]) -> list[int]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return strides[::-1]
+
+
+# -- from others ----------------------------------------------------------------------------------
+
+
+class _Taken:
+    """What a capsule held; given back to its library when nothing refers to it."""
+
+    def __init__(self, capsule: Any) -> None:
+        for name, form in _FORMS.items():
+            if _is_valid(capsule, name):
+                self._address = _pointer_of(capsule, name)
+                self.record = form.from_address(self._address)
+                _rename(capsule, _USED[name])
+                return
+        raise BufferError("the capsule is none of DLPack, or was used before")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody may write to the memory."""
+        return isinstance(self.record, _Versioned) and bool(self.record.flags & _READ_ONLY)
+
+    def __del__(self) -> None:
+        record = getattr(self, "record", None)
+        if record is not None and record.deleter and sys is not None:
+            _Deleter(record.deleter)(self._address)
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether an object of another library lies in memory of a GPU."""
+    ask = getattr(value, "__dlpack_device__", None)
+    if ask is not None:
+        return int(ask()[0]) in (CUDA, MANAGED)
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def from_producer(value: Any) -> CudaArray:
+    """An array on the memory of anything with `__dlpack__` or `__cuda_array_interface__`.
+
+    What is not dense is copied.
+
+    Raises:
+        BufferError, InvalidArgument: The memory cannot be shared.
+    """
+    if type(value).__name__ == "PyCapsule":
+        return _from_capsule(value, None)
+    if hasattr(value, "__dlpack__"):
+        return _from_capsule(_capsule_of(value, -1), value)
+    return _from_interface(value)
+
+
+def _capsule_of(value: Any, stream: int) -> Any:
+    try:
+        return value.__dlpack__(stream=stream, max_version=_VERSION)
+    except TypeError:  # from before DLPack 1.0
+        return value.__dlpack__(stream=stream)
+
+
+def wait_for_producer(value: Any, stream: Stream) -> None:
+    """Let a stream wait for what the library of `value` has under way on it."""
+    if hasattr(value, "__dlpack__"):
+        _capsule_of(value, stream.handle or _LEGACY)
+    else:
+        _wait_for_interface(value.__cuda_array_interface__, stream)
+
+
+def _from_capsule(capsule: Any, producer: Any) -> CudaArray:
+    from sardonyx.cuda.values import CudaArray
+
+    taken = _Taken(capsule)
+    tensor = taken.record.tensor
+    if tensor.device_type not in (CUDA, MANAGED):
+        raise BufferError(f"it belongs to the device {tensor.device_type} of DLPack")
+    shape = tuple(tensor.shape[: tensor.ndim])
+    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
+    dtype = _dtype_of(tensor.code, tensor.bits, tensor.lanes)
+    array = CudaArray(
+        device(tensor.device_id), shape, dtype, (tensor.data or 0) + tensor.byte_offset,
+        owner=taken, producer=producer, is_read_only=taken.is_read_only,
+    )  # fmt: skip
+    return _dense(array, strides)
+
+
+def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
+    if lanes == 1 and code in _NAMES:
+        return dtypes.BY_NAME[_NAMES[code]].numpy
+    kind = _CHARACTERS.get(code)
+    if lanes != 1 or kind is None or bits % 8:
+        raise BufferError(f"there is no type for DLPack's ({code}, {bits}, {lanes})")
+    return np.dtype(np.bool_ if kind == "b" else f"{kind}{bits // 8}")
+
+
+def _from_interface(value: Any) -> CudaArray:
+    from sardonyx.cuda.values import CudaArray, check_pointer
+
+    given = value.__cuda_array_interface__
+    if given.get("mask") is not None:
+        raise BufferError("masked arrays are not supported")
+    address, is_read_only = given["data"]
+    dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
+    where = device(_device_number(address)) if address else device(0)
+    if address:
+        check_pointer(address, where)
+    array = CudaArray(
+        where, shape, dtype, address, owner=value, producer=value, is_read_only=bool(is_read_only)
+    )
+    strides = given.get("strides")
+    if strides is None:
+        return array
+    if any(step % dtype.itemsize for step in strides):
+        raise BufferError("strides that are no multiples of the element's size")
+    return _dense(array, tuple(step // dtype.itemsize for step in strides))
+
+
+def _device_number(address: int) -> int:
+    from sardonyx.cuda.driver import bindings
+
+    device(0).enter()
+    attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    code, found = bindings().cuPointerGetAttribute(attribute, address)
+    if code != 0:
+        what = f"There is no memory of a device at {address:#x}"
+        raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
+    return int(found)
+
+
+def _wait_for_interface(given: dict[str, Any], stream: Stream) -> None:
+    handle = given.get("stream")
+    if handle is not None:
+        stream.wait_for(stream.device.stream_of(int(handle)).record())
+
+
+def _dense(array: CudaArray, strides: tuple[int, ...] | None) -> CudaArray:
+    """The array itself, or a dense copy of what lies in steps."""
+    pairs = zip(array.shape, strides or (), _dense_strides(array.shape), strict=False)
+    if 0 in array.shape or all(size == 1 or step == wanted for size, step, wanted in pairs):
+        return array
+    from sardonyx.cuda.gather import dense_copy
+
+    assert strides is not None  # noqa: S101 - else it is dense
+    return dense_copy(array, strides)

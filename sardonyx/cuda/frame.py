@@ -1,0 +1,138 @@
+"""The state of one run on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sardonyx.codegen.ptx import THREADS
+from sardonyx.cuda import staging
+from sardonyx.cuda.binding import Records
+from sardonyx.cuda.graphs import Graphs
+from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
+from sardonyx.cuda.memory import DeviceMemory
+from sardonyx.cuda.stream import Event, Stream
+from sardonyx.kernel.context import FIELDS, SIZE_BYTES
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.native_layout import WORD
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.executor import CudaExecutable
+
+#: All warps of a run together work in at most so much.
+_MOST_SCRATCH = 1 << 30
+_FAULT_WORDS = 4
+
+
+class CudaFrame(Frame):
+    """A frame with a stream, the contexts of its kernels, and a record of their faults.
+
+    Attributes:
+        queue: The stream of its run.
+        own_queue: Its own stream, for runs that name none.
+        memory: Where its results come from.
+        is_mapped: Whether its values lie where the host reads them, too.
+        feeds, given: Its inputs and outputs as native code sees them.
+        launches: How its kernels reach the device.
+        graphs: Its captured runs.
+        busy: The stream and the end of a run that nobody waited for.
+    """
+
+    __slots__ = (
+        "_contexts", "_device", "_found", "busy", "feeds", "given", "graphs", "is_mapped",
+        "launches", "memory", "own_queue", "queue",
+    )  # fmt: skip
+
+    def __init__(self, owner: CudaExecutable) -> None:
+        self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
+        super().__init__(owner.image, 0, owner.budget, owner.memory)
+        self.queue = self.own_queue = owner.device.lend_stream()
+        self.busy: tuple[Stream, Event] | None = None
+        plan = owner.plan
+        self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
+        self.given = Records((o.dtype.stored, len(o.dims)) for o in plan.outputs)
+        # Kernels write to it when something is wrong; the host finds it there without a copy.
+        self._found = PinnedWords(owner.device, _FAULT_WORDS)
+        # Behind the contexts there are zeros: nothing cancels a kernel.
+        self._contexts = DeviceMemory(owner.device_memory.arena, "contexts of kernels")
+        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES)
+        self.launches = Launches(
+            owner.device_memory.arena, owner.module, owner.image, self.table("jobs"),
+            self.table("arguments"), self._contexts.address, self.queue, owner.mapped,
+        )  # fmt: skip
+        self._set("launches", self.launches.address)
+        self._set("launcher", self.launches.launcher)
+        self.graphs = Graphs()
+
+    def __del__(self) -> None:
+        super().__del__()
+        if hasattr(self, "own_queue"):
+            self._device.take_back(self.own_queue)
+
+    def supply(self, segment: int) -> None:
+        """See `Frame.supply`; kernels learn where they may work, too."""
+        super().supply(segment)
+        each = -(-self.get("scratch_bytes") // 64) * 64
+        warps = self._device.processors * PER_PROCESSOR * THREADS[1]
+        if each:
+            warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
+            self.scratch.grow(each * warps)
+        self.launches.limit(warps)
+        self._place_contexts(self.scratch.address, each)
+
+    def _place_contexts(self, scratch: int, each_bytes: int) -> None:
+        """Tell kernels where they may work, and where faults go."""
+        count = len(self._image.plan.commands)
+        table = np.zeros((count + 1, SIZE_BYTES // WORD), np.int64)
+        address = self._contexts.address
+        table[:count, FIELDS["fault"] // WORD] = self._found.address
+        table[:count, FIELDS["scratch"] // WORD] = scratch
+        table[:count, FIELDS["scratch_bytes"] // WORD] = each_bytes
+        table[:count, FIELDS["command"] // WORD] = np.arange(count)
+        table[:count, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
+        kept = staging.upload(address, table, self.queue)
+        self.queue.keep(self.queue.record(), kept)
+
+    def skip(self) -> None:
+        """Let native code do what comes before the commands, but no command."""
+        self.go_on(len(self._image.plan.commands))
+
+    # -- runs that nobody waits for -----------------------------------------------------------
+
+    def may_run_in(self, queue: Stream | None) -> bool:
+        """Whether a run in a stream (None: its own) need not wait for the one before."""
+        busy = self.busy
+        return busy is None or busy[0] is (queue or self.own_queue) or busy[1].is_done
+
+    def begin(self, queue: Stream | None) -> None:
+        """Before a run in a stream."""
+        chosen = queue or self.own_queue
+        if chosen is not self.queue:
+            self.queue = chosen
+            self.launches.use_stream(chosen)
+        if self.busy is not None and self.busy[1].is_done:
+            self.busy = None
+
+    def left(self, event: Event) -> None:
+        """Its run is under way, and nobody waits for it."""
+        self.busy = (self.queue, event)
+        self.launches.left(event)
+        for memory in (*self.arenas, *self._grown, self.scratch, self._contexts):
+            assert isinstance(memory, DeviceMemory)  # noqa: S101 - its owner makes no others
+            memory.used_until(self.queue, event)
+
+    def settle(self) -> None:
+        """Wait for a run for which nobody waited."""
+        busy, self.busy = self.busy, None
+        if busy is not None:
+            busy[1].synchronize()
+
+    def take_fault(self) -> list[int]:
+        """What went wrong: code, command, and two numbers; code 0 for nothing. It is forgotten."""
+        words = self._found.words
+        if not words[0]:
+            return [0, 0, 0, 0]
+        found: list[int] = words.tolist()
+        words[:] = 0
+        return found

@@ -1,0 +1,116 @@
+"""Copies between memory of the processor and of a device, by way of memory that stays in place.
+
+The device copies such memory by itself, while the host goes on. What lies elsewhere is brought
+there first, large arrays piece by piece, so that both happen at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.errors import OutOfMemory
+from sardonyx.cuda.arena import Arena, ArenaSettings, Block, arena_of
+from sardonyx.cuda.device import Device
+from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.sources import PinnedSource
+from sardonyx.cuda.stream import Stream
+from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.budget import machine_memory_bytes
+from sardonyx.runtime.storage import Array, array_at, size_of
+
+#: Larger arrays are brought piece by piece.
+_PIECE_BYTES = 4 << 20
+#: For smaller ones a copy costs less than the question where they lie.
+_SMALL_BYTES = 64 << 10
+_MOST_PINNED = 8 << 30
+
+
+def pinned_arena(device: Device) -> Arena:
+    """Memory of the host that devices reach; all sessions share it."""
+
+    def limited() -> Arena:
+        limit = min(_MOST_PINNED, machine_memory_bytes() // 4)
+        settings = ArenaSettings(limit, limit_name="the limit of pinned memory")
+        return Arena(PinnedSource(device), settings)
+
+    return arena_of("CudaPinned", device.number, limited)
+
+
+def is_pinned(address: int) -> bool:
+    """Whether the device reaches this memory of the host as it is."""
+    driver = bindings()
+    which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    code, found = driver.cuPointerGetAttribute(which, address)
+    return bool(code == 0 and int(found) == int(driver.CUmemorytype.CU_MEMORYTYPE_HOST))
+
+
+def pinned_copy(device: Device, array: Array, purpose: str) -> Block:
+    """A contiguous array's contents in memory that the device reaches."""
+    block = pinned_arena(device).allocate(array.nbytes, purpose)
+    ctypes.memmove(block.address, address_of(array), array.nbytes)
+    return block
+
+
+def upload(address: int, array: Array, stream: Stream) -> Any:
+    """Copy a contiguous array to memory of a device.
+
+    Gives what must live until the copy has happened.
+    """
+    size, source = array.nbytes, address_of(array)
+    if not size:
+        return None
+    if size > _SMALL_BYTES and is_pinned(source):
+        call("cuMemcpyAsync", address, source, size, stream.handle)
+        return array
+    if size <= _PIECE_BYTES:
+        block = pinned_copy(stream.device, array, "a feed")
+        call("cuMemcpyAsync", address, block.address, size, stream.handle)
+        return block
+    arena = pinned_arena(stream.device)
+    for start in range(0, size, _PIECE_BYTES):
+        piece = min(_PIECE_BYTES, size - start)
+        block = arena.allocate(_PIECE_BYTES, "a feed")
+        ctypes.memmove(block.address, source + start, piece)
+        call("cuMemcpyAsync", address + start, block.address, piece, stream.handle)
+        block.uses[stream] = stream.record()
+    return None
+
+
+def download(address: int, target: Array, stream: Stream) -> None:
+    """Copy memory of a device to a contiguous array; it is there when the stream has come so far.
+
+    Into memory that is not pinned the driver copies at once, and waits for the stream.
+    """
+    if target.nbytes:
+        call("cuMemcpyAsync", address_of(target), address, target.nbytes, stream.handle)
+
+
+def fetched(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Array:
+    """`download` to a new array."""
+    target = new_pinned(stream.device, shape, dtype, "a result")
+    download(address, target, stream)
+    return target
+
+
+def new_pinned(
+    device: Device,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    purpose: str,
+    *,
+    or_any: bool = True,
+) -> Array:
+    """A new array in pinned memory; in any other if there is too much of that, and it may be."""
+    size_bytes = size_of(shape, dtype)
+    if size_bytes:
+        try:
+            block = pinned_arena(device).allocate(size_bytes, purpose)
+        except OutOfMemory:
+            if not or_any:
+                raise
+            return np.empty(shape, dtype)
+        return array_at(block.address, shape, dtype, block)
+    return np.empty(shape, dtype)

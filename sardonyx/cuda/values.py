@@ -1,0 +1,273 @@
+"""Tensors in memory of a device."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
+from sardonyx.cuda import exchange, staging
+from sardonyx.cuda.arena import Arena, Block, arena_of
+from sardonyx.cuda.device import Device, device
+from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.sources import DeviceSource
+from sardonyx.cuda.stream import Event, Stream, handle_of
+from sardonyx.runtime.storage import (
+    Array,
+    DeviceArray,
+    MemoryKind,
+    Tensor,
+    array_at,
+    size_of,
+)
+
+
+class CudaArray(DeviceArray):
+    """A dense array in memory of a device.
+
+    Attributes:
+        device: Where.
+        block: Its memory, if that is an arena's.
+        owner: What keeps other memory alive; None if the caller does.
+        producer: Another library's array on this memory: asked, before each use, to let its work
+            come first.
+        written: The stream and the end of the last work that writes to it, if nobody waited.
+    """
+
+    __slots__ = ("block", "device", "owner", "producer", "written")
+
+    def __init__(
+        self,
+        device: Device,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        address: int,
+        *,
+        block: Block | None = None,
+        owner: Any = None,
+        producer: Any = None,
+        is_read_only: bool = False,
+    ) -> None:
+        super().__init__(shape, dtype, address, is_read_only)
+        self.device, self.block, self.owner, self.producer = device, block, owner, producer
+        self.written: tuple[Stream, Event] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype}{list(self.shape)} on {self.device.name}>"
+
+    @property
+    def kind(self) -> MemoryKind:
+        """See `DeviceArray.kind`."""
+        found: MemoryKind = cuda_memory(self.device.number)
+        return found
+
+    def ready_in(self, stream: Stream) -> None:
+        """Let work that comes now in a stream begin after what writes to the memory.
+
+        Raises:
+            InvalidArgument: There is no memory of this device any more.
+        """
+        if self.producer is not None:
+            exchange.wait_for_producer(self.producer, stream)
+        elif self.block is None and self.owner is None:
+            check_pointer(self.address, self.device)
+        written = self.written
+        if written is not None:
+            if written[1].is_done:
+                self.written = None
+            elif written[0] is not stream:
+                stream.wait_for(written[1])
+
+    def free_in(self, stream: Stream) -> None:
+        """As `ready_in`, for work that writes: it begins after what reads the memory, too."""
+        self.ready_in(stream)
+        if self.block is not None:
+            for other, event in self.block.uses.items():
+                if other is not stream:
+                    stream.wait_for(event)
+
+    def used_until(self, stream: Stream, event: Event, *, is_written: bool = False) -> None:
+        """Note work with it that nobody waits for."""
+        if is_written:
+            self.written = (stream, event)
+        if self.block is not None:
+            self.block.uses[stream] = event
+
+    def numpy(self) -> Array:
+        """See `DeviceArray.numpy`."""
+        self.device.enter()
+        stream = self.device.copying
+        self.ready_in(stream)
+        found = staging.fetched(self.address, self.shape, self.dtype, stream)
+        stream.synchronize()
+        return found
+
+    def write(self, source: Tensor, stream: Any = None) -> None:
+        """See `DeviceArray.write`.
+
+        Raises:
+            InvalidArgument: It is read-only, or the sizes differ.
+        """
+        if self.is_read_only or source.nbytes != self.nbytes:
+            what = "The memory is read-only" if self.is_read_only else "The sizes differ"
+            raise InvalidArgument(
+                message("copy", what, expected=f"{self.nbytes} bytes", got=str(source.nbytes))
+            )
+        self.device.enter()
+        waits = stream is None
+        queue = self.device.copying if waits else self.device.stream_of(handle_of(stream))
+        kept = self.copy_in(source, queue)
+        if waits:
+            queue.synchronize()
+        else:
+            event = queue.record()
+            self.used_until(queue, event, is_written=True)
+            if isinstance(source, CudaArray):
+                source.used_until(queue, event)
+            queue.keep(event, kept, self, source)
+
+    def copy_in(self, source: Tensor, stream: Stream) -> Any:
+        """Copy a tensor of this size here, in a stream; gives what must live as long."""
+        self.free_in(stream)
+        if isinstance(source, CudaArray):
+            source.ready_in(stream)
+            if self.nbytes:
+                call("cuMemcpyAsync", self.address, source.address, self.nbytes, stream.handle)
+            return source
+        if isinstance(source, DeviceArray):
+            source = source.numpy()
+        plain = np.ascontiguousarray(source)
+        return staging.upload(self.address, plain, stream), plain
+
+    def as_shape(self, shape: tuple[int, ...], dtype: np.dtype[Any] | None = None) -> CudaArray:
+        """See `DeviceArray.as_shape`.
+
+        Raises:
+            InvalidArgument: It would be larger.
+        """
+        dtype = self.dtype if dtype is None else dtype
+        if size_of(shape, dtype) > self.nbytes:
+            raise InvalidArgument(
+                message(
+                    "OrtValue", "The memory is too small",
+                    expected=f"{dtype}{list(shape)}", got=f"{self.dtype}{list(self.shape)}",
+                )
+            )  # fmt: skip
+        made = CudaArray(
+            self.device, shape, dtype, self.address, block=self.block, owner=self.owner,
+            producer=self.producer, is_read_only=self.is_read_only,
+        )  # fmt: skip
+        made.written = self.written
+        return made
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return exchange.to_capsule(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (exchange.CUDA, self.device.number)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return exchange.to_interface(self)
+
+
+def check_pointer(address: int, where: Device) -> None:
+    """Refuse an address that is not in memory of a device.
+
+    Raises:
+        InvalidArgument: It was freed, is another device's, or the host's.
+    """
+    driver = bindings()
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    code, found = driver.cuPointerGetAttribute(attribute, address)
+    if code != 0:
+        what = f"There is no memory of a device at {address:#x}"
+        raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
+    if int(found) != where.number:
+        what = f"The memory at {address:#x} is another device's"
+        raise InvalidArgument(
+            message("CUDA", what, expected=f"device {where.number}", got=f"device {int(found)}")
+        )
+
+
+class CudaMemory:
+    """Memory of a device as values without a session have it; see `MemoryKind`."""
+
+    name, memory_name, is_host = "cuda", "Cuda", False
+
+    def __init__(self, device: Device, arena: Arena | None = None) -> None:
+        self.device, self.number = device, device.number
+        self._arena = arena
+
+    @property
+    def arena(self) -> Arena:
+        """Where new arrays come from."""
+        return self._arena or arena_of(
+            "Cuda", self.number, lambda: Arena(DeviceSource(self.device))
+        )
+
+    def empty(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        purpose: str = "a value",
+        stream: Stream | None = None,
+    ) -> CudaArray:
+        """See `MemoryKind.empty`; work in `stream`, or any if that is None, may begin at once."""
+        size_bytes = size_of(shape, dtype)
+        if size_bytes >> 62:
+            raise OutOfMemory(message("CUDA", f"{dtype}{list(shape)} is too large"))
+        block = self.arena.allocate(size_bytes, purpose, stream)
+        return CudaArray(self.device, shape, dtype, block.address, block=block)
+
+    def copy_of(self, tensor: Tensor) -> CudaArray:
+        """See `MemoryKind.copy_of`."""
+        made = self.empty(tensor.shape, tensor.dtype)
+        made.write(tensor)
+        return made
+
+    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> CudaArray:
+        """See `MemoryKind.at`."""
+        if size_of(shape, dtype):
+            self.device.enter()
+            check_pointer(address, self.device)
+        return CudaArray(self.device, shape, dtype, address)
+
+    def synchronize(self) -> None:
+        """See `MemoryKind.synchronize`."""
+        self.device.synchronize()
+
+
+class PinnedMemory:
+    """Memory of the host that devices reach; its arrays are NumPy's. See `MemoryKind`."""
+
+    name, memory_name, is_host = "cpu", "CudaPinned", True
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.number = device, device.number
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """See `MemoryKind.empty`."""
+        return staging.new_pinned(self.device, shape, dtype, "a pinned value")
+
+    def copy_of(self, tensor: Tensor) -> Array:
+        """See `MemoryKind.copy_of`."""
+        made = self.empty(tensor.shape, tensor.dtype)
+        made[...] = tensor.numpy() if isinstance(tensor, DeviceArray) else tensor
+        return made
+
+    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """See `MemoryKind.at`."""
+        return array_at(address, shape, dtype)
+
+    def synchronize(self) -> None:
+        """See `MemoryKind.synchronize`."""
+        self.device.synchronize()
+
+
+@cache
+def cuda_memory(number: int = 0, *, pinned: bool = False) -> Any:
+    """Memory of the device with a number, or pinned memory of the host."""
+    return PinnedMemory(device(number)) if pinned else CudaMemory(device(number))

@@ -1,0 +1,270 @@
+"""Tensors wherever they lie: what the interface and the engine need of memory that is not NumPy's.
+
+NumPy arrays are tensors in memory of the processor. A provider with memory of its own has a class
+of `DeviceArray`s, and `MemoryKind`s that make them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+
+Array: TypeAlias = NDArray[Any]
+#: A tensor in memory of the processor, or of a device.
+Tensor: TypeAlias = "Array | DeviceArray"
+
+
+class DeviceArray(ABC):
+    """A dense array in memory that the processor does not work in.
+
+    Attributes:
+        shape, dtype, nbytes: As NumPy's.
+        address: Of the first element.
+        is_read_only: Whether nobody may write to it.
+    """
+
+    __slots__ = ("address", "dtype", "is_read_only", "nbytes", "shape")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], address: int, is_read_only: bool = False
+    ) -> None:
+        self.shape, self.dtype, self.address = shape, dtype, address
+        self.nbytes = size_of(shape, dtype)
+        self.is_read_only = is_read_only
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    @abstractmethod
+    def kind(self) -> MemoryKind:
+        """Where it lies."""
+
+    @abstractmethod
+    def numpy(self) -> Array:
+        """A copy in memory of the processor, when all work on it so far has happened."""
+
+    @abstractmethod
+    def write(self, source: Tensor, stream: Any = None) -> None:
+        """Copy a tensor of the same size in bytes to this memory, in a stream if there is one."""
+
+    @abstractmethod
+    def as_shape(self, shape: tuple[int, ...], dtype: np.dtype[Any] | None = None) -> DeviceArray:
+        """The same memory, or the first part of it, as an array of another shape or type."""
+
+    @abstractmethod
+    def __dlpack__(self, **options: Any) -> Any:
+        """See https://data-apis.org/array-api/latest/API_specification."""
+
+    @abstractmethod
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type of the device, and its number."""
+
+
+class MemoryKind(Protocol):
+    """Memory that arrays can be made in.
+
+    Attributes:
+        name: What onnxruntime calls the device: `cpu` or `cuda`.
+        memory_name: What it calls the memory: `Cpu`, `Cuda` or `CudaPinned`.
+        number: Of the device.
+        is_host: Whether arrays in it are NumPy's.
+    """
+
+    name: str
+    memory_name: str
+    number: int
+    is_host: bool
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        """A new array, contents undefined."""
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor that lies anywhere."""
+
+    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        """An array on memory that the caller keeps alive.
+
+        Raises:
+            InvalidArgument: It is no memory of this kind.
+        """
+
+    def synchronize(self) -> None:
+        """Wait for all work on memory of this kind."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Where a run puts its results, and in which stream it works.
+
+    Attributes:
+        targets: For each output: a tensor to write to, a kind of memory for a new one, or None for
+            a NumPy array.
+        stream: A stream of the device, of any library; None for one of our own.
+        waits: Whether the run has happened when the call returns. If not, what targets hold is
+            known to those who wait for the stream.
+    """
+
+    targets: Sequence[Tensor | MemoryKind | None] = field(default_factory=list)
+    stream: Any = None
+    waits: bool = True
+
+
+def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """How many bytes an array takes.
+
+    Raises:
+        InvalidArgument: An axis has a negative size.
+    """
+    if any(size < 0 for size in shape):
+        raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
+    return math.prod(shape) * int(dtype.itemsize)
+
+
+def to_host(tensor: Tensor) -> Array:
+    """A tensor as a NumPy array: itself, or a copy of what lies on a device."""
+    return tensor.numpy() if isinstance(tensor, DeviceArray) else tensor
+
+
+def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+    """Memory that is bound to an output, as an array of the output's shape.
+
+    It may be larger than the output: then the first part of it is used.
+
+    Raises:
+        InvalidArgument: It is too small, of another type, read-only or not contiguous.
+    """
+    read_only = (
+        target.is_read_only if isinstance(target, DeviceArray) else not target.flags.writeable
+    )
+    if target.dtype == dtype and not read_only:
+        if target.shape == shape:
+            return target
+        if size_of(shape, dtype) <= target.nbytes:
+            if isinstance(target, DeviceArray):
+                return target.as_shape(shape)
+            if target.flags.c_contiguous:
+                return target.reshape(-1)[: math.prod(shape)].reshape(shape)
+    raise InvalidArgument(
+        message(
+            f"output {name}", "The bound memory does not fit",
+            expected=f"{dtype}{list(shape)}, writable",
+            got=f"{target.dtype}{list(target.shape)}" + (", read-only" if read_only else ""),
+        )
+    )  # fmt: skip
+
+
+def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
+    """A result of the processor, where it is wanted; what is no tensor stays there.
+
+    Raises:
+        InvalidArgument: Bound memory does not fit.
+    """
+    if target is None or target is HOST:
+        return result
+    if not isinstance(result, np.ndarray):
+        what = "A value that is no tensor has no memory to be put in"
+        raise InvalidArgument(message(f"output {name}", what, got=type(result).__name__))
+    if isinstance(target, (np.ndarray, DeviceArray)):
+        held = fitted(name, target, result.shape, result.dtype)
+        write(held, result)
+        return held
+    return target.copy_of(result)
+
+
+def write(target: Tensor, source: Tensor, stream: Any = None) -> None:
+    """Copy a tensor to memory of the same size, each wherever it lies."""
+    if isinstance(target, DeviceArray):
+        target.write(source, stream)
+    elif isinstance(source, DeviceArray):
+        target.reshape(-1)[...] = source.numpy().reshape(-1)
+    else:
+        target[...] = source.reshape(target.shape)
+
+
+def memory_kind(name: str, number: int = 0) -> MemoryKind:
+    """The kind of memory that a device's or an allocator's name means.
+
+    Raises:
+        NotImplemented: There is no such device here.
+        EPFail: Its driver is missing.
+        InvalidArgument: There is no device with this number.
+    """
+    lowered = name.lower() if isinstance(name, str) else ""
+    if lowered == "cpu" and number == 0:
+        return HOST
+    if lowered in ("cuda", "gpu", "cudapinned", "cuda_pinned"):
+        from sardonyx.cuda.values import cuda_memory
+
+        found: MemoryKind = cuda_memory(number, pinned="pinned" in lowered)
+        return found
+    raise errors.NotImplemented(
+        message(
+            "device", "There is no memory of this device", expected="'cpu', 'cuda' or 'cudapinned'",
+            got=f"{name!r}, {number}",
+        )
+    )  # fmt: skip
+
+
+class _Host:
+    """Memory of the processor."""
+
+    name, memory_name, number, is_host = "cpu", "Cpu", 0, True
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        size_of(shape, dtype)
+        return np.empty(shape, dtype)
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        return to_host(tensor) if isinstance(tensor, DeviceArray) else tensor.copy()
+
+    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        return array_at(address, shape, dtype)
+
+    def synchronize(self) -> None:
+        """The processor's work has happened when a call returns."""
+
+
+HOST: MemoryKind = _Host()
+
+
+class _Owner:
+    """What NumPy makes an array of that keeps something else alive."""
+
+    __slots__ = ("__array_interface__", "_kept")
+
+    def __init__(self, address: int, size_bytes: int, kept: Any) -> None:
+        self._kept = kept
+        self.__array_interface__ = {
+            "shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kept: Any = None) -> Array:
+    """An array on memory of the processor at an address; `kept` lives as long as it does.
+
+    Raises:
+        InvalidArgument: The address is zero.
+    """
+    size_bytes = size_of(shape, dtype)
+    if not size_bytes:
+        return np.empty(shape, dtype)
+    if not address:
+        raise InvalidArgument(message("OrtValue", "The address is zero"))
+    return np.asarray(_Owner(address, size_bytes, kept)).view(dtype).reshape(shape)
