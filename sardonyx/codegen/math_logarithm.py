@@ -137,7 +137,7 @@ def asinh(b: Builder, x: Value) -> Value:
     big = b.compare("gt", a, 2.0**14 if is_single(x) else 2.0**28)
     square = a * a
     small = a + square / (b.unary("sqrt", square + 1.0) + 1.0)
-    result = log1p(b, b.select(big, a, small))
+    result = log1p(b, b.select(big, a - 1.0, small))  # log(2a) = log1p(a - 1) + log 2
     result = result + b.select(big, LN2[0], b.value(x.type, 0.0))
     return sign_restored(b, x, result)
 
@@ -147,7 +147,7 @@ def acosh(b: Builder, x: Value) -> Value:
     t = x - 1.0
     big = b.compare("gt", x, 2.0**14 if is_single(x) else 2.0**28)
     small = t + b.unary("sqrt", b.fma(t, t, t * 2.0))
-    result = log1p(b, b.select(big, x, small))
+    result = log1p(b, b.select(big, t, small))  # log(2x) = log1p(x - 1) + log 2
     result = result + b.select(big, LN2[0], b.value(x.type, 0.0))
     return b.select(b.compare("lt", x, 1.0), _NAN, result)
 

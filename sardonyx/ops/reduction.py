@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, spread, without_axes
 from sardonyx.ops.registry import DataDependent, integers, op
 from sardonyx.tensor.language import (
@@ -13,6 +13,7 @@ from sardonyx.tensor.language import (
     accumulator,
     argmax,
     argmin,
+    assume_equal,
     cast,
     exp,
     log,
@@ -153,13 +154,24 @@ _register("ReduceSum", reduce_sum, 13)
 @op("ArgMax", 1, 11, 12, 13, added={"select_last_index": 12})
 def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     """Position of the largest along an axis."""
+    _assume_there_is_one(x, axis, "ArgMax")
     return argmax(x, axis, bool(keepdims), bool(select_last_index))
 
 
 @op("ArgMin", 1, 11, 12, 13, added={"select_last_index": 12})
 def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     """Position of the smallest along an axis."""
+    _assume_there_is_one(x, axis, "ArgMin")
     return argmin(x, axis, bool(keepdims), bool(select_last_index))
+
+
+def _assume_there_is_one(x: Tensor, axis: int, where: str) -> None:
+    """An axis without elements has no position to give, unless nothing is asked for."""
+    chosen = normalise_axis(axis, x.rank, where)
+    others = sizes.product(d for k, d in enumerate(x.shape) if k != chosen)
+    asked, empty = (integer.minimum(others, 1), 1 - integer.minimum(x.shape[chosen], 1))
+    what = f"Axis {chosen} has no elements to choose from"
+    assume_equal(sizes.multiply(asked, empty), 0, where, what)
 
 
 def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -> Tensor:

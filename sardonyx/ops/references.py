@@ -14,22 +14,35 @@ from sardonyx.tensor.tensor import Call
 _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-@reference("scan")
+def _running(kind: str, call: Call, operands: Sequence[Array]) -> Array:
+    axis = int(operands[1].reshape(-1)[0]) if len(operands) > 1 else -1
+    x = np.moveaxis(operands[0], axis, -1)
+    reverse = bool(call.attribute("reverse"))
+    rows = x[..., ::-1] if reverse else x
+    running, start = (np.cumsum, 0) if kind == "sum" else (np.cumprod, 1)
+    result = running(rows, axis=-1, dtype=x.dtype)
+    if call.attribute("exclusive"):
+        first = np.full_like(result[..., :1], start)
+        result = np.concatenate([first, result[..., :-1]], axis=-1)
+    return np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)
+
+
+def _scan_magnitudes(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
+    """What was combined, by the root of how much: every step rounds, as in a reduction."""
+    sizes = [np.abs(operands[0]), *operands[1:]]
+    terms = [np.ones_like(operands[0]), *operands[1:]]
+    return [
+        _running(str(call.attribute("kind")), call, sizes) * np.sqrt(_running("sum", call, terms))
+    ]
+
+
+@reference("scan", _scan_magnitudes)
 def scan(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Running sums or products along the last axis, or along the one that a second operand says.
 
     Attributes: kind, exclusive, reverse.
     """
-    axis = int(operands[1].reshape(-1)[0]) if len(operands) > 1 else -1
-    x = np.moveaxis(operands[0], axis, -1)
-    reverse = bool(call.attribute("reverse"))
-    rows = x[..., ::-1] if reverse else x
-    running, start = (np.cumsum, 0) if call.attribute("kind") == "sum" else (np.cumprod, 1)
-    result = running(rows, axis=-1, dtype=x.dtype)
-    if call.attribute("exclusive"):
-        first = np.full_like(result[..., :1], start)
-        result = np.concatenate([first, result[..., :-1]], axis=-1)
-    return [np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)]
+    return [_running(str(call.attribute("kind")), call, operands)]
 
 
 @reference("compact")

@@ -9,7 +9,7 @@ from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step, Together
 
 BufferKind = Literal["input", "output", "constant", "arena", "grown"]
 BUFFER_KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "arena", "grown")
@@ -266,6 +266,12 @@ class Plan:
         if isinstance(step, (Jump, JumpUnless, JumpIfLess)):
             if not 0 <= step.target <= len(self.commands):
                 raise _contradiction(f"Command {number} jumps out of the plan")
+        elif isinstance(step, Together):
+            bounds = [number + 1, *(part.end for part in step.parts)]
+            if [part.first for part in step.parts] != bounds[:-1] or bounds != sorted(bounds):
+                raise _contradiction(f"The parts behind command {number} are not in a row")
+            if bounds[-1] > len(self.commands):
+                raise _contradiction(f"The parts behind command {number} leave the plan")
         elif isinstance(step, Enter) and not 0 < step.segment < len(self.segments):
             raise _contradiction(f"Command {number} enters segment {step.segment}: there is none")
 

@@ -34,9 +34,11 @@ from sardonyx.plan.steps import (
     JumpIfLess,
     JumpUnless,
     Measure,
+    Part,
     Segment,
     Set,
     Step,
+    Together,
 )
 
 _HEADER = b"sdxplan 4\n"
@@ -109,6 +111,8 @@ class _Writer:
                 return {"set": [symbol, self.dim(value), owner, segment]}
             case Grow(buffer, size, keep, segment):
                 return {"grow": [buffer, self.dim(size), self.dim(keep), segment]}
+            case Together(parts, segment):
+                return {"together": [[[p.first, p.end, self.dim(p.trips)] for p in parts], segment]}
 
 
 class _Reader:
@@ -165,6 +169,10 @@ class _Reader:
         if kind == "unless":
             buffer, target, offset, segment = values
             return JumpUnless(buffer, target, self.dim(offset), segment)
+        if kind == "together":
+            parts, segment = values
+            listed = (Part(first, end, self.dim(trips)) for first, end, trips in parts)
+            return Together(tuple(listed), segment)
         simple: dict[str, type[Enter | Jump]] = {"enter": Enter, "jump": Jump}
         return simple[kind](*values)
 

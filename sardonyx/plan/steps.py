@@ -103,4 +103,25 @@ class Grow:
     segment: int = 0
 
 
-Step = Enter | Jump | JumpUnless | JumpIfLess | Set | Grow
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Commands from `first` up to `end`, most of which are done `trips` times."""
+
+    first: int
+    end: int
+    trips: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Parts that follow, one behind the other, of which none needs another.
+
+    Threads may walk a part each, where that takes less time than sharing every command. Who goes
+    on at the next command instead does the same.
+    """
+
+    parts: tuple[Part, ...]
+    segment: int = 0
+
+
+Step = Enter | Jump | JumpUnless | JumpIfLess | Set | Grow | Together

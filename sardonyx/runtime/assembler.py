@@ -26,11 +26,14 @@ from sardonyx.plan.steps import (
     JumpIfLess,
     JumpUnless,
     Measure,
+    Part,
     Segment,
     Set,
     Step,
+    Together,
 )
 from sardonyx.runtime.blocks import Block, RegionWork
+from sardonyx.runtime.independence import arranged
 from sardonyx.runtime.placing import Places, bytes_of
 from sardonyx.tensor.region import Branches, Repetition
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -120,15 +123,18 @@ class PlanWriter:
     def _block(self, block: Block) -> list[int]:
         """Everything that a block does; gives the segment of each of its levels."""
         segments = [self._here]
-        for work in block.works:
-            if isinstance(work, Invocation) and work in self._skipped:
-                continue
-            while len(segments) <= block.levels.of(work):
+        works = [w for w in block.works if not isinstance(w, Invocation) or w not in self._skipped]
+        for group in arranged(works, block):
+            while len(segments) <= block.levels.of(group[0]):
                 segments.append(self._enter_level(block, len(segments)))
-            if isinstance(work, Invocation):
-                self._call(work, block.origins)
-            else:
-                self._region(work, block)
+            regions = [w for w in group if isinstance(w, RegionWork)]
+            if len(regions) > 1:
+                self._regions_together(regions, block)
+            for work in group if len(regions) < 2 else ():
+                if isinstance(work, Invocation):
+                    self._call(work, block.origins)
+                else:
+                    self._region(work, block)
         while len(segments) < len(block.levels.symbols):
             segments.append(self._enter_level(block, len(segments)))
         for (left, right), reason in block.guards.items():
@@ -197,6 +203,19 @@ class PlanWriter:
         self._here = before
         for result in work.results:
             self._use(result)
+
+    def _regions_together(self, works: list[RegionWork], block: Block) -> None:
+        """Regions of which none needs another."""
+        start = len(self._commands)
+        self._commands.append(Jump(_LATER))
+        parts = []
+        for work in works:
+            first = len(self._commands)
+            self._region(work, block)
+            trips = work.region.trips if isinstance(work.region, Repetition) else 1
+            parts.append(Part(first, len(self._commands), trips))
+        self._commands[start] = Together(tuple(parts), self._here)
+        self._places.gather(start, len(self._commands))
 
     def _lead_to(self, buffer: Buffer, target: Buffer, offset: Dim, copy: Invocation) -> bool:
         """Let a body's output be computed in place; if that cannot be, `copy` is left to do."""

@@ -100,6 +100,12 @@ class Block:
                 for block in work.blocks:
                     yield from block.regions()
 
+    def blocks(self) -> Iterator[Block]:
+        """This one, and all inside it."""
+        yield self
+        for region in self.regions():
+            yield from region.blocks
+
     def invocations(self) -> Iterator[Invocation]:
         """All kernels, those of bodies too."""
         for work in self.works:

@@ -100,6 +100,7 @@ def _assemble(
     early = [i for i in invocations if i in fixed]
     used_late = {b for i in invocations if i not in fixed for b in i.reads}
     used_late.update(b for region in block.regions() for b in region.reads)
+    used_late.update(b for inner in block.blocks() for b in inner.sources.values())
     final = [(name, b) for (name, _), b in zip(outputs, block.outputs, strict=True)]
     writer = PlanWriter(inputs, final, fixed)
     writer.write(block)

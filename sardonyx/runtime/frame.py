@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import message
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
@@ -60,6 +60,7 @@ class Frame:
             "free": HOLE.words * holes,
             "states": STATE.words * len(plan.segments),
             "capacities": plan.grown_count,
+            "positions": image.part_count,
         }
         # Each table starts on a cache line.
         rounded = {name: -(-max(1, count) // 8) * 8 for name, count in counts.items()}
@@ -149,13 +150,14 @@ class Frame:
         """Shape and dtype of an output, once its segment is resolved.
 
         Raises:
-            InvalidArgument: A dimension is negative.
+            InvalidArgument: A dimension is negative; see `Image.misfit`.
         """
         spec = self._image.plan.outputs[number]
         shape = tuple(self.table("slots")[self._image.output_slots[number]].tolist())
         if any(size < 0 for size in shape):
             what = f"Its shape would be {shape} for these feeds"
-            raise InvalidArgument(message(f"output {spec.name}", what))
+            kind = self._image.misfit(self.table("slots"), spec.segment)
+            raise kind(message(f"output {spec.name}", what))
         return shape, spec.dtype.stored
 
     def reserve_results(self, segment: int) -> None:

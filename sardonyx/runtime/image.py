@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import ContradictingSizes, EngineError, InvalidArgument, message
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
-from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step, Together
 from sardonyx.plan.tape import Tape
 from sardonyx.runtime.arena import Words, address_of, aligned_words
 from sardonyx.runtime.native_layout import (
@@ -35,10 +35,13 @@ from sardonyx.runtime.native_layout import (
     MEASURE,
     NUMBER,
     OUTPUT,
+    PART,
     POINTER,
     SEGMENT,
     SET,
+    TOGETHER,
 )
+from sardonyx.tensor.assumptions import is_left_to_the_run
 
 Row = TypeVar("Row")
 
@@ -96,6 +99,7 @@ class Image:
         #: For each segment, the outputs that get memory when it is entered.
         self.later: list[list[int]] = [[] for _ in plan.segments]
         self._ranges: dict[str, list[tuple[int, int]]] = {}
+        self._parts: list[tuple[int, int, int]] = []
         self._reads: list[set[int]] = [set() for _ in plan.segments]
         self._add_inputs()
         self._add_measures()
@@ -160,6 +164,22 @@ class Image:
         self._table("guards", (slots for _, slots in ordered))
         for segment, (_, slots) in rows:
             self._note_reads(segment, *slots)
+
+    def misfit(
+        self, slots: Words, segment: int, failed: Guard | None = None
+    ) -> type[InvalidArgument]:
+        """The error for sizes that cannot be: ContradictingSizes if a general plan may do better.
+
+        It may where an assumption that it does without does not hold, or is not known to. `slots`
+        are known for segments before `segment`, and for it if a guard of its `failed`.
+        """
+        for guard in self.guards:
+            if is_left_to_the_run(guard.reason):
+                left, right = (self._slot(d, guard.segment) for d in (guard.left, guard.right))
+                known = guard.segment < segment + (failed is not None)
+                if not known or slots[left] != slots[right]:
+                    return ContradictingSizes
+        return InvalidArgument
 
     def _add_inputs(self) -> None:
         # Feeds that nothing uses are bound too; their addresses go to a word behind the buffers.
@@ -287,8 +307,12 @@ class Image:
             # Argument blocks do not share cache lines with what others write.
             used = first + len(command.arguments) - start
             first = start + max(1, -(-used // 8)) * 8
-        self._table("commands", commands)
         self._table("scheduled", self._by_segment("scheduled", scheduled))
+        for number, command in enumerate(self.plan.commands):
+            if isinstance(command, Together) and not self._may_walk_together(command):
+                commands[number] = (0, JUMP, number + 1, 0, 0)
+        self._table("commands", commands)
+        self._table("parts", self._parts)
         self._add_pointers(moving, resting)
         self._table("numbers", self._by_segment("numbers", numbers))
         #: Initial content of the argument slots.
@@ -315,6 +339,26 @@ class Image:
         self._table("pointers", rows)
         self._table("grown", (row for _, row in sorted(grown)))
 
+    def _may_walk_together(self, step: Together) -> bool:
+        """Whether no part stops for the host, asks for memory, or changes what a run needs."""
+        bare = ("measures", "events", "scheduled")
+        for part in step.parts:
+            for command in self.plan.commands[part.first : part.end]:
+                if isinstance(command, Grow):
+                    return False
+                if isinstance(command, Command) and (self._is_remote or command.host is not None):
+                    return False
+                if isinstance(command, Enter):
+                    ranges = (self._ranges[name][command.segment] for name in bare)
+                    if self.later[command.segment] or any(a < b for a, b in ranges):
+                        return False
+        return True
+
+    @property
+    def part_count(self) -> int:
+        """Parts of the plan that may be walked together."""
+        return len(self._parts)
+
     def _step(self, step: Step) -> tuple[int, int, int, int]:
         """A step's number and its three words."""
         match step:
@@ -328,6 +372,10 @@ class Image:
                 return JUMP_IF_LESS, self._slot(left, segment), self._slot(right, segment), target
             case Set(symbol, value, owner, segment):
                 return SET, self.tape.symbol(symbol), self._slot(value, segment), owner
+            case Together(parts, segment):
+                first = len(self._parts)
+                self._parts += [(p.first, p.end, self._slot(p.trips, segment)) for p in parts]
+                return TOGETHER, first, len(parts), 0
             case Grow(buffer, size, keep, segment):
                 number = self.plan.buffers[buffer].number
                 return GROW, number, self._slot(size, segment), self._slot(keep, segment)
@@ -366,7 +414,7 @@ _WIDTHS = {
     "inputs": INPUT.words, "binds": BIND.words, "tape": INSTRUCTION.words, "guards": GUARD.words,
     "commands": COMMAND.words, "pointers": POINTER.words, "numbers": NUMBER.words,
     "measures": MEASURE.words, "grown": GROWN.words, "outputs": OUTPUT.words,
-    "segments": SEGMENT.words,
+    "segments": SEGMENT.words, "parts": PART.words,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ _KIND = "library"
 
 def programs() -> Sequence[Program]:
     """All native functions."""
-    from sardonyx.runtime import native_bind, native_execute, native_pack, native_pool
+    from sardonyx.runtime import native_bind, native_execute, native_pack, native_pool, native_walk
     from sardonyx.runtime import native_resolve as resolve
 
     return [
@@ -27,6 +27,7 @@ def programs() -> Sequence[Program]:
         resolve.fill(), resolve.resolve(), resolve.enter(),
         native_execute.point(), native_execute.place(), native_execute.launch(),
         native_execute.wait(), native_execute.step(), native_execute.execute(),
+        native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(),
     ]  # fmt: skip

@@ -31,7 +31,7 @@ def bind() -> Program:
     frame, items = b.parameter("frame"), b.parameter("items")
     image = FRAME.pointer(b, frame, "image")
     FRAME.write(b, frame, "fault", 0)
-    for name in ("cancel_word", "command", "block"):
+    for name in ("cancel_word", "command", "block", "together"):
         FRAME.write(b, frame, name, 0)
     states = FRAME.pointer(b, frame, "states")
     with b.for_(0, IMAGE.read(b, image, "segment_count")) as k:

@@ -34,6 +34,7 @@ from sardonyx.runtime.native_layout import (
     SEGMENT,
     SET,
     STATE,
+    TOGETHER,
     UNFINISHED,
     WORD,
 )
@@ -80,11 +81,11 @@ def place() -> Program:
 
 
 def step() -> Program:
-    """`i64 step(frame, command)`: do a step; gives which command is next.
+    """`i64 step(frame, command, pool)`: do a step; gives which command is next.
 
-    Or, below zero, what `execute` is to give before it comes back here.
+    Or, below zero, what `execute` is to give before it comes back here. `pool` may be null.
     """
-    b = Builder("step", [("frame", PTR), ("number", I64)], result=I64)
+    b = Builder("step", [("frame", PTR), ("number", I64), ("pool", PTR)], result=I64)
     frame, number = b.parameter("frame"), b.parameter("number")
     image, slots = FRAME.pointer(b, frame, "image"), FRAME.pointer(b, frame, "slots")
     command = COMMAND.at(b, IMAGE.pointer(b, image, "commands"), number)
@@ -117,6 +118,12 @@ def step() -> Program:
         b.return_(b.select(left < right, third, following))
     with b.if_(b.eq(kind, HOST)):
         b.return_(b.constant(I64, NEED_HOST))
+    with b.if_(b.eq(kind, TOGETHER)):
+        with b.if_(b.ne(b.parameter("pool"), b.constant(PTR, 0))):
+            after = b.call("together", [frame, number, b.parameter("pool")], I64)
+            assert after is not None  # noqa: S101 - narrows the type for the checker
+            b.return_(after)
+        b.return_(following)
     value = b.load(I64, slots, second)
     with b.if_(b.eq(kind, SET)):
         with b.if_(b.ne(b.load(I64, slots, first), value)):
@@ -223,7 +230,7 @@ def execute() -> Program:
         FRAME.write(b, frame, "context_command", number)
         kernel = COMMAND.pointer(b, command, "kernel")
         with b.if_(b.eq(kernel, b.constant(PTR, 0))):
-            following = b.call("step", [frame, number], I64)
+            following = b.call("step", [frame, number, pool], I64)
             assert following is not None  # noqa: S101 - narrows the type for the checker
             with b.if_(b.compare("lt", following, 0)):
                 FRAME.write(b, frame, "command", number)
@@ -241,8 +248,9 @@ def execute() -> Program:
                 given_all = [pool, frame, kernel, given, job, begin, end, b.index_cast(worth)]
                 b.call("fork_join", given_all)
             with b.else_():
-                span = (begin, end)
-                _serial(b, frame, kernel, given, span, JOB.read(b, job, "grain"), cancel)
+                context = FRAME.place(b, frame, "context_fault")
+                grain = JOB.read(b, job, "grain")
+                b.call("serial", [frame, kernel, given, begin, end, grain, context])
             _return_faults(b, frame, cancel, number)
             with b.if_(end < blocks):
                 FRAME.write(b, frame, "command", number)
@@ -269,24 +277,3 @@ def _return_faults(b: Builder, frame: Operand, cancel: Operand, number: Operand)
     code = FRAME.read(b, frame, "fault")
     with b.if_(b.ne(code, 0)):
         b.return_(code)
-
-
-def _serial(
-    b: Builder,
-    frame: Operand,
-    kernel: Operand,
-    arguments: Operand,
-    span: tuple[Operand, Operand],
-    grain: Operand,
-    cancel: Operand,
-) -> None:
-    """A span of blocks in this thread, with a look at the flags between pieces."""
-    context, fault = FRAME.place(b, frame, "context_fault"), FRAME.place(b, frame, "fault")
-    first, last = span
-    start = b.variable(first)
-    with b.while_(lambda: b.compare("lt", start.get(), last)):
-        begin = start.get()
-        end = b.min(b.binary("add", begin, grain), last)
-        b.call(kernel, [arguments, begin, end, context])
-        stop = b.binary("or", b.load(I64, cancel, ordering="relaxed"), b.load(I64, fault))
-        start.set(b.select(b.eq(stop, 0), end, last))

@@ -57,7 +57,7 @@ IMAGE = Record(
     " guards guard_count buffers buffer_count sized sized_count events event_count"
     " commands command_count scheduled scheduled_count pointers pointer_count"
     " numbers number_count measures measure_count needed needed_count grown grown_count"
-    " outputs output_count segments segment_count threads"
+    " outputs output_count segments segment_count parts part_count threads"
 )
 #: What of the tables belongs to one segment: from, up to. `moving` and `resting` are pointers:
 #: those to feeds and results are written in every run. `later` is 1 if results get their memory
@@ -86,7 +86,9 @@ GUARD = Record("left right")
 #: three words that mean what the step says. A kernel of a device is the step LAUNCH, with the slots
 #: of sizes all the same.
 COMMAND = Record("kernel arguments blocks cost scratch")
-ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST, LAUNCH = range(8)
+ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST, LAUNCH, TOGETHER = range(9)
+#: Commands from `first` up to `end`; the slot of how often most of them are done.
+PART = Record("first end trips")
 #: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
 POINTER = Record("argument buffer offset")
 NUMBER = Record("argument slot")
@@ -95,7 +97,7 @@ FRAME = Record(
     "image slots dims bases offsets arguments jobs free states capacities valid clock"
     " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
     " cancel cancel_word command block launches launcher"
-    " fault fault_command fault_a fault_b pad5 pad6 pad7 pad8"
+    " fault fault_command fault_a fault_b positions together stopped pad8"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command context_cancel pad9"
 )
@@ -120,7 +122,7 @@ POOL = Record(
     " next n1 n2 n3 n4 n5 n6 n7"
     " kernel arguments blocks limit command fault cancel functions"
     " grain j1 j2 j3 j4 j5 j6 j7"
-    " spins system_call futex_number yield_address timeout_seconds timeout_ns c1 c2"
+    " spins system_call futex_number yield_address timeout_seconds timeout_ns walk c2"
 )
 
 # What `resolve` can give.
@@ -145,6 +147,8 @@ NS_PER_ROUND = 50_000_000
 #: NOT_LAUNCHED: never; the driver refused a kernel, and `detail_a` is its code.
 UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED, NEED_HOST = -1, -2, -3, -4, -5, -6
 NOT_LAUNCHED = -7
+#: What sharing a command costs beside its work.
+NS_PER_JOIN = 1000
 #: What a step counts as, so that a loop of nothing but steps is interrupted, too.
 NS_PER_STEP = 30
 #: Sleeping workers are woken only if that much work waits: waking takes 70 to 130 us.

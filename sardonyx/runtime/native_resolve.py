@@ -171,8 +171,8 @@ def fill() -> Program:
         number = NUMBER.at(b, numbers, k)
         value = b.load(I64, slots, NUMBER.read(b, number, "slot"))
         b.store(value, arguments, NUMBER.read(b, number, "argument"))
-    clock = FRAME.read(b, frame, "clock") + 1
-    FRAME.write(b, frame, "clock", clock)
+    # Parts of a plan that are walked together enter segments at the same time.
+    clock = b.atomic("add", FRAME.place(b, frame, "clock"), b.constant(I64, 1)) + 1
     STATE.write(b, state, "stamp", clock)
     STATE.write(b, state, "dirty", 1)
     with b.if_(b.eq(b.parameter("segment"), 0)):

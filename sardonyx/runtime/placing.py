@@ -87,6 +87,12 @@ class Places:
             if first < begin <= last:
                 self._spans[number] = (first, max(last, end))
 
+    def gather(self, begin: int, end: int) -> None:
+        """Let everything that is used between two commands live between them all the time."""
+        for number, (first, last) in self._spans.items():
+            if first < end and last >= begin:
+                self._spans[number] = (min(first, begin), max(last, end))
+
     def lead(self, buffer: Buffer, target: Buffer, offset: Dim, among: Container[Buffer]) -> bool:
         """Let a buffer be computed as a part of another one, if it may be: one of `among`."""
         if buffer in self.aliases or buffer not in among:

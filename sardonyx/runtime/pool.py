@@ -79,6 +79,7 @@ class Pool:
             words[POOL["system_call"]] = _address(system.syscall)
         words[POOL["yield_address"]] = _address(system.usleep)
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
+        words[POOL["walk"]] = native.code.address("walk")
         if self.threads <= usable_processors():
             words[POOL["spins"]] = _spins(native, self.address)
         for number in range(self.threads):

@@ -27,12 +27,13 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
-from sardonyx.tensor.assumptions import SEVERAL, is_left_to_the_run
+from sardonyx.tensor.assumptions import SEVERAL
 
 
 def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
     """The error for a code that `resolve` gave."""
     number, plan, slots = frame.get("detail_a"), image.plan, frame.table("slots")
+    kind: type[SardonyxError]
     if code == AXIS:
         which, axis, slot = image.axes[number]
         spec = plan.inputs[which]
@@ -56,7 +57,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
             what += f": {guard.reason}"
         if SEVERAL in guard.reason and guard.right == 1:
             return UnexpectedOne(message("run", what), repr(guard.left))
-        kind = ContradictingSizes if is_left_to_the_run(guard.reason) else InvalidArgument
+        kind = image.misfit(slots, guard.segment, guard)
         if guard.right == 0:  # not two sizes, but a condition
             return kind(message("run", what))
         return kind(
@@ -65,7 +66,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
     if code in (OVERFLOW, DIVISION):
         what = "is too large" if code == OVERFLOW else "divides by zero or a negative number"
         text = f"The size {image.tape.expressions[number]!r} {what} for these feeds"
-        return InvalidArgument(message("run", text))
+        return image.misfit(slots, 0)(message("run", text))
     if code == BAD_SIZE:
         buffer = plan.buffers[number]
         dim = buffer.size_bytes
@@ -74,7 +75,8 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         text = f"These feeds ask for a buffer of {_value(dim, size)} bytes"
         writer = writer_of(plan, number)
         text += f", written by {writer}" if writer else ""
-        return (InvalidArgument if size < 0 else OutOfMemory)(message("run", text))
+        kind = image.misfit(slots, 0) if size < 0 else OutOfMemory
+        return kind(message("run", text))
     if code == BAD_ARENA:
         text = f"These feeds ask for {number} bytes of intermediate values"
         first = largest_values(image, slots, frozenset([0]))
@@ -82,7 +84,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
     if code == BAD_BLOCKS:
         command = plan.commands[number]
         where = command.where if isinstance(command, Command) else str(command)
-        return InvalidArgument(message(where, "These feeds give it a negative size"))
+        return image.misfit(slots, 0)(message(where, "These feeds give it a negative size"))
     if code == BAD_MEASURE:
         measure = image.measures[number]
         what = f"It computes the size {frame.get('detail_b')}"

@@ -57,10 +57,13 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return b
     if isinstance(a, int) and a == b:
         return a
-    if (broadcasts_are_undecided() or _chosen_in_run(a, b)) and known_equal(a, b) is None:
+    known = known_equal(a, b)
+    if (broadcasts_are_undecided() or _chosen_in_run(a, b)) and known is None:
         return _undecided_dim(a, b)
     if is_taken_as_one(a) or is_taken_as_one(b):
         return b if is_taken_as_one(a) else a
+    if known is False:
+        return _dim_of_different(a, b)
     assume_equal(a, b, "broadcast", "The sizes of an axis do not fit")
     return b if isinstance(b, int) else a
 
@@ -68,6 +71,17 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 def _chosen_in_run(a: Dim, b: Dim) -> bool:
     """Whether a run chooses which of two sizes is 1, such as by naming the axes of a reduction."""
     return integer.hangs_on_choice(a) or integer.hangs_on_choice(b)
+
+
+def _dim_of_different(a: Dim, b: Dim) -> Dim:
+    """The common size of two axes that are never equally long: that of one, the other's is 1."""
+    shorter, longer = (a, b) if integer.is_nonnegative(b - a - 1) else (b, a)
+    candidates = [d for d in (shorter, longer) if known_equal(d, 1) is None]
+    if len(candidates) == 2 and broadcasts_are_undecided():
+        return _undecided_dim(a, b)
+    one = candidates[0] if candidates else shorter
+    assume_equal(one, 1, "broadcast", "The sizes of an axis do not fit")
+    return longer if one is shorter else shorter
 
 
 def _undecided_dim(a: Dim, b: Dim) -> Dim:

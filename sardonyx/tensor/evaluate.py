@@ -10,15 +10,20 @@ import numpy as np
 
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import EngineError, RuntimeException, message
-from sardonyx.base.sizes import Atom, Dim
-from sardonyx.tensor import arithmetic, scalar
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.sizes import Dim
 from sardonyx.tensor.arithmetic import Array
-from sardonyx.tensor.evaluate_region import Symbols, check_assumptions, name_of, run_region
+from sardonyx.tensor.evaluate_grid import Grid
+from sardonyx.tensor.evaluate_region import (
+    Symbols,
+    check_assumptions,
+    name_of,
+    run_region,
+    shape_of,
+)
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.noise import Noise
 from sardonyx.tensor.region import REGIONS, Body, Region
-from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import (
     Buffer,
     Call,
@@ -26,27 +31,36 @@ from sardonyx.tensor.tensor import (
     Map,
     Reduce,
     Tensor,
-    indices,
-    reduced_indices,
 )
 from sardonyx.tensor.traverse import topological
 
 #: Sizes of an output.
 Sizes = tuple[int, ...]
 Reference = Callable[[Call, Sequence[Array], Sequence[Sizes]], Sequence[Array]]
+#: Given a call and its operands, for each output the size of the numbers that were rounded.
+Magnitudes = Callable[[Call, Sequence[Array]], Sequence[Array]]
 
 _REFERENCES: dict[str, Reference] = {}
+_MAGNITUDES: dict[str, Magnitudes] = {}
 
 
-def reference(kernel: str) -> Callable[[Reference], Reference]:
+def reference(
+    kernel: str, magnitudes: Magnitudes | None = None
+) -> Callable[[Reference], Reference]:
     """Register the decorated function as the meaning of a special kernel.
 
     It takes the call, the arrays of its operands and the sizes of all outputs, and gives the arrays
     of all outputs.
+
+    Args:
+        kernel: The kernel's name.
+        magnitudes: For `Noise`, where a result is rounded more often than once.
     """
 
     def register(function: Reference) -> Reference:
         _REFERENCES[kernel] = function
+        if magnitudes is not None:
+            _MAGNITUDES[kernel] = magnitudes
         return function
 
     return register
@@ -144,12 +158,12 @@ class _Machine:
             return self._buffer(x)
         if isinstance(x, Call):
             return self._call(x)
-        shape = tuple(sizes.evaluate(d, self.symbols) for d in x.shape)
+        shape = shape_of(x.shape, self.symbols)
         if isinstance(x, Map):
-            value = _Grid(self, x.shape, ()).evaluate(x.body)
+            value = Grid(self, x.shape, ()).evaluate(x.body)
             result = np.broadcast_to(value, shape)
         elif isinstance(x, Reduce):
-            grid = _Grid(self, x.shape, x.extents)
+            grid = Grid(self, x.shape, x.extents)
             result = self._reduce(x, np.broadcast_to(grid.evaluate(x.body), grid.sizes))
         elif isinstance(x, Contract):
             result = self._contract(x)
@@ -204,11 +218,15 @@ class _Machine:
         results = _REFERENCES[x.kernel](x, operands, shapes)
         if self.noise is None:
             return results
+        known = _MAGNITUDES.get(x.kernel)
+        magnitudes = (
+            [np.max(np.abs(array), initial=0.0) for array in results]
+            if known is None
+            else known(x, operands)
+        )
         return [
-            self.noise.rounded(array, dtype, np.max(np.abs(array), initial=0.0))
-            if dtype.is_float
-            else array
-            for array, (_, dtype) in zip(results, x.all_outputs, strict=True)
+            self.noise.rounded(array, dtype, magnitude) if dtype.is_float else array
+            for array, magnitude, (_, dtype) in zip(results, magnitudes, x.all_outputs, strict=True)
         ]
 
     def _reduce(self, x: Reduce, values: Array) -> Array:
@@ -220,12 +238,14 @@ class _Machine:
             result = np.asarray(add_up(wide, axis=axes, dtype=wide.dtype))
             if self.noise is None or not x.dtype.is_float:
                 return result
-            # Every term is rounded when it is added; errors of equal terms do not cancel.
+            # As in a contraction.
             terms = math.prod(values.shape[k] for k in axes)
             size = add_up(np.abs(wide), axis=axes) * math.sqrt(max(1, terms))
             return self.noise.rounded(result, x.dtype, size)
         if x.kind in ("min", "max"):
             return self._extreme(x, values, axes)
+        if not values.size:  # lowerings see to it that no position is asked for
+            return np.zeros(values.shape[:first], np.int64)
         flat = values.reshape(*values.shape[:first], math.prod(values.shape[first:]))
         wide = flat.astype(np.float32) if flat.dtype.kind == "V" else flat
         function: Callable[..., Any] = np.argmin if x.kind.startswith("argmin") else np.argmax
@@ -248,7 +268,7 @@ class _Machine:
         return np.asarray(function(wide, axis=axes, initial=initial))
 
     def _contract(self, x: Contract) -> Array:
-        grid = _Grid(self, x.shape, x.extents)
+        grid = Grid(self, x.shape, x.extents)
         rank, first = len(grid.sizes), len(x.shape)
         wide = np.float64 if x.accumulator.is_float else x.accumulator.numpy
         operands: list[Any] = []
@@ -263,135 +283,13 @@ class _Machine:
         result = np.einsum(*operands, kept, optimize=True)
         if self.noise is not None and x.dtype.is_float:
             terms = [np.abs(o) if isinstance(o, np.ndarray) else o for o in operands]
-            magnitude = np.einsum(*terms, kept, optimize=True)
+            # Every term is rounded when it is added: by chance that grows with the root of their
+            # number (N. Higham and T. Mary, Probabilistic rounding error analysis, 2019).
+            count = math.sqrt(max(1, math.prod(grid.sizes[first:])))
+            magnitude = np.einsum(*terms, kept, optimize=True) * count
             result = self.noise.rounded(np.asarray(result), x.dtype, magnitude)
         for axis in range(first, rank):
             if axis not in present:  # both operands are the same all along it
                 result = result * grid.sizes[axis]
         result = np.expand_dims(result, [k for k in range(first) if k not in kept])
         return np.broadcast_to(result, grid.sizes[:first])
-
-
-class _Grid:
-    """Evaluates expressions at all points of a shape at once.
-
-    Values have one axis for each index variable, of size 1 where they do not depend on it. A mask
-    says for which points a value is needed, so that loads not chosen by a select may be outside.
-    """
-
-    def __init__(self, machine: _Machine, shape: tuple[Dim, ...], extents: tuple[Dim, ...]) -> None:
-        self.machine = machine
-        every = (*shape, *extents)
-        self.sizes = tuple(sizes.evaluate(d, machine.symbols) for d in every)
-        self._atoms: dict[Atom, Array] = {}
-        for axis, variable in enumerate((*indices(shape), *reduced_indices(extents))):
-            atom = sizes.as_atom(variable)
-            if atom is not None:
-                position = np.arange(self.sizes[axis], dtype=np.int64)
-                self._atoms[atom] = position.reshape(
-                    [-1 if k == axis else 1 for k in range(len(every))]
-                )
-        self._memo: dict[tuple[object, int], Array] = {}
-        self._masks: list[Array] = []
-
-    def evaluate(self, x: Scalar) -> Array:
-        return self._scalar(x, self._mask(np.array(0 not in self.sizes)))
-
-    def _mask(self, mask: Array) -> Array:
-        self._masks.append(mask)  # the memo goes by identity, so masks must stay alive
-        return mask
-
-    def _scalar(self, x: Scalar, mask: Array) -> Array:
-        key = (x, id(mask))
-        found = self._memo.get(key)
-        if found is None:
-            found = self._make(x, mask)
-            if self.machine.noise is not None and x.arguments and x.dtype.is_float:
-                found = self.machine.noise.rounded(found, x.dtype, np.abs(found))
-            self._memo[key] = found
-        return found
-
-    def _make(self, x: Scalar, mask: Array) -> Array:
-        dtype = self.machine.numpy(x.dtype)
-        if x.op == "constant":
-            return arithmetic.constant(x.payload, x.dtype, dtype)
-        if x.op == "size":
-            return self._dim(x.dim, mask)
-        if x.op == "load":
-            return self._load(x, mask)
-        if x.op == "select":
-            condition = self._scalar(x.arguments[0], mask)
-            a = self._scalar(x.arguments[1], self._mask(mask & condition))
-            b = self._scalar(x.arguments[2], self._mask(mask & ~condition))
-            return np.where(condition, a, b).astype(dtype)
-        operands = [self._scalar(a, mask) for a in x.arguments]
-        source = x.arguments[0].dtype
-        if x.op == "cast":
-            return arithmetic.cast(operands[0], source, x.dtype, dtype, x.rounding)
-        if x.op == "bitcast":
-            bits = np.ascontiguousarray(operands[0].astype(source.numpy))
-            return arithmetic.bitcast(bits, x.dtype).astype(dtype)
-        if x.op == "check_index":
-            return self._check_index(operands[0], self._dim(x.dim, mask), mask)
-        if x.op == "complex":
-            return arithmetic.combine(operands[0], operands[1], dtype)
-        if x.op in ("real", "imag"):
-            return np.asarray(getattr(operands[0], x.op)).astype(dtype)
-        if x.op in scalar.COMPARE:
-            return arithmetic.compare(x.op, *operands)
-        if len(operands) == 1:
-            return arithmetic.unary(x.op, operands[0], source)
-        if x.op in ("div", "rem") and source.is_integer and np.any((operands[1] == 0) & mask):
-            raise RuntimeException(message("evaluate", "An integer is divided by 0"))
-        return arithmetic.binary(x.op, operands[0], operands[1], source)
-
-    def _check_index(self, value: Array, extent: Array, mask: Array) -> Array:
-        moved = np.where(value < 0, value + extent, value)
-        bad = ((moved < 0) | (moved >= extent)) & mask
-        if np.any(bad):
-            wrong = np.broadcast_to(value, bad.shape)[bad].flat[0]
-            raise RuntimeException(
-                message("evaluate", f"The index {wrong} is outside of an axis of {extent}")
-            )
-        return moved
-
-    def _load(self, x: Scalar, mask: Array) -> Array:
-        array = self.machine.arrays[x.tensor]
-        at: list[Array] = []
-        for i, extent in zip(x.at, array.shape, strict=True):
-            position = self._dim(i, mask)
-            bad = ((position < 0) | (position >= extent)) & mask
-            if np.any(bad):
-                raise EngineError(message("evaluate", f"{x!r} is outside of {array.shape}"))
-            at.append(np.clip(position, 0, max(extent - 1, 0)))
-        if array.size == 0:
-            shape = np.broadcast_shapes(*(a.shape for a in at))
-            return np.zeros(shape, array.dtype)
-        return np.asarray(array[tuple(at)])
-
-    def _dim(self, value: Dim, mask: Array) -> Array:
-        if isinstance(value, int):
-            return np.asarray(value, dtype=np.int64)
-        key = (value, id(mask))
-        found = self._memo.get(key)
-        if found is None:
-            found = np.asarray(0, dtype=np.int64)
-            for monomial, coefficient in value.terms:
-                term = np.asarray(coefficient, dtype=np.int64)
-                for atom in monomial:
-                    term = term * self._atom(atom, mask)
-                found = found + term
-            self._memo[key] = found = np.asarray(found)
-        return found
-
-    def _atom(self, atom: Atom, mask: Array) -> Array:
-        if atom.kind == "symbol":
-            return np.asarray(self.machine.symbols[atom.name], dtype=np.int64)
-        if atom.kind == "index":
-            return self._atoms[atom]
-        if atom.kind == "opaque":
-            return self._scalar(atom.payload, mask)  # type: ignore[arg-type]  # an opaque atom's payload is a Scalar
-        left, right = (self._dim(a, mask) for a in atom.arguments)
-        if atom.kind == "floordiv":
-            return np.asarray(np.floor_divide(left, right))
-        return np.maximum(left, right) if atom.kind == "max" else np.minimum(left, right)

@@ -13,6 +13,7 @@ from sardonyx.base.errors import ContradictingSizes, EngineError, RuntimeExcepti
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.arithmetic import Array
 from sardonyx.tensor.measuring import Measured
+from sardonyx.tensor.noise import Noise
 from sardonyx.tensor.region import Body, Branches, Region, Repetition
 from sardonyx.tensor.tensor import Buffer, Call, Tensor
 
@@ -25,6 +26,14 @@ class Machine(Protocol):
     @property
     def symbols(self) -> Mapping[str, int]:
         """Sizes by name."""
+
+    @property
+    def arrays(self) -> Mapping[Tensor, Array]:
+        """What has been computed."""
+
+    @property
+    def noise(self) -> Noise | None:
+        """What makes rounding errors."""
 
     def array(self, tensor: Tensor) -> Array:
         """The contents of a tensor."""
@@ -86,6 +95,14 @@ class Symbols(dict[str, int]):
 def name_of(symbol: Dim) -> str:
     """The name under which a symbol's value is kept."""
     return sizes.variable(symbol).name
+
+
+def shape_of(dims: Sequence[Dim], symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """Sizes of a tensor's axes; ContradictingSizes if one would be negative."""
+    shape = tuple(sizes.evaluate(d, symbols) for d in dims)
+    if any(size < 0 for size in shape):
+        raise ContradictingSizes(message("evaluate", f"A tensor would have the shape {shape}"))
+    return shape
 
 
 def check_assumptions(assumptions: Mapping[tuple[Dim, Dim], str], machine: Machine) -> None:
@@ -173,8 +190,6 @@ class _Loop:
             return np.stack([rows[k] for k in sorted(rows)])
         shape, dtype = self.call.all_outputs[result]
         ends = self.region.finals[result]  # what no iteration has settled is empty
-        found = [
-            0 if axis in ends else sizes.evaluate(d, self.machine.symbols)
-            for axis, d in enumerate(shape)
-        ]
-        return np.zeros((count, *found[1:]), self.machine.numpy(dtype))
+        dims = [0 if axis in ends else d for axis, d in enumerate(shape)][1:]
+        found = shape_of(dims, self.machine.symbols)
+        return np.zeros((count, *found), self.machine.numpy(dtype))

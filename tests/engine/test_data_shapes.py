@@ -74,6 +74,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "(float[K] x) => (float[A] y) { z = MatMul(x, row) y = Add(z, x) }",
         [{"x": _floats(1)}],
     ),
+    "positions in what a model knows": (
+        "(float[N] x) => (int64[A,B] y, float[N] z) { low = Constant<value_int=0>()"
+        " high = Constant<value_int=7>() step = Constant<value_int=2>()"
+        " k = Constant<value_ints=[2]>() r = Range(low, high, step)"
+        " v, i = TopK<axis=0, largest=0>(r, k) y = NonZero(v) z = Neg(x) }",
+        [{"x": _floats(3)}],
+    ),
     "range": (
         "(int64 a, int64 b, int64 c) => (int64[A] y) { y = Range(a, b, c) }",
         [

@@ -72,6 +72,27 @@ CASES: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
         {"w": ones(2, 3)},
         [{"x": ones(2, 3)}, {"x": ones(1, 3)}],
     ),
+    (
+        "of two sizes that always differ one is 1",
+        """g (float[n] x) => (float[] y, float[] z) {
+        first = Slice(x, zero, one) longer = Concat<axis = 0>(first, pair, x, x)
+        y = Mul(first, longer) again = Concat<axis = 0>(longer, w) z = Mul(w, again) }""",
+        {"zero": [0], "one": [1], "pair": ones(2), "w": ones(1)},
+        [{"x": ones(4)}, {"x": ones(1)}],
+    ),
+    (
+        "sizes that differ by one, one of them 1",
+        """g (float[n] x) => (float[] y) { longer = Concat<axis = 0>(x, w) y = Add(longer, x) }""",
+        {"w": ones(1)},
+        [{"x": ones(1)}, {"x": ones(0)}],
+    ),
+    (
+        "what one broadcast was taken for, a product takes for granted",
+        """g (float[n] x, int64[1] s) => (float[] y) {
+        last = Slice(x, begin, end) every = Expand(last, s) y = MatMul(x, every) }""",
+        {"begin": [-2], "end": [-1]},
+        [{"x": ones(n), "s": np.array([n])} for n in (2, 5, 9)],
+    ),
 ]
 
 
@@ -89,6 +110,30 @@ def test_sizes_that_do_not_fit(number: int, shape: tuple[int, ...]) -> None:
         wrong["w"] = ones(4, 3)
     with pytest.raises(errors.InvalidArgument, match="broadcast: The sizes of an axis do not fit"):
         session.run(None, wrong)
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+def test_slices_of_no_rows_that_a_loop_gives(trips: int) -> None:
+    text = """g (float[n,n] x, int64 trips) => (float[] y, float[] z) {
+        y, z = Loop <body = b (int64 i, bool c, float[k,l] v) => (bool d, float[] w, float[] r) {
+            d = Identity(c) w = Neg(v) r = Slice(w, one, end) }> (trips, "", x) }"""
+    model = model_of(text, {"one": np.array([1]), "end": np.array([9])})
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for n in (3, 1, 0):  # a plan may take it that the first row is there
+        x = np.arange(n * n, dtype=np.float32).reshape(n, n)
+        y, z = session.run(None, {"x": x, "trips": np.array(trips)})
+        np.testing.assert_array_equal(y, x)
+        rows = max(n - 1, 0)
+        np.testing.assert_array_equal(z, np.stack([-x[1:], x[1:]])[:trips].reshape(trips, rows, n))
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_no_position_along_no_elements(operator: str) -> None:
+    model = model_of(f"g (float[n,m] x) => (int64[] y) {{ y = {operator}<axis = 1>(x) }}")
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    assert session.run(None, {"x": ones(0, 0)})[0].shape == (0, 1)
+    with pytest.raises(errors.InvalidArgument, match=f"{operator}: Axis 1 has no elements"):
+        session.run(None, {"x": ones(2, 0)})
 
 
 def test_a_number_of_axes_that_only_a_run_knows() -> None:

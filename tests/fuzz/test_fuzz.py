@@ -10,6 +10,8 @@ from sardonyx.base import dtypes
 from sardonyx.tensor.noise import Noise
 from tests.fuzz import compare, shrink
 from tests.fuzz.graphs import Case, make
+from tests.support.oracle import Oracle
+from tests.support.session import model_of
 
 _SEEDS = range(36)
 
@@ -44,6 +46,29 @@ def test_noise_moves_what_is_rounded_and_leaves_whole_numbers() -> None:
     assert list(moved == left) == [False, True]
     whole = np.array([0.5, 2.0, 1e15])
     assert np.array_equal(Noise(1).rounded(whole, dtypes.DOUBLE, 1.0), whole)
+
+
+#: Equal terms, whose rounding errors do not cancel when they are added one after the other.
+_SUMS = {
+    "CumSum": "y = CumSum(x, axis)",
+    "ReduceSum": "y = ReduceSum<keepdims = 0>(x)",
+    "MatMul": "y = MatMul(x, x)",
+}
+
+
+@pytest.mark.parametrize("operator", _SUMS)
+def test_noise_of_sums_is_as_large_as_their_errors(operator: str) -> None:
+    axes = "A" if operator == "CumSum" else ""
+    text = f"g (float[N] x) => (float[{axes}] y) <int64 axis = {{0}}> {{ {_SUMS[operator]} }}"
+    model = model_of(text)
+    x = np.full(3000, 0.15039417, np.float32)
+    terms = x * x if operator == "MatMul" else x
+    in_order = np.cumsum(terms, dtype=np.float32)  # the least careful kernel that is not wrong
+    (want,) = Oracle(model).run({"x": x}, double=True)
+    spread = compare._spread(Oracle(model), {"x": x}, [want], {}, 0)[0]
+    got = in_order if operator == "CumSum" else in_order[-1]
+    assert np.all(compare._is_near(got, want, spread))
+    assert not np.all(compare._is_near(got * np.float32(1.01), want, spread))
 
 
 #: Add, Softmax, Neg; another output.

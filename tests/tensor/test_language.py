@@ -71,8 +71,9 @@ def test_broadcast_assumes_what_it_cannot_prove():
         assert (floats(N, 4) + floats(1, 4)).shape == (N, 4)
         assert (floats(N, 4) + floats(3, 1)).shape == (3, 4)
         assert (floats(N) + floats(S, 1)).shape == (S, N)
-    assert list(found) == [(N, 3)]
-    for a, b in (((2,), (3,)), ((N + 2, 4), (N, 4))):
+        assert (floats(S + 2, 4) + floats(S, 4)).shape == (S + 2, 4)
+    assert list(found) == [(N, 3), (S, 1)]
+    for a, b in (((2,), (3,)), ((N + 4, 4), (N + 2, 4))):
         with pytest.raises(InvalidGraph, match="do not fit"):
             floats(*a) + floats(*b)
 
