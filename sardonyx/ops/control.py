@@ -6,8 +6,10 @@ becomes a symbol that only the end of the region brings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import BOOL, INT64, DType
@@ -19,7 +21,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ops.lists import only_added_to
 from sardonyx.ops.regions import Outside, Repeated, final_size, is_inside, results_of, stand_in
 from sardonyx.ops.registry import Scope, contents, op
-from sardonyx.tensor.assumptions import because_of, broadcasts_are_undecided
+from sardonyx.tensor.assumptions import attempt, because_of, broadcasts_are_undecided
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -30,6 +32,8 @@ from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.region import Body, Branches
 from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Shape
+
+Result = TypeVar("Result")
 
 
 def scalar_of(x: Tensor, what: str) -> Tensor:
@@ -47,10 +51,46 @@ def _known_bool(x: Tensor) -> bool | None:
 # -- If ---------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Guess:
+    """Which of two branches that differ in their number of axes is planned; whether there are."""
+
+    second: bool = False
+    made: bool = False
+
+
+_guess: ContextVar[_Guess | None] = ContextVar("guess", default=None)
+
+
+def _either_way(make: Callable[[], Result]) -> Result:
+    """What `make` gives, which lowers a graph inside.
+
+    If the graph makes no sense after the first of two branches that differ in their number of
+    axes, which is what it is taken for, then after the second one.
+    """
+    around = _guess.get()
+    if broadcasts_are_undecided() or (around is not None and around.second):
+        return make()
+    guess = _Guess()
+    token = _guess.set(guess)
+    try:
+        with attempt():
+            return make()
+    except (InvalidGraph, errors.NotImplemented):
+        if not guess.made:
+            raise
+        guess.second = True
+        return make()
+    finally:
+        _guess.reset(token)
+        if around is not None:
+            around.made |= guess.made
+
+
 def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxError:
     """A branch, or why it makes no sense here: exporters leave branches that are never taken."""
     try:
-        return scope.body(graph, [], outside)
+        return _either_way(lambda: scope.body(graph, [], outside))
     except (InvalidGraph, errors.NotImplemented) as error:
         return error
 
@@ -88,7 +128,10 @@ def _only_way(scope: Scope, bodies: Sequence[Body | SardonyxError]) -> _OnlyWay 
         raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
     if all(a.rank == b.rank for a, b in zip(then.outputs, otherwise.outputs, strict=True)):
         return None
-    first = not broadcasts_are_undecided()
+    guess = _guess.get()
+    if guess is not None:
+        guess.made = True
+    first = not broadcasts_are_undecided() and not (guess is not None and guess.second)
     what = f"The branches of {where} differ in their number of axes, and one is planned"
     return _OnlyWay(first, "If", what)
 
@@ -111,7 +154,8 @@ def if_1(
         (taken,) = contents(cast(condition, INT64).reshape(1), "The condition", 0)
         assume_equal(taken, int(only.first), only.where, only.reason)
         with because_of(only.where):
-            return tuple(scope.inline(then_branch if only.first else else_branch))
+            chosen = then_branch if only.first else else_branch
+            return tuple(_either_way(lambda: scope.inline(chosen)))
     then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
     outputs: list[tuple[Shape, DType]] = []

@@ -103,6 +103,20 @@ def collect() -> Iterator[dict[Assumption, str]]:
         _collected.reset(token)
 
 
+@contextmanager
+def attempt() -> Iterator[None]:
+    """What is assumed inside the block is forgotten if the block raises an error."""
+    found = _collected.get()
+    before = dict(found or ())
+    try:
+        yield
+    except BaseException:
+        if found is not None:
+            found.clear()
+            found.update(before)
+        raise
+
+
 def collected() -> tuple[Assumption, ...]:
     """The pairs that were collected so far, outside `collect` none."""
     return tuple(_collected.get() or ())

@@ -173,6 +173,17 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "else_branch = e () => (float[A,B] b) { b = Neg(x) }> }",
         [{"x": _floats(n, 3)} for n in (1, 2, 1, 5)],
     ),
+    "branches of different numbers of axes in one that makes no sense after the first": (
+        f"(float[N,4] x) => (float[A,B] y) {{ {_POSITIVE} y = If(c) <"
+        "then_branch = t () => (float[A,B] a) { most = Constant<value_float = 1000.0>()"
+        " d = Greater(s, most) q = If(d) <"
+        "then_branch = tt () => (float[A,B,C] aa) { one = Constant<value_ints = [1]>()"
+        " aa = Unsqueeze(x, one) },"
+        "else_branch = te () => (float[A,B] ab) { ab = Mul(x, x) }>"
+        " r = Transpose<perm = [1, 0]>(q) a = Transpose<perm = [1, 0]>(r) },"
+        "else_branch = e () => (float[A,B] b) { b = Neg(x) }> }",
+        _SIGNS,
+    ),
     "so many times": (
         f"(float[N,4] x) => (float[A,B] y, float[T,A,B] s) {{ {_TRUE}"
         " k = Constant<value_int = 5>() y, s = Loop(k, on, x) <"
