@@ -18,6 +18,7 @@ COMMANDS = {
     "show": "print a stage of a model's compilation",
     "compare": "run a model here and in another engine, and compare outputs",
     "knobs": "list every switch",
+    "operators": "list every operator",
 }
 
 
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             importlib.import_module(f"sardonyx.cli.{name}").add_arguments(subparser)
     options = parser.parse_args(given)
     try:
-        if options.command != "knobs":
+        if options.command not in ("knobs", "operators"):
             set_up()
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
         return int(module.run(options) or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -51,3 +52,13 @@ def find(name: str) -> HostFunction:
     except (ImportError, KeyError):
         what = f"There is no function {name!r} on the host"
         raise EngineError(message("plan", what)) from None
+
+
+@cache
+def function_names() -> frozenset[str]:
+    """The names of all functions, as `module.name`."""
+    package = importlib.import_module("sardonyx.host")
+    with compiling:
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"sardonyx.host.{found.name}")
+    return frozenset(_MAKERS)

@@ -26,6 +26,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
 from sardonyx.ops.families import FAMILIES
+from sardonyx.ops.signatures import signature_of
 from sardonyx.tensor.elementwise import by_parts
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
@@ -281,7 +282,7 @@ def apply(
                 got=str(count),
             )
         )
-    _check_kinds(node, record, given)
+    _check_types(node, record, given)
     if record.repeated is not None and None in given[record.repeated :]:
         missing = given.index(None, record.repeated)
         raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
@@ -319,8 +320,11 @@ def _lowered(
     return by_parts(lambda part: record.lowering(part, *inputs[1:], **arguments), x)
 
 
-def _check_kinds(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) -> None:
-    """Refuse strings and objects where a lowering would compute with their codes."""
+def _check_types(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) -> None:
+    """Refuse types that the standard does not allow; codes where a lowering would compute."""
+    signature = signature_of(node.domain, node.op_type, node.version)
+    if signature is not None:
+        signature.check(where(node), inputs)
     for x in inputs:
         if x is None or not x.dtype.is_code:
             continue

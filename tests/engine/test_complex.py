@@ -195,5 +195,5 @@ def test_loops_branches_and_sequences_carry_them():
 )
 def test_what_complex_numbers_do_not_have_is_refused(text):
     model = model_of(f"g (complex64[n, n] x) => (y) {{ {text} }}")
-    with pytest.raises(errors.NotImplemented, match="complex64"):
+    with pytest.raises(errors.InvalidGraph, match="got complex64"):
         sardonyx.InferenceSession(model.SerializeToString())

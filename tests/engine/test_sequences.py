@@ -352,11 +352,11 @@ def test_feeds_of_the_wrong_type(name: str) -> None:
 REFUSED_MODELS = {
     "arithmetic on a sequence": (
         "(seq(float[N]) s, float[N] x) => (float[N] y) { y = Add(s, x) }",
-        "does not take inputs of type seq",
+        "Expected numbers, got seq",
     ),
     "items of two types": (
         "(float[N] x, int64[N] y) => (seq(float[N]) s) { s = SequenceConstruct(x, y) }",
-        "different types",
+        "differs from that of inputs. Expected float, got int64",
     ),
     "no such item": (
         "(float[N] x) => (float[N] y) { s = SequenceConstruct(x) k = Constant<value_int=1>()"

@@ -280,11 +280,11 @@ def test_dropout():
     ("op_type", "inputs", "attributes", "text"),
     [
         ("Add", [floats(2, 3), floats(4)], {}, r"do not fit.*float\[2, 3\], float\[4\]"),
-        ("Add", [floats(2), integers(2)], {}, "differ in type"),
+        ("Add", [floats(2), integers(2)], {}, "differs from that of A. Expected float, got int64"),
         ("Relu", [floats(2)], {"alpha": 1.0}, "no attribute 'alpha'"),
         ("BitShift", [integers(2), integers(2)], {}, "'direction' is missing"),
         ("Relu", [floats(2), floats(2)], {}, "too many inputs"),
-        ("Where", [floats(2), floats(2), floats(2)], {}, "not bool"),
+        ("Where", [floats(2), floats(2), floats(2)], {}, "Expected bool, got float"),
     ],
 )
 def test_errors(op_type, inputs, attributes, text):

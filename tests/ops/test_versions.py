@@ -1,9 +1,16 @@
 """Every operator of ONNX, in every version, has a record that takes what its schema says."""
 
+import pathlib
+
 import onnx.defs
 import pytest
 
+from sardonyx.cli.operators import page
 from sardonyx.ops import registry
+from sardonyx.ops.signatures import signature_of
+from tests.ops.make_signatures import parameters, types_of
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 SCHEMAS = sorted(
     (s for s in onnx.defs.get_all_schemas_with_history() if not s.deprecated),
@@ -35,3 +42,20 @@ def test_records_take_what_schemas_say(schema):
     assert record.required <= required
     assert record.least_inputs <= schema.min_input
     assert record.most_inputs is None or record.most_inputs >= schema.max_input
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.domain}.{s.name}-{s.since_version}")
+def test_signatures_allow_what_schemas_allow(schema):
+    if schema.name in MISSING:
+        return
+    signature = signature_of(schema.domain, schema.name, schema.since_version)
+    allowed = {c.type_param_str: types_of(c.allowed_type_strs) for c in schema.type_constraints}
+    assert [p.mark for p in signature.inputs] == [mark for *_, mark in parameters(schema, "inputs")]
+    pairs = zip(signature.inputs, parameters(schema, "inputs"), strict=True)
+    for parameter, (_, kind, _) in pairs:
+        mine = signature.types.get(parameter.type, {parameter.type})
+        assert mine >= allowed.get(kind, types_of([kind]))
+
+
+def test_the_page_of_operators_is_what_the_command_prints():
+    assert (DOCS / "operators.md").read_text() == page(), "python -m sardonyx operators --markdown"

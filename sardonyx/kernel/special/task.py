@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sardonyx.base.dtypes import DType
@@ -67,6 +67,11 @@ def special(name: str, *, needs_all: bool = False) -> Callable[[SpecialBuilder],
 def needs_all_outputs(name: str) -> bool:
     """Whether a kernel works in outputs that nothing reads."""
     return name in _NEED_ALL
+
+
+def special_names() -> Iterable[str]:
+    """All names that have a builder."""
+    return _BUILDERS.keys()
 
 
 def builder_of(name: str) -> SpecialBuilder:
