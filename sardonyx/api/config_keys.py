@@ -53,6 +53,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.model_external_initializers_file_folder_path": Key("acts", "where weights lie"),
     "session.memory_limit_bytes": Key("acts", "the most memory that the session may hold"),
     "session.load_timeout_seconds": Key("acts", "how long making the session may take"),
+    "session.disable_winograd": Key("acts", "whether all convolutions are direct sums"),
     "session.record_ep_graph_assignment_info": Key("acts", "which nodes a provider has"),
     "session.intra_op.allow_spinning": _hint(_NO_SPIN, "0"),
     "session.inter_op.allow_spinning": _hint(_NO_INTER_OP, "0", "1"),

@@ -54,6 +54,7 @@ def make_engine(
         memory_limit_bytes=o.memory_limit_bytes,
         least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
         logid=o.logid,
+        winograd=o.config("session.disable_winograd") != "1",
     )
     if o.optimized_model_filepath:
         from sardonyx.runtime.stages import write_optimised

@@ -15,6 +15,7 @@ from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
+from sardonyx.kernel.winograd_product import WinogradKernel, fitting
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
@@ -33,6 +34,8 @@ __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 _UNREAD = "unread output"
 #: How names of kernels begin that only move elements.
 COPY = "copy"
+#: How names of convolutions begin that transform their inputs.
+WINOGRAD = "winograd"
 
 
 @dataclass(eq=False, slots=True)
@@ -70,11 +73,13 @@ class Former:
     Attributes:
         lanes: 32-bit lanes of a vector register.
         grain: How much a block of a kernel does.
+        winograd: Whether convolutions may be computed with fewer, but less exact, products.
         kernels: Every kernel formed so far, by the structure that it serves.
     """
 
     lanes: int
     grain: Grain = FEW_CORES
+    winograd: bool = False
     kernels: dict[object, Kernel] = field(default_factory=dict)
     _packings: dict[object, Packing | None] = field(default_factory=dict)
     _packed: dict[object, Buffer] = field(default_factory=dict)
@@ -171,8 +176,7 @@ class Former:
                 self.lanes,
                 self.grain,
             )
-            form = ProductKernel(schedule, self._name("product"), fixed)
-            self.kernels[key], self._packings[key] = form.build()
+            self.kernels[key], self._packings[key] = self._product_form(schedule, fixed).build()
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
             return [_invocation(kernel, canonical.buffers, group)]
@@ -184,6 +188,13 @@ class Former:
         packed, steps = self._packed_buffer(contents, strides)
         actual = {**canonical.buffers, packing.packed: packed}
         return [*steps, _invocation(kernel, actual, group)]
+
+    def _product_form(self, schedule: ProductSchedule, fixed: bool) -> ProductKernel:
+        """How a contraction is computed."""
+        tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
+        if tiles is not None:
+            return WinogradKernel(schedule, tiles, self._name(f"{WINOGRAD}{tiles.outputs}"))
+        return ProductKernel(schedule, self._name("product"), fixed)
 
     def _pack(
         self, contents: Map, packed: Buffer, strides: dict[Tensor, tuple[Dim, ...]]

@@ -13,11 +13,13 @@ class Grain:
         rows: Rows of a product, or queries of attention, at most.
         elements: Elements along the vector axis of a pointwise kernel, at most.
         vectors: Vectors of columns in a tile of a product.
+        tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
     """
 
     rows: int = 96
     elements: int = 4096
     vectors: int = 4
+    tiles: int = 24
 
 
 #: A few cores, each with a cache that a panel of the right factor stays in.

@@ -9,6 +9,8 @@ The panel is packed: the columns of one k lie side by side, 64-byte aligned.
 
 from __future__ import annotations
 
+from functools import cache
+
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.types import I64, PTR, Type
@@ -22,6 +24,7 @@ def micro_name(element: Type, rows: int, vectors: int, lanes: int) -> str:
     return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}"
 
 
+@cache
 def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
     """`(table, taps, depth, panel, tile)`: see the module's text.
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
@@ -14,7 +16,7 @@ from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import ROWS, build_micro, micro_name
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
@@ -40,7 +42,7 @@ class ProductKernel:
     def build(self) -> tuple[Kernel, Packing | None]:
         """The kernel, and how its right factor is packed if that happens beforehand."""
         s = self.schedule
-        self.pack = s.packing() if self.packed else None
+        self.pack = self._packing() if self.packed else None
         touched: list[Tensor] = [x.tensor for x in loads_of(s.left)]
         touched += [self.pack.packed] if self.pack else [x.tensor for x in loads_of(s.right)]
         touched += [x.tensor for x in loads_of(s.epilogue) if x is not s.token]
@@ -58,12 +60,25 @@ class ProductKernel:
         self.places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
         self._write()
-        functions = tuple(build_micro(s.element, r, s.vectors, s.lanes) for r in ROWS)
         kernel = Kernel(
-            b.program, parameters.arguments, s.blocks(), s.cost_ns(), self.scratch_bytes,
-            functions,
+            b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
+            self._functions(),
         )  # fmt: skip
         return kernel, self.pack
+
+    def _packing(self) -> Packing:
+        return self.schedule.packing()
+
+    def _functions(self) -> tuple[Program, ...]:
+        """What the kernel calls."""
+        s = self.schedule
+        return tuple(build_micro(s.element, r, s.vectors, s.lanes) for r in ROWS)
+
+    def _blocks(self) -> Dim:
+        return self.schedule.blocks()
+
+    def _cost_ns(self) -> Dim:
+        return self.schedule.cost_ns()
 
     def _write(self) -> None:
         s = self.schedule
@@ -103,7 +118,6 @@ class ProductKernel:
     def _set_scratch(self, taps: int, size: int) -> None:
         """Scratch holds: tile, pointer table, zero row, copied rows, panel, each aligned."""
         s = self.schedule
-        b = self.b
         most = ROWS[0]
         depth = s.depth_extent
         layout: list[tuple[str, Dim]] = [("tile", most * s.width * size)]
@@ -116,6 +130,11 @@ class ProductKernel:
         if not self.packed:
             whole = sizes.product(map(extent_of, s.reduced))
             layout.append(("panel", sizes.multiply(whole, s.width * size)))
+        self._divide_scratch(layout)
+
+    def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
+        """Names for parts of scratch, each of so many bytes."""
+        b = self.b
         scratch = b.context("scratch")
         offset: Dim = 0
         self.scratch: dict[str, Operand] = {}
@@ -215,10 +234,7 @@ class ProductKernel:
             else:
                 self._copy_row(inner, table, r, depth)
         tile = self.scratch["tile"]
-        for rows in ROWS:
-            with b.if_(b.eq(count, rows)):
-                name = micro_name(s.element, rows, s.vectors, s.lanes)
-                b.call(name, [table, Constant(I64, taps), depth, panel, tile])
+        self._call_micro(count, taps, depth, panel, tile)
         with b.for_(0, count) as r:
             place = b.binary("mul", r, max(1, len(s.rows)))
             atoms: dict[Atom, Operand] = {
@@ -227,6 +243,16 @@ class ProductKernel:
             }
             line = b.offset(tile, r, s.width * s.element.size_bytes)
             self._epilogue(level.child(atoms), line, first_column)
+
+    def _call_micro(
+        self, count: Operand, taps: int, depth: Operand, panel: Operand, target: Operand
+    ) -> None:
+        """Multiply the rows that the table points to."""
+        s, b = self.schedule, self.b
+        operands = [self.scratch["table"], Constant(I64, taps), depth, panel, target]
+        for rows in ROWS:
+            with b.if_(b.eq(count, rows)):
+                b.call(micro_name(s.element, rows, s.vectors, s.lanes), operands)
 
     def _row_pointers(self, row: Expression, table: Operand, r: Operand, count: Operand) -> None:
         s = self.schedule

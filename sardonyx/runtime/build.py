@@ -79,7 +79,9 @@ def build_model(
         scope.enter_context(taken_as_one(options.ones))
         lowered = _lowered(graph, options, phases)
     fuse = options.optimization_level > 0
-    compiled, places = compile_lowered(graph, lowered, provider.target, fuse=fuse)
+    compiled, places = compile_lowered(
+        graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd
+    )
     timings.update(compiled.seconds)
     _log_host(compiled)
     generated = provider.generate(compiled, phases)
@@ -105,11 +107,17 @@ def _lowered(graph: Graph, options: EngineOptions, phases: _Phases) -> LoweredGr
 
 
 def compile_lowered(
-    graph: Graph, lowered: LoweredGraph, target: Target, *, fuse: bool = True
+    graph: Graph,
+    lowered: LoweredGraph,
+    target: Target,
+    *,
+    fuse: bool = True,
+    winograd: bool = True,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
-    Without `fuse` what a node gives lies in memory, and no kernel works for two nodes.
+    Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
+    `winograd` convolutions may be computed with fewer, but less exact, products.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -117,7 +125,7 @@ def compile_lowered(
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
-        lowered.measured, lowered.ends, None if fuse else lowered.results,
+        lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

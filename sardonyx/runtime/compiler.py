@@ -66,6 +66,7 @@ def compile_tensors(
     measured: Mapping[Dim, Measured] | None = None,
     ends: Mapping[Dim, Tensor] | None = None,
     separate: Container[Tensor] | None = None,
+    winograd: bool = False,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -78,8 +79,9 @@ def compile_tensors(
         measured: Where the symbols that a run measures come from.
         ends: The region whose end brings a symbol.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
+        winograd: Whether convolutions may be computed with fewer, but less exact, products.
     """
-    former = Former(target.lanes(32), target.grain)
+    former = Former(target.lanes(32), target.grain, winograd)
     blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import COPY
+from sardonyx.codegen.form import COPY, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
 
@@ -27,6 +27,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     copies = [_copy(plan, number) for number in _copies(plan)]
     lines.append(f"copies of layout: {len(copies) or 'none'}")
     lines += [f"  {text}" for text in copies]
+    lines += _less_exact(plan)
     lines += _kernels(plan, known, verbose)
     if verbose:
         lines += [_condition(g) for g in plan.guards]
@@ -135,6 +136,14 @@ def _copies(plan: Plan) -> list[int]:
         for k, c in enumerate(plan.commands)
         if isinstance(c, Command) and c.kernel.startswith(COPY)
     ]
+
+
+def _less_exact(plan: Plan) -> list[str]:
+    count = sum(c.kernel.startswith(WINOGRAD) for c in plan.calls)
+    if not count:
+        return []
+    how = "with Winograd's filters, which round more (session.disable_winograd = 1: none)"
+    return [f"{_count(count, 'convolution')} {how}"]
 
 
 def _copy(plan: Plan, number: int) -> str:

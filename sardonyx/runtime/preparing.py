@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sardonyx.codegen.form import Invocation
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
-from sardonyx.tensor.tensor import Buffer
+from sardonyx.tensor.tensor import Buffer, Tensor
 
 #: What one plan reads and writes, at most, unless it is a single kernel's.
 _BATCH_BYTES = 32 * 2**20
@@ -30,7 +30,7 @@ class Preparation:
     outputs: list[Buffer]
 
 
-def prepare(invocations: Sequence[Invocation], wanted: Container[Buffer]) -> list[Preparation]:
+def prepare(invocations: Sequence[Invocation], wanted: Container[Tensor]) -> list[Preparation]:
     """Plans for kernels that need no sizes or values of a run.
 
     A model's weights need not be in memory all at once: those that one plan reads can be dropped
@@ -59,7 +59,7 @@ def _connected(invocations: Sequence[Invocation]) -> list[list[Invocation]]:
             parents[number] = number = parents[parents[number]]
         return number
 
-    writers: dict[Buffer, int] = {}
+    writers: dict[Tensor, int] = {}
     for number, invocation in enumerate(invocations):
         for buffer in (*invocation.reads, *invocation.writes):
             if buffer in writers:
@@ -86,6 +86,6 @@ def _batches(parts: Sequence[list[Invocation]]) -> Iterator[list[Invocation]]:
         yield batch
 
 
-def size_bytes(buffer: Buffer) -> int:
+def size_bytes(buffer: Tensor) -> int:
     """Bytes of a buffer whose shape is known."""
     return math.prod(int(d) for d in buffer.shape) * buffer.dtype.stored.itemsize

@@ -73,6 +73,7 @@ class EngineOptions:
             feeds that the first one refuses.
         ranks: Those of inputs whose rank the model does not declare.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
+        winograd: Whether convolutions may be computed with fewer, but less exact, products.
     """
 
     threads: int = 0
@@ -92,6 +93,7 @@ class EngineOptions:
     provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
+    winograd: bool = True
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -110,6 +112,7 @@ class EngineOptions:
                 self.general,
                 sorted(self.ranks.items()),
                 sorted(self.ones),
+                self.winograd,
             )  # fmt: skip
         )
 

@@ -1,0 +1,403 @@
+"""Convolutions of 3 by 3 taps, step 1, as products of transformed tiles (see `winograd`).
+
+A block transforms the inputs of a few tiles into scratch, multiplies them with the transformed
+filters of each panel, one product for each of the (m + 2)^2 places, and transforms what comes out
+into m by m outputs per tile, which the epilogue finishes. The filters are transformed when they
+are packed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.micro import ROWS
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.program import Constant, Operand, Program
+from sardonyx.kernel.types import F32, I64, PTR
+from sardonyx.kernel.winograd import (
+    TAPS,
+    build_input,
+    build_output,
+    input_name,
+    matrices,
+    output_name,
+)
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import buffer, indices, make_map
+
+#: Fewer channels or filters do not pay for the transforms.
+_LEAST_CHANNELS = 16
+_MOST_TRANSFORMED_BYTES = 1 << 20
+#: Blocks that a kernel should have before it goes over all its panels in one.
+_ENOUGH_BLOCKS = 32
+#: Outputs along an axis of which only a run knows how many there are.
+_ASSUMED_SIZE = 56
+#: Cycles that a transform takes for each place and vector, and bytes of weights that pass in one.
+_TRANSFORM_CYCLES = 7
+_WEIGHT_BYTES = 8
+#: F(4, 3) rounds more and holds more than twice the weights of F(2, 3): it must gain something.
+_MORE_IS_WORTH = {2: 0.9, 4: 0.8}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a contraction is such a convolution.
+
+    Attributes:
+        outputs: Outputs of a tile along each axis.
+        image: The row axes along which tiles lie.
+        taps: The reduced axes that move along them.
+        others: The row axes that are left.
+        tiles: Tiles that a block transforms, at most.
+        panels: Panels of columns that a block goes over, at most.
+    """
+
+    outputs: int
+    image: tuple[Dim, Dim]
+    taps: tuple[Dim, Dim]
+    others: tuple[Dim, ...]
+    tiles: int
+    panels: int
+
+    @property
+    def side(self) -> int:
+        """Inputs of a tile along each axis."""
+        return self.outputs + TAPS - 1
+
+    @property
+    def places(self) -> int:
+        """Products of a tile."""
+        return self.side**2
+
+    def tile_axes(self) -> list[Dim]:
+        """Extents of the axes that number tiles."""
+        along = [integer.ceildiv(extent_of(v), self.outputs) for v in self.image]
+        return [*map(extent_of, self.others), *along]
+
+
+def fitting(s: ProductSchedule, most_tiles: int) -> Form | None:
+    """How a contraction with a constant right factor is best computed so; None for directly.
+
+    `most_tiles`: how many tiles a block may transform.
+    """
+    if not most_tiles:
+        return None
+    depth, column = s.depth_extent, extent_of(s.column)
+    if s.element != F32 or not s.direct or len(s.taps) != 2:
+        return None
+    if not isinstance(depth, int) or not isinstance(column, int):
+        return None
+    if depth < _LEAST_CHANNELS or column < _LEAST_CHANNELS:
+        return None
+    if any(extent_of(t) != TAPS for t in s.taps):
+        return None
+    image: list[Dim] = []
+    for tap in s.taps:
+        along = [v for v in s.rows if v not in image and _moves_along(s, tap, v)]
+        if not along:
+            return None
+        image.append(along[0])
+    others = tuple(v for v in s.rows if v not in image)
+    best, form = math.inf, None
+    for outputs, worth in _MORE_IS_WORTH.items():
+        tried = Form(outputs, (image[0], image[1]), (s.taps[0], s.taps[1]), others, 0, 0)
+        best = min(best, _direct_cycles(s, tried, depth * column))
+        cycles = _cycles(s, tried, depth, column)
+        if cycles < worth * best:
+            best, form = cycles, _with_sizes(s, tried, depth, most_tiles)
+    return form
+
+
+def _moves_along(s: ProductSchedule, tap: Dim, row: Dim) -> bool:
+    """Whether the left factor depends on the sum of a tap and a row alone."""
+    atoms = {sizes.variable(row): sizes.add(row, sizes.multiply(tap, -1))}
+    where = [substitute(s.left_offset, atoms)]
+    if s.window is not None:
+        where += dims_of(rewrite(s.window, atoms=atoms))
+    linear = sizes.coefficient_of(s.left_offset, sizes.variable(tap))
+    moves = linear is not None and linear[0] != 0
+    return moves and not any(sizes.variable(tap) in sizes.atoms_of(d, "index") for d in where)
+
+
+def _size(extent: Dim, otherwise: int = _ASSUMED_SIZE) -> int:
+    return extent if isinstance(extent, int) else otherwise
+
+
+def _images(form: Form) -> int:
+    """How many images there are; one, where only a run knows."""
+    return math.prod(_size(extent_of(v), 1) for v in form.others)
+
+
+def _tile_count(form: Form) -> int:
+    along = [-(-_size(extent_of(v)) // form.outputs) for v in form.image]
+    return _images(form) * math.prod(along)
+
+
+def _direct_cycles(s: ProductSchedule, form: Form, work: int) -> float:
+    rows = _images(form) * math.prod(_size(extent_of(v)) for v in form.image)
+    return rows * TAPS**2 * work / s.lanes + 4 * TAPS**2 * work / _WEIGHT_BYTES
+
+
+def _cycles(s: ProductSchedule, form: Form, depth: int, column: int) -> float:
+    work = form.places * depth * column
+    moved = form.places * _TRANSFORM_CYCLES * (2 * depth + column)
+    return _tile_count(form) * (work + moved) / s.lanes + 4 * work / _WEIGHT_BYTES
+
+
+def _with_sizes(s: ProductSchedule, form: Form, depth: int, most_tiles: int) -> Form:
+    """The form with the sizes of its blocks."""
+    fit = _MOST_TRANSFORMED_BYTES // (form.places * depth * s.element.size_bytes)
+    tiles = max(ROWS[0], min(most_tiles, fit // ROWS[0] * ROWS[0]))
+    count = _tile_count(form)
+    if all(isinstance(d, int) for d in form.tile_axes()):
+        tiles = max(1, min(tiles, count))
+    blocks = -(-count // tiles) * math.prod(_size(extent_of(v), 1) for v in s.lead())
+    panels = s.panels()
+    assert isinstance(panels, int)  # noqa: S101 - `fitting` saw that the columns are known
+    shared = max(1, min(panels, panels * blocks // _ENOUGH_BLOCKS))
+    return Form(form.outputs, form.image, form.taps, form.others, tiles, shared)
+
+
+class WinogradKernel(ProductKernel):
+    """Builds the kernel of one convolution.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        form: How the contraction is such a convolution.
+        name: Symbol name.
+    """
+
+    def __init__(self, schedule: ProductSchedule, form: Form, name: str) -> None:
+        super().__init__(schedule, name, packed=True)
+        self.form = form
+
+    def _functions(self) -> tuple[Program, ...]:
+        s, outputs = self.schedule, self.form.outputs
+        return (
+            *super()._functions(),
+            build_input(s.element, outputs, s.lanes),
+            build_output(s.element, outputs, s.vectors, s.lanes),
+        )
+
+    def _tiles(self) -> Dim:
+        return sizes.product(self.form.tile_axes())
+
+    def _blocks(self) -> Dim:
+        s, f = self.schedule, self.form
+        lead = sizes.product(map(extent_of, s.lead()))
+        groups = integer.ceildiv(s.panels(), f.panels)
+        return sizes.multiply(sizes.multiply(lead, groups), integer.ceildiv(self._tiles(), f.tiles))
+
+    def _cost_ns(self) -> Dim:
+        s, f = self.schedule, self.form
+        lead = sizes.product(map(extent_of, s.lead()))
+        each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)
+        return sizes.multiply(sizes.multiply(lead, self._tiles()), max(1, each))
+
+    def _packing(self) -> Packing:
+        """The transformed filters: (batch..., panel, place..., depth, lane)."""
+        s, f = self.schedule, self.form
+        lead = s.packed_axes()
+        shape = (
+            *map(extent_of, lead), s.panels(), f.side, f.side, s.depth_extent, s.width,
+        )  # fmt: skip
+        own = indices(shape)
+        n = len(lead)
+        column = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        atoms = {sizes.variable(s.column): column, sizes.variable(s.depth): own[-2]}
+        for variable, at in zip(lead, own, strict=False):
+            atoms[sizes.variable(variable)] = at
+        total = None
+        for i in range(TAPS):
+            for j in range(TAPS):
+                taps = {sizes.variable(t): v for t, v in zip(f.taps, (i, j), strict=True)}
+                tap = scalar.cast(rewrite(s.right, atoms=atoms | taps), dtypes.DOUBLE)
+                factor = scalar.binary(
+                    "mul", _factor(f.outputs, own[n + 1], i), _factor(f.outputs, own[n + 2], j)
+                )
+                term = scalar.binary("mul", factor, tap)
+                total = term if total is None else scalar.binary("add", total, term)
+        assert total is not None  # noqa: S101 - there are taps
+        value = scalar.cast(total, s.group.accumulator)
+        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(s.column)))
+        zero = scalar.constant(0, s.group.accumulator)
+        contents = make_map(shape, scalar.select(inside, value, zero))
+        return Packing(buffer(("packed", contents), shape, s.group.accumulator), contents)
+
+    # -- the kernel ---------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        s, f, b = self.schedule, self.form, self.b
+        dim = self.outside.dim
+        depth, panels = dim(s.depth_extent), dim(s.panels())
+        self._lay_out()
+        self._zero_row(depth)
+        axes = {v: dim(extent_of(v)) for v in s.lead()}
+        tiles = dim(self._tiles())
+        chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
+        groups = dim(integer.ceildiv(s.panels(), f.panels))
+        with b.parallel() as block:
+            chunk, rest = b.binary("rem", block, chunks), b.binary("div", block, chunks)
+            group, rest = b.binary("rem", rest, groups), b.binary("div", rest, groups)
+            level = self.outside.child(self._unflatten(rest, s.lead(), axes))
+            first = b.binary("mul", chunk, f.tiles)
+            count = b.min(b.binary("sub", tiles, first), f.tiles)
+            with b.for_(0, count) as t:
+                self._transform_inputs(level, first, t, depth)
+            low = b.binary("mul", group, f.panels)
+            high = b.min(b.binary("add", low, f.panels), panels)
+            with b.for_(low, high) as panel:
+                first_column = b.binary("mul", panel, s.width)
+                self._multiply(level, panel, count, depth)
+                with b.for_(0, count) as t:
+                    self._transform_outputs(level, t, first_column)
+
+    def _lay_out(self) -> None:
+        """Scratch holds: transformed inputs, products, one tile, pointers, where tiles lie."""
+        s, f = self.schedule, self.form
+        size = s.element.size_bytes
+        depth = int(s.depth_extent)
+        layout = {
+            "inputs": f.places * f.tiles * depth * size,
+            "products": f.places * f.tiles * s.width * size,
+            "tile": f.outputs**2 * s.width * size,
+            "sources": f.places * PTR.size_bytes,
+            "table": ROWS[0] * PTR.size_bytes,
+            "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
+            "zero": depth * size,
+        }
+        self._divide_scratch(list(layout.items()))
+
+    def _transform_inputs(
+        self, level: Expression, first: Operand, t: Operand, depth: Operand
+    ) -> None:
+        """One tile: find its inputs, or zeros outside the image, and transform them."""
+        s, f, b = self.schedule, self.form, self.b
+        at = self._tile_at(b.binary("add", first, t))
+        place = b.binary("mul", t, len(s.rows))
+        for k, variable in enumerate(s.rows):
+            value = at[sizes.variable(variable)]
+            b.store(value, self.scratch["coordinates"], b.binary("add", place, k))
+        # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
+        extents = [sizes.add(extent_of(v), TAPS - 1) for v in f.image]
+        sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
+        atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
+        atoms |= {sizes.variable(v): w for v, w in zip(f.image, sums, strict=True)}
+        offset = substitute(s.left_offset, atoms)
+        window = None if s.window is None else rewrite(s.window, atoms=atoms)
+        base = self.places[s.left_buffer].pointer
+        y, x = (at[sizes.variable(v)] for v in f.image)
+        ends = [b.lift(level.dim(e), I64) for e in extents]
+        with b.for_(0, f.side) as i:
+            row = b.binary("add", y, i)
+            row_inside = b.compare("lt", row, ends[0])
+            with b.for_(0, f.side) as j:
+                column = b.binary("add", x, j)
+                moved = dict(zip(map(sizes.variable, sums), (row, column), strict=True))
+                here = level.child(at | moved)
+                inside: Operand = b.binary("and", row_inside, b.compare("lt", column, ends[1]))
+                if window is not None:
+                    inside = b.binary("and", inside, here.scalar(window))
+                source = b.offset(base, here.dim(offset), s.element)
+                number = b.binary("add", b.binary("mul", i, f.side), j)
+                b.store(
+                    b.select(inside, source, self.scratch["zero"]), self.scratch["sources"], number
+                )
+        target = b.offset(self.scratch["inputs"], b.binary("mul", t, depth), s.element)
+        step = b.binary("mul", depth, f.tiles)
+        b.call(input_name(f.outputs, s.lanes), [self.scratch["sources"], depth, target, step])
+
+    def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
+        """The row axes at a tile's first output."""
+        f, b = self.form, self.b
+        axes = [*f.others, *f.image]
+        rest = number
+        found: dict[Atom, Operand] = {}
+        extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
+        for k in reversed(range(len(axes))):
+            own = b.binary("rem", rest, extents[k]) if k else rest
+            rest = b.binary("div", rest, extents[k]) if k else rest
+            if axes[k] in f.image:
+                own = b.binary("mul", own, f.outputs)
+            found[sizes.variable(axes[k])] = own
+        return found
+
+    def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
+        """All products of the tiles with one panel."""
+        s, f, b = self.schedule, self.form, self.b
+        filters = self._filters(level, panel)
+        line_bytes = s.width * s.element.size_bytes
+        with b.for_(0, f.places) as place:
+            weights = b.offset(filters, b.binary("mul", place, depth), line_bytes)
+            start = b.binary("mul", place, f.tiles)
+            row = b.variable(0, I64, name="row")
+            with b.while_(lambda: b.compare("lt", row.get(), count)):
+                rows = self._rows_of_tile(b.binary("sub", count, row.get()))
+                first = b.binary("add", start, row.get())
+                with b.for_(0, rows) as r:
+                    skip = b.binary("mul", b.binary("add", first, r), depth)
+                    b.store(
+                        b.offset(self.scratch["inputs"], skip, s.element), self.scratch["table"], r
+                    )
+                target = b.offset(self.scratch["products"], first, line_bytes)
+                self._call_micro(rows, 1, depth, weights, target)
+                row.set(b.binary("add", row.get(), rows))
+
+    def _filters(self, level: Expression, panel: Operand) -> Operand:
+        """Where the transformed filters of a panel lie."""
+        s, f, b = self.schedule, self.form, self.b
+        assert self.pack is not None  # noqa: S101 - filters are always packed
+        flat: Dim = 0
+        for variable in s.packed_axes():
+            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
+        flat = sizes.multiply(flat, s.panels())
+        number = b.binary("add", panel, b.lift(level.dim(flat), I64))
+        each = sizes.multiply(s.depth_extent, f.places * s.width * s.element.size_bytes)
+        step = b.lift(level.dim(each), I64)
+        return b.offset(self.places[self.pack.packed].pointer, b.binary("mul", number, step))
+
+    def _transform_outputs(self, level: Expression, t: Operand, first_column: Operand) -> None:
+        """One tile: transform its products, and finish the outputs that are in the image."""
+        s, f, b = self.schedule, self.form, self.b
+        line_bytes = s.width * s.element.size_bytes
+        products = b.offset(self.scratch["products"], t, line_bytes)
+        step = Constant(I64, f.tiles * s.width)
+        tile = self.scratch["tile"]
+        b.call(output_name(f.outputs, s.vectors, s.lanes), [products, step, tile])
+        place = b.binary("mul", t, len(s.rows))
+        at: dict[Atom, Operand] = {
+            sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", place, k))
+            for k, v in enumerate(s.rows)
+        }
+        y, x = (sizes.variable(v) for v in f.image)
+        ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
+        rows = b.min(b.binary("sub", ends[0], at[y]), f.outputs)
+        columns = b.min(b.binary("sub", ends[1], at[x]), f.outputs)
+        with b.for_(0, rows) as i, b.for_(0, columns) as j:
+            here = {**at, y: b.binary("add", at[y], i), x: b.binary("add", at[x], j)}
+            number = b.binary("add", b.binary("mul", i, f.outputs), j)
+            self._epilogue(level.child(here), b.offset(tile, number, line_bytes), first_column)
+
+
+def _factor(outputs: int, row: Dim, tap: int) -> Scalar:
+    """An element of G, in a row that only the kernel knows."""
+    column = [line[tap] for line in matrices(outputs)[1]]
+    found = _number(column[-1])
+    for k in reversed(range(len(column) - 1)):
+        is_it = scalar.compare("eq", scalar.size(row), scalar.size(k))
+        found = scalar.select(is_it, _number(column[k]), found)
+    return found
+
+
+def _number(x: Fraction) -> Scalar:
+    return scalar.constant(float(x), dtypes.DOUBLE)

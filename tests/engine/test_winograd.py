@@ -1,0 +1,131 @@
+"""Convolutions of 3 by 3 taps through Winograd's filters, against float64."""
+
+import numpy as np
+import pytest
+
+import sardonyx
+from tests.support.session import model_of
+
+_random = np.random.default_rng(11)
+
+#: channels, filters, groups, pads, image as declared, images that are fed, outputs of a tile
+CASES = {
+    "whole tiles": (16, 16, 1, (1, 1, 1, 1), "32, 32", [(32, 32)], 4),
+    "tiles over the edge": (32, 64, 1, (1, 1, 1, 1), "13, 30", [(13, 30)], 4),
+    "no padding": (32, 32, 1, (0, 0, 0, 0), "h, w", [(3, 3), (5, 6), (17, 33)], 4),
+    "uneven padding": (20, 36, 1, (0, 1, 2, 1), "h, w", [(1, 1), (8, 3), (18, 7)], 4),
+    "wide padding": (16, 24, 1, (2, 3, 2, 2), "h, w", [(4, 5), (1, 2)], 4),
+    "groups": (64, 96, 2, (1, 0, 1, 2), "29, 21", [(29, 21)], 4),
+    "deep and small": (256, 256, 1, (1, 1, 1, 1), "7, 7", [(7, 7)], 2),
+    "columns of several panels": (16, 200, 1, (1, 1, 1, 1), "40, 44", [(40, 44)], 4),
+}
+
+_TEXT = """
+g (float[n, {channels}, {image}] x) => (float[n, {filters}, oh, ow] y) {{
+    s = Sigmoid(x)
+    t = Conv(s, e)
+    c = Conv<pads = {pads}, group = {groups}>(t, w, b)
+    r = Relu(c)
+    y = Mul(r, two)
+}}
+"""
+
+
+def _model(channels, filters, groups, pads, image):
+    weights = {
+        "e": np.eye(channels, dtype=np.float32)[:, :, None, None],
+        "w": _random.standard_normal((filters, channels // groups, 3, 3)).astype(np.float32),
+        "b": _random.standard_normal(filters).astype(np.float32),
+        "two": np.float32(2),
+    }
+    text = _TEXT.format(
+        channels=channels, filters=filters, groups=groups, pads=list(pads), image=image
+    )
+    return model_of(text, weights).SerializeToString(), weights
+
+
+def _wanted(x, weights, groups, pads):
+    x = 1 / (1 + np.exp(-x.astype(np.float64)))
+    x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    h, w = x.shape[2] - 2, x.shape[3] - 2
+    parts = []
+    for data, filters in zip(np.split(x, groups, 1), np.split(weights["w"], groups), strict=True):
+        total = 0.0
+        for i in range(3):
+            for j in range(3):
+                window = data[:, :, i : i + h, j : j + w]
+                tap = filters[:, :, i, j].astype(np.float64)
+                total = total + np.einsum("nchw,kc->nkhw", window, tap)
+        parts.append(total)
+    out = np.concatenate(parts, 1) + weights["b"][:, None, None]
+    return 2 * np.maximum(out, 0)
+
+
+def _session(model, **entries):
+    options = sardonyx.SessionOptions()
+    for key, value in entries.items():
+        options.add_session_config_entry(f"session.{key}", value)
+    return sardonyx.InferenceSession(model, options)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_values(name, threads):
+    channels, filters, groups, pads, image, images, outputs = CASES[name]
+    model, weights = _model(channels, filters, groups, pads, image)
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = sardonyx.InferenceSession(model, options)
+    assert f"winograd{outputs}" in session.explain()
+    for n in (1, 3, 0):
+        for size in images:
+            x = _random.standard_normal((n, channels, *size)).astype(np.float32)
+            (found,) = session.run(None, {"x": x})
+            wanted = _wanted(x, weights, groups, pads)
+            assert found.shape == wanted.shape
+            largest = np.abs(wanted).max(initial=1)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * largest)
+
+
+def test_what_lies_outside_an_image_does_not_matter():
+    """Tiles reach over the edge, into the next image; what is there is never multiplied."""
+    model, _ = _model(16, 16, 1, (0, 0, 0, 0), "h, w")
+    session = _session(model)
+    x = _random.standard_normal((3, 16, 7, 7)).astype(np.float32)
+    (clean,) = session.run(None, {"x": x})
+    x[1] = np.nan
+    (found,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(found[[0, 2]], clean[[0, 2]])
+    assert np.isnan(found[1]).all()
+
+
+def test_refused():
+    channels, filters, groups, pads, image, images, _ = CASES["tiles over the edge"]
+    model, weights = _model(channels, filters, groups, pads, image)
+    session = _session(model, disable_winograd="1")
+    assert "winograd" not in session.explain()
+    x = _random.standard_normal((1, channels, *images[0])).astype(np.float32)
+    (found,) = session.run(None, {"x": x})
+    wanted = _wanted(x, weights, groups, pads)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_explained():
+    model, _ = _model(16, 16, 1, (1, 1, 1, 1), "32, 32")
+    assert "1 convolution with Winograd's filters" in _session(model).explain()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [((3, 3), "strides = [2, 2]"), ((3, 3), "dilations = [2, 2]"), ((3, 1), ""), ((5, 5), "")],
+)
+def test_other_convolutions_are_direct(kernel, attributes):
+    weights = {
+        "e": np.eye(32, dtype=np.float32)[:, :, None, None],
+        "w": _random.standard_normal((32, 32, *kernel)).astype(np.float32),
+    }
+    text = (
+        "g (float[1, 32, 20, 20] x) => (float[1, 32, h, w] y) { t = Conv(x, e) y = Conv%s(t, w) }"
+    )
+    model = model_of(text % (f"<{attributes}>" if attributes else ""), weights)
+    assert "winograd" not in _session(model.SerializeToString()).explain()
