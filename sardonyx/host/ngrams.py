@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.base.interrupt import checkpoint, claim
 from sardonyx.host.functions import host_maker
 
 #: A pool as a tree: what follows a word, and where the n-gram that ends there is counted.
@@ -33,13 +34,16 @@ def count(
     k-th n-gram of all is counted at `indexes[k]`. Words of an n-gram are 1 to `skips` + 1 apart.
     """
     tree, scale = _tree(pool, starts, indexes, weights, width, shortest, longest)
-    distances = range(1, skips + 2) if longest > 1 else range(1, 2)
 
     def counted(x: Any) -> Any:
         rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+        claim(4 * rows.shape[0] * width)
         result = np.zeros((rows.shape[0], width), np.float32)
+        # Words that are further apart than a row is long make no n-gram.
+        most = min(skips + 1, rows.shape[1] - 1) if longest > 1 else 1
         for row, found in zip(rows.tolist(), result, strict=True):
-            for distance in distances:
+            for distance in range(1, max(1, most) + 1):
+                checkpoint()
                 # A single word has no distances: it counts once.
                 least = shortest if distance == 1 else max(2, shortest)
                 _count_row(row, distance, tree, found, least)
@@ -78,6 +82,7 @@ def _tree(
     longest: int,
 ) -> tuple[Tree, Any]:
     tree: Tree = {}
+    claim(4 * width)
     scale = np.ones(width, np.float32)
     number = 0
     ends = (*starts[1:], len(pool))

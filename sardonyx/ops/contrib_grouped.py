@@ -120,6 +120,8 @@ def turned(
     if cosine is None or sine is None:
         raise InvalidGraph(message(where_, "With do_rotary it needs cos_cache and sin_cache"))
     length, size = x.shape[2:]
+    if position_ids is not None:
+        assume_shape(position_ids.shape, (x.shape[0], length), where_, "The tensor position_ids")
 
     def angle(cache: Tensor, b: Dim, position: Dim, pair: Dim) -> Scalar:
         at = scalar.load(begins, (b,)) + scalar.size(position)

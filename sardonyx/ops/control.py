@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from sardonyx.base import errors, integer, sizes
+from sardonyx.base import errors, integer
 from sardonyx.base.dtypes import BOOL, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.integer import known_equal
@@ -21,6 +21,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ops.lists import only_added_to
 from sardonyx.ops.regions import Outside, Repeated, final_size, is_inside, results_of, stand_in
 from sardonyx.ops.registry import Scope, contents, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.assumptions import attempt, because_of, broadcasts_are_undecided
 from sardonyx.tensor.language import (
     Tensor,
@@ -34,13 +35,6 @@ from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import Shape
 
 Result = TypeVar("Result")
-
-
-def scalar_of(x: Tensor, what: str) -> Tensor:
-    """A tensor of one element as a scalar."""
-    if x.shape != () and sizes.product(x.shape) != 1:
-        raise InvalidGraph(message(what, f"A scalar is needed, not {list(x.shape)}"))
-    return x if x.shape == () else x.reshape()
 
 
 def _known_bool(x: Tensor) -> bool | None:

@@ -11,6 +11,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.convolution import convolve_integers, window_of
 from sardonyx.ops.quantise import saturate
 from sardonyx.ops.registry import op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -103,8 +104,8 @@ def _requantised(value: Scalar, factor: Scalar, zero: Scalar, dtype: DType) -> S
     return saturate(scaled + scalar.cast(zero, dtypes.FLOAT), dtype)
 
 
-def _number(x: Tensor) -> Scalar:
-    return scalar.cast(scalar.load(x, (0,) * x.rank), dtypes.FLOAT)
+def _number(x: Tensor, where: str) -> Scalar:
+    return scalar.cast(scalar.load(scalar_of(x, where), ()), dtypes.FLOAT)
 
 
 @op("QLinearMatMul", 10, 21)
@@ -125,8 +126,9 @@ def q_linear_mat_mul(
         rows = _along(a_scale, "QLinearMatMul", -2, at, total.shape)
         columns = _along(b_scale, "QLinearMatMul", -1, at, total.shape)
         factor = scalar.cast(rows, dtypes.FLOAT) * scalar.cast(columns, dtypes.FLOAT)
-        zero = scalar.load(y_zero, (0,) * y_zero.rank)
-        return _requantised(scalar.load(total, at), factor / _number(y_scale), zero, y_zero.dtype)
+        factor = factor / _number(y_scale, "QLinearMatMul")
+        zero = scalar.load(scalar_of(y_zero, "QLinearMatMul"), ())
+        return _requantised(scalar.load(total, at), factor, zero, y_zero.dtype)
 
     return compute(total.shape, body)
 
@@ -161,8 +163,9 @@ def q_linear_conv(
         if bias is not None:
             value = value + scalar.load(bias, (at[1],))
         per_channel = _along(w_scale, "QLinearConv", 1, at, total.shape)
-        factor = _number(x_scale) * scalar.cast(per_channel, dtypes.FLOAT) / _number(y_scale)
-        zero = scalar.load(y_zero, (0,) * y_zero.rank)
+        own, result = (_number(s, "QLinearConv") for s in (x_scale, y_scale))
+        factor = own * scalar.cast(per_channel, dtypes.FLOAT) / result
+        zero = scalar.load(scalar_of(y_zero, "QLinearConv"), ())
         return _requantised(value, factor, zero, y_zero.dtype)
 
     return compute(total.shape, body)

@@ -15,17 +15,16 @@ from sardonyx.base.dtypes import BOOL, DOUBLE, FLOAT, INT32, INT64, UINT32, DTyp
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import CONSUMED_INPUTS, Scope, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.language import (
     Tensor,
     accumulator,
-    assume_equal,
     cast,
     compute,
     constant,
     exp,
-    reshape,
     where,
 )
 from sardonyx.tensor.philox import Words, draw, normal, unit
@@ -248,16 +247,11 @@ def dropout_12(
     if known is not None and not known[0]:
         return x, constant(True, BOOL, x.shape)
     wide = accumulator(x.dtype)
-    chance = constant(0.5, wide) if ratio is None else cast(_scalar(ratio), wide)
+    chance = constant(0.5, wide) if ratio is None else cast(scalar_of(ratio, "Dropout"), wide)
     kept = _uniform(x.shape, scope, seed, x.dtype) >= chance
     scaled = cast(cast(x, wide) * (1.0 / (1.0 - chance)), x.dtype)
     result = where(kept, scaled, 0.0)
     if known is None:
-        active = cast(_scalar(training), BOOL)  # type: ignore[arg-type]  # or it were known
+        active = cast(scalar_of(training, "Dropout"), BOOL)  # type: ignore[arg-type]  # or it were known
         return where(active, result, x), kept | ~active
     return result, kept
-
-
-def _scalar(x: Tensor) -> Tensor:
-    assume_equal(sizes.product(x.shape), 1, "Dropout", "An input is no scalar")
-    return reshape(x, ())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, spread, without_axes
 from sardonyx.ops.registry import DataDependent, integers, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.language import (
     Tensor,
     absolute,
@@ -175,7 +176,7 @@ def _assume_there_is_one(x: Tensor, axis: int, where: str) -> None:
 
 
 def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -> Tensor:
-    wide = cast(x, accumulator(x.dtype))
+    wide, axis = cast(x, accumulator(x.dtype)), scalar_of(axis, "The axis of running sums")
     facts = {"kind": kind, "exclusive": bool(exclusive), "reverse": bool(reverse)}
     try:
         (position,) = integers(axis, "The axis")

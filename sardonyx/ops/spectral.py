@@ -14,8 +14,8 @@ from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, stack
-from sardonyx.ops.control import scalar_of
 from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

@@ -8,15 +8,14 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.differentiate import gradients
 from sardonyx.tensor.language import (
     Tensor,
-    assume_equal,
     assume_shape,
     cast,
     constant,
     power,
-    reshape,
     sqrt,
     where,
 )
@@ -54,9 +53,7 @@ def _updated(
 
 
 def _scalar(where_: str, x: Tensor, dtype: DType) -> Tensor:
-    for d in x.shape:
-        assume_equal(d, 1, where_, "The learning rate or the count is no scalar")
-    return cast(reshape(x, ()), dtype)
+    return cast(scalar_of(x, where_), dtype)
 
 
 @op("Adagrad", 1, domain=DOMAIN)

@@ -15,6 +15,7 @@ from sardonyx.base.errors import (
     RuntimeException,
     message,
 )
+from sardonyx.base.interrupt import Interrupted, watching
 from sardonyx.codegen.target import host_target
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Plan
@@ -361,7 +362,10 @@ class Executable:
             elif code == NEED_GROWTH:
                 frame.grow()
             elif code == NEED_HOST:
-                self._call_host(frame, frame.get("command"))
+                try:
+                    self._call_host(frame, frame.get("command"))
+                except Interrupted:
+                    return CANCELLED
             elif code == REFUSED:
                 raise refusals.refusal(frame.get("detail_c"), frame, self._image)
             elif code == NOT_LAUNCHED:
@@ -379,7 +383,8 @@ class Executable:
         assert frame.host is not None  # noqa: S101 - a plan with such commands has a table
         start = self._image.argument_places[number]
         words = frame.table("arguments")[start : start + len(command.arguments)]
-        frame.host.call(number, command, words.tolist())
+        with watching(frame.checkpoint):
+            frame.host.call(number, command, words.tolist())
         frame.go_on(number + 1)
 
     def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:

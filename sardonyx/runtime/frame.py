@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import message
+from sardonyx.base.interrupt import Interrupted
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
@@ -125,6 +127,11 @@ class Frame:
     def cancel(self) -> None:
         """Ask the run that has the frame to end."""
         self._set("cancel_word", 1)
+
+    def checkpoint(self) -> None:
+        """Raise `Interrupted` if the run that has the frame shall end."""
+        if ctypes.c_int64.from_address(self.get("cancel")).value:
+            raise Interrupted
 
     def prepare(self) -> None:
         """After `resolve` of the first segment: memory and output shapes.

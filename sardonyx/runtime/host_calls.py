@@ -19,6 +19,7 @@ from sardonyx.base.errors import (
     SardonyxError,
     message,
 )
+from sardonyx.base.interrupt import Interrupted, counting
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
 from sardonyx.host.items import Items
@@ -148,8 +149,11 @@ class HostTable:
     def __del__(self) -> None:
         self._budget.give(self._taken_bytes)
 
-    def _count(self, size_bytes: int) -> None:
+    def _claim(self, size_bytes: int) -> None:
         self._budget.take(size_bytes, "strings, sequences and maps")
+
+    def _count(self, size_bytes: int) -> None:
+        self._claim(size_bytes)
         self._taken_bytes += size_bytes
 
     # -- feeds and results ----------------------------------------------------------------------
@@ -209,7 +213,8 @@ class HostTable:
             if signature.function == TAKE:
                 results: tuple[Any, ...] = (self._held[int(np.asarray(given[0]))],)
             else:
-                found = self.plan.function(number, signature)(*given)
+                with counting(self._claim, self._budget.give):
+                    found = self.plan.function(number, signature)(*given)
                 results = found if isinstance(found, tuple) else (found,)
             texts_before = self.strings.new_bytes
             for which, (result, value) in enumerate(zip(signature.results, results, strict=True)):
@@ -219,13 +224,13 @@ class HostTable:
                     key = number * _MOST_RESULTS + which
                     self._store(value, result, key, _array(_memory(result), rest))
             self._count(self.strings.new_bytes - texts_before)
-        except OutOfMemory:
+        except (OutOfMemory, Interrupted):
             raise
         except SardonyxError as error:
             raise RuntimeException(f"[{command.where}] {error}") from error
         except MemoryError as error:
             raise OutOfMemory(message(command.where, f"There is no memory: {error}")) from None
-        except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
+        except Exception as error:  # data from outside decides what libraries raise
             text = f"The data cannot be worked on: {error}"
             raise RuntimeException(message(command.where, text)) from error
 
