@@ -15,7 +15,8 @@ from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
-from sardonyx.kernel.winograd_product import WinogradKernel, fitting
+from sardonyx.kernel.winograd_form import fitting
+from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
