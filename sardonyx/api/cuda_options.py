@@ -33,7 +33,7 @@ _HINTS = frozenset(
     "cudnn_conv_algo_search do_copy_in_default_stream"
     " cudnn_conv_use_max_workspace cudnn_conv1d_pad_to_nc1d tunable_op_enable"
     " tunable_op_tuning_enable tunable_op_max_tuning_duration_ms prefer_nhwc"
-    " use_ep_level_unified_stream use_tf32 fuse_conv_bias sdpa_kernel"
+    " use_ep_level_unified_stream fuse_conv_bias sdpa_kernel"
     " enable_skip_layer_norm_strict_mode".split()
 )
 
@@ -67,6 +67,9 @@ def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
             found[key] = _STRATEGIES.get(value, value)
             if found[key] not in _STRATEGIES.values():
                 raise _wrong(key, "No such strategy", " or ".join(_STRATEGIES.values()), value)
+        elif key == "use_tf32":
+            if value not in ("0", "1"):
+                raise _wrong(key, "No such value", "0 or 1", value)
         elif key == "has_user_compute_stream" or value == DEFAULTS[key]:
             continue
         elif key in _HINTS:
@@ -105,4 +108,5 @@ def settings(options: Mapping[str, str], *, shares_arena: bool) -> CudaSettings:
     return CudaSettings(
         ArenaSettings(int(options["gpu_mem_limit"]), options["arena_extend_strategy"]),
         shares_arena, (allocate, free, empty), int(options["user_compute_stream"]),
+        options["use_tf32"] == "1",
     )  # fmt: skip

@@ -13,6 +13,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen import emit_effects, emit_memory, emit_vector
 from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type
+from sardonyx.codegen.emit_block import BLOCK
 from sardonyx.codegen.emit_convert import bitcast, convert
 from sardonyx.codegen.emit_gpu import GPU
 from sardonyx.codegen.math import FUNCTIONS, expansion
@@ -20,7 +21,6 @@ from sardonyx.codegen.target import Target
 from sardonyx.kernel.operations import BINARY, COMPARE
 from sardonyx.kernel.program import (
     Block,
-    Constant,
     Effect,
     For,
     If,
@@ -72,7 +72,7 @@ class FunctionEmitter(Emitter):
         super().__init__(target, declarations)
         self.programs = programs
         self.current: dict[Variable, str] = {}
-        self.bounds = ("0", "0")
+        self.bounds, self.pace = ("0", "0"), "1"
         self._sets: dict[Block, dict[Variable, None]] = {}
         self._inlining: list[str] = []
 
@@ -104,9 +104,9 @@ class FunctionEmitter(Emitter):
                 else:
                     emit_effects.effect(self, statement, frame.context)
             case For(index, low, high, step, body):
-                self._loop(index, self.use(low), self.use(high), step, body, frame)
+                self._loop(index, self.use(low), self.use(high), self.use(step), body, frame)
             case Parallel(index, body):
-                self._loop(index, *self.bounds, Constant(I64, 1), body, frame)
+                self._loop(index, *self.bounds, self.pace, body, frame)
             case While():
                 self._while(statement, frame)
             case If():
@@ -122,6 +122,8 @@ class FunctionEmitter(Emitter):
             return _MEMORY[op](self, let)
         if op in GPU:
             return GPU[op](self, let)
+        if op in BLOCK:
+            return BLOCK[op](self, let)
         if op in COMPARE:
             a, b = let.operands
             return compare(self, op, a.type, self.use(a), self.use(b))
@@ -221,12 +223,11 @@ class FunctionEmitter(Emitter):
             self.lines[line] += f", [{self.current[variable]}, %{self.block}]"
 
     def _loop(
-        self, index: Value, low: str, high: str, step: Operand, body: Block, frame: Frame
+        self, index: Value, low: str, high: str, pace: str, body: Block, frame: Frame
     ) -> None:
         head, leave = self.label("loop"), self.label("after")
         guard, before = self.block, dict(self.current)
         carried = self._carried(body)
-        pace = self.use(step)
         enter = self.compare("slt", I64, low, high)
         self.close(f"br i1 {enter}, label %{head}, label %{leave}")
         exits: list[tuple[str, dict[Variable, str]]] = [(guard, before)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.codegen import emit_gpu
+from sardonyx.codegen import emit_block, emit_gpu
 from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
 from sardonyx.codegen.emit_memory import address
 from sardonyx.codegen.math import HELPERS
@@ -105,6 +105,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     elif statement.op == "pause":
         name, given = _PAUSE[e.target.arch]
         e.intrinsic(name, "void", given)
+    elif statement.op in emit_block.EFFECTS:
+        emit_block.effect(e, statement)
     elif statement.op == "sync_warp":
         emit_gpu.sync_warp(e)
     elif statement.op == "fence":

@@ -9,12 +9,14 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
+from sardonyx.kernel.tile import TileKernel
+from sardonyx.kernel.tile_schedule import TileSchedule, takes
 from sardonyx.kernel.winograd_form import fitting
 from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
@@ -101,6 +103,9 @@ class Former:
         if isinstance(group, Attention):
             return [self._attention(group, strides)]
         if isinstance(group, Product):
+            tiling = self.grain.tiling
+            if tiling is not None and takes(group, tiling) and not _is_prepared(group):
+                return self._tiles(group, strides, tiling)
             if roles(group) is not None:
                 return self._product(group, strides)
             return self._per_lane(group, strides)
@@ -197,6 +202,21 @@ class Former:
             return WinogradKernel(schedule, tiles, self._name(f"{WINOGRAD}{tiles.outputs}"))
         return ProductKernel(schedule, self._name("product"), fixed)
 
+    def _tiles(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling
+    ) -> list[Invocation]:
+        """The kernel of a contraction that thread blocks compute in tiles."""
+        canonical = Canonical(group, strides)
+        key = (canonical.key, tiling)
+        if key not in self.kernels:
+            schedule = TileSchedule(
+                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
+                canonical.strides,
+                tiling,
+            )
+            self.kernels[key] = TileKernel(schedule, self._name("tiles")).build()
+        return [_invocation(self.kernels[key], canonical.buffers, group)]
+
     def _pack(
         self, contents: Map, packed: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> Invocation:
@@ -256,6 +276,13 @@ class Former:
 def is_constant(tensor: Tensor) -> bool:
     """Whether the contents never change."""
     return isinstance(tensor, Buffer) and tensor.constant is not None
+
+
+def _is_prepared(group: Product) -> bool:
+    """Whether it never changes, and so is computed once, by the processor."""
+    bodies = (group.left, group.right, group.epilogue)
+    loads = [x for body in bodies for x in loads_of(body) if x is not group.result]
+    return all(is_constant(x.tensor) for x in loads)
 
 
 def _kind(group: object) -> str:

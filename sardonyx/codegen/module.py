@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.codegen import emit_block
 from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
 from sardonyx.codegen.emit import Frame, FunctionEmitter
 from sardonyx.codegen.emit_base import llvm_type
@@ -12,6 +13,7 @@ from sardonyx.codegen.emit_effects import parameter_type, result_type, symbol
 from sardonyx.codegen.math import HELPERS
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.program import Program
+from sardonyx.kernel.threads import WARPS
 from sardonyx.kernel.types import Type
 
 _METADATA = "!0 = !{}\n!1 = !{i32 1}"
@@ -22,7 +24,8 @@ def emit_module(programs: Sequence[Program], target: Target) -> str:
 
     A kernel has the C type `void(void *args, int64_t begin, int64_t end, void *context)`: its
     parameters lie in 8-byte slots of `args`, and it does the blocks of [begin, end). A function has
-    the C type that its parameters say. Functions marked `always_inline` are put into their callers
+    the C type that its parameters say, and so has a program of kind `block`, which is what each
+    thread of a GPU calls. Functions marked `always_inline` are put into their callers
     and are not defined.
 
     Raises:
@@ -72,6 +75,10 @@ def _function(
             listed.append(f"{parameter_type(parameter.value.type)}{apart} {name}")
             if parameter.name == "context":
                 context = name
+        if program.kind == "block":
+            blocks = next(e.names[p.value] for p in program.parameters if p.name == "blocks")
+            e.bounds = (emit_block.register(e, "ctaid.x"), e.pure(f"sdiv i64 {blocks}, {WARPS}"))
+            e.pace = emit_block.register(e, "nctaid.x")
         signature = ", ".join(listed)
     try:
         e.run(program.body, Frame(context))

@@ -19,7 +19,7 @@ from sardonyx.codegen.emit_effects import parameter_type
 from sardonyx.codegen.emit_gpu import WARPS_PER_BLOCK
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
-from sardonyx.kernel.grain import Grain
+from sardonyx.kernel.grain import Grain, Tiling
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.warp import WARP, to_warp
 
@@ -37,8 +37,12 @@ MANY_WARPS = Grain(rows=6, elements=128, vectors=2, tiles=0)
 _ARCHITECTURES = ((100, 86), (90, 80), (89, 80), (86, 80), (80, 80))
 
 
-def ptx_target(architecture: str = "sm_80") -> Target:
-    """What code is generated for, given the GPU that is to run it, such as `sm_80`.
+def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Target:
+    """What code is generated for.
+
+    Args:
+        architecture: The GPU that is to run it, such as `sm_80`.
+        tiling: How products are computed there.
 
     Raises:
         NotImplemented: The GPU is older than the oldest architecture that code is made for.
@@ -53,7 +57,7 @@ def ptx_target(architecture: str = "sm_80") -> Target:
         name=f"nvptx-{architecture}", arch="nvptx64", isa="ptx", triple="nvptx64-nvidia-cuda",
         cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * WARP, registers=255,
         has_fma=True, has_f16=True, l1d_bytes=128 * 2**10, l2_bytes=32 * 2**20, l3_bytes=32 * 2**20,
-        grain=MANY_WARPS,
+        grain=replace(MANY_WARPS, tiling=tiling or Tiling()),
     )  # fmt: skip
 
 
@@ -63,8 +67,8 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
     Raises:
         EngineError: A program cannot be spread over warps, or LLVM refuses the text.
     """
-    kernels = {p.name for p in programs if p.kind == "kernel"}
-    spread = [to_warp(p) for p in programs]
+    kernels = {p.name for p in programs if p.kind != "function"}
+    spread = [p if p.kind == "block" else to_warp(p) for p in programs]
     inlined = [p if p.name in kernels else replace(p, always_inline=True) for p in spread]
     text = emit_module(inlined, target)
     for program in spread:
@@ -74,6 +78,9 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
             before, after = text.split(head)
             text = f"{before}{body}{after.replace(' #0 {', ' alwaysinline #0 {', 1)}"
             text += _entry(program)
+    # Registers are dealt out for so many threads.
+    launched = f'"nvvm.maxntid"="{THREADS[0] * THREADS[1]}"'
+    text = text.replace('"no-builtins"', f'"no-builtins" {launched}')
     return emit_assembly(text, target, pipeline="full", level=3)
 
 

@@ -16,6 +16,7 @@ from sardonyx.cuda.device import device
 from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.settings import CudaSettings
+from sardonyx.kernel.grain import Tiling
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
@@ -43,7 +44,8 @@ class CudaProvider:
         self.device = device(device_id)
         self._settings = settings or CudaSettings()
         self.arena = self._settings.arena_for(self.device)
-        self.target: Target = ptx_target(self.device.architecture)
+        tiling = Tiling(self.device.processors, self._settings.tf32)
+        self.target: Target = ptx_target(self.device.architecture, tiling)
         self.key = f"cuda {self.target.key} {host_target().key}"
 
     def generate(

@@ -19,12 +19,14 @@ class CudaSettings:
         external: Addresses of the caller's functions that allocate and free, and of the one that
             lets go of what they keep; zeros for none.
         stream: Handle of the stream of runs that name none; 0 for our own.
+        tf32: Whether factors of products of float32 may be rounded to 10 bits of mantissa.
     """
 
     arena: ArenaSettings = field(default_factory=ArenaSettings)
     shares_arena: bool = False
     external: tuple[int, int, int] = (0, 0, 0)
     stream: int = 0
+    tf32: bool = True
 
     def arena_for(self, device: Device) -> Arena:
         """The arena of a session with these settings."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from sardonyx.kernel.check_threads import BLOCK_LETS, let_fault
 from sardonyx.kernel.operations import BINARY, COMPARE, REDUCE, UNARY
 from sardonyx.kernel.program import Let
 from sardonyx.kernel.types import I1, I64, PTR, Type
@@ -121,6 +122,8 @@ def _other(let: Let, op: str, result: Type, operands: list[Type]) -> str:
             return "" if good else f"{op} of {result} does not take {operands}"
         case "iota" | "constant" | "local" | "table" | "context" | "call" | "address_of":
             return ""
+    if op in BLOCK_LETS:
+        return let_fault(let)
     return f"Unknown operation {op!r}"
 
 

@@ -68,6 +68,8 @@ class Expression(SymbolicIntegers):
         for load, value in (values or {}).items():
             self._values[load, None] = value
         self._given = set(values or {}) | (parent._given if parent else set())
+        #: Whether the lanes at an offset begin at a multiple of their size; None if unknown.
+        self.aligned: Callable[[Dim], bool] | None = parent.aligned if parent else None
         self.dependence: Dependence = parent.dependence if parent else Dependence()
 
     def child(
@@ -314,8 +316,9 @@ class Expression(SymbolicIntegers):
             held = self._held_mask(guard, 1)
             return b.load(element, where.pointer, self.dim(offset), mask=held)
         mask = self._load_mask(guard, self.lanes)
-        at = self._lane_offsets(offset)
-        return b.load(element.with_lanes(self.lanes), where.pointer, at, mask=mask)
+        at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
+        kind = element.with_lanes(self.lanes)
+        return b.load(kind, where.pointer, at, mask=mask, align_bytes=align)
 
     def with_scalar_vector(self) -> Expression:
         """An emitter at the same place in which the vector index is that of lane 0."""
@@ -342,7 +345,13 @@ class Expression(SymbolicIntegers):
             return
         stored = b.splat(stored, self.lanes)
         mask = self._load_mask(None, self.lanes)
-        b.store(stored, where.pointer, self._lane_offsets(offset), mask=mask)
+        align = self._align_bytes(offset, stored.type.element)
+        b.store(stored, where.pointer, self._lane_offsets(offset), mask=mask, align_bytes=align)
+
+    def _align_bytes(self, offset: Dim, element: Type) -> int | None:
+        if self.aligned is None or not self.aligned(offset):
+            return None
+        return self.lanes * element.size_bytes
 
     def _lane_offsets(self, offset: Dim) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""

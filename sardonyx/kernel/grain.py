@@ -6,6 +6,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Tiling:
+    """A device on which thread blocks with memory of their own compute tiles of products.
+
+    Attributes:
+        processors: Multiprocessors that should all have work.
+        tf32: Whether factors of float32 may be rounded to 10 bits of mantissa.
+        aligned: Whether buffers begin at multiples of 16 bytes.
+    """
+
+    processors: int = 132
+    tf32: bool = True
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Grain:
     """Sizes of blocks.
 
@@ -14,12 +29,14 @@ class Grain:
         elements: Elements along the vector axis of a pointwise kernel, at most.
         vectors: Vectors of columns in a tile of a product.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
+        tiling: How products are computed by thread blocks; None where there are none.
     """
 
     rows: int = 96
     elements: int = 4096
     vectors: int = 4
     tiles: int = 24
+    tiling: Tiling | None = None
 
 
 #: A few cores, each with a cache that a panel of the right factor stays in.

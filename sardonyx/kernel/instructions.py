@@ -26,7 +26,7 @@ class InstructionBuilder:
     Args:
         name: Symbol name.
         parameters: Names and types, in order. For a kernel each is one 64-bit slot.
-        kind: `kernel` or `function`.
+        kind: `kernel`, `block` or `function`.
         result: Result type of a function.
         always_inline: The function is put into its callers.
         noalias: Names of a function's pointers that reach what no other reaches.

@@ -1,10 +1,11 @@
 """Kernel programs: typed three-address statements in structured control flow.
 
 A `Program` is plain frozen-once-built data. `Builder` (builder.py) writes it, text.py prints it,
-verify.py checks it, `codegen` turns it into machine code. Two kinds exist:
+verify.py checks it, `codegen` turns it into machine code. These kinds exist:
 
 - `kernel`: work cut into blocks along one parallel axis. Its parameters are 64-bit slots of an
   argument block (pointers, sizes, scalars). Exactly one top-level `Parallel` statement.
+- `block`: the same for a GPU, as each thread of a thread block does it (threads.py).
 - `function`: plain typed parameters and at most one result; called by kernels and by the runtime.
 """
 
@@ -249,7 +250,7 @@ class Program:
 
     Attributes:
         name: Symbol name.
-        kind: `kernel` or `function`.
+        kind: `kernel`, `block` or `function`.
         parameters: In slot order for a kernel.
         result: Result type of a function, or None.
         body: Its statements.

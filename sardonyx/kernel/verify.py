@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel import text
+from sardonyx.kernel.check_threads import BLOCK_EFFECTS, BLOCK_LETS, effect_fault
 from sardonyx.kernel.check_types import type_fault
 from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.operations import COMPARE
@@ -63,7 +64,7 @@ class _Verifier:
 
     def run(self) -> None:
         parallels = [s for s in self.program.body.statements if isinstance(s, Parallel)]
-        if self.program.kind == "kernel":
+        if self.program.kind in ("kernel", "block"):
             if len(parallels) != 1:
                 self.fail(f"A kernel needs one top-level parallel, this has {len(parallels)}")
             if self.program.result is not None:
@@ -166,7 +167,7 @@ class _Verifier:
             step = statement.step
             if isinstance(step, Constant) and step.value <= 0:
                 self.fail("The step of a loop must be positive")
-        elif depth or self.program.kind != "kernel":
+        elif depth or self.program.kind == "function":
             self.fail("parallel belongs at the top of a kernel")
         self.define(statement.index)
         self.block(statement.body, depth + 1)
@@ -191,6 +192,8 @@ class _Verifier:
             self.fail(fault)
         if statement.op == "context":
             self.field(str(statement.attribute("field")))
+        if statement.op in BLOCK_LETS:
+            self.of_threads(statement.op)
         if statement.op in COMPARE and statement.result.type.scalar != "i1":
             self.fail("A comparison gives i1")
         self.define(statement.result)
@@ -220,8 +223,17 @@ class _Verifier:
         self.uses(*statement.operands)
         if statement.op == "fault":
             self.needs_context()
+        elif statement.op in BLOCK_EFFECTS:
+            self.of_threads(statement.op)
+            fault = effect_fault(statement)
+            if fault:
+                self.fail(fault)
         elif statement.op not in ("call", "pause", "fence", "prefetch"):
             self.fail(f"Unknown statement {statement.op!r}")
+
+    def of_threads(self, op: str) -> None:
+        if self.program.kind != "block":
+            self.fail(f"{op} belongs in a program of kind block, not {self.program.kind}")
 
     def leave(self, value: Operand | None) -> None:
         if value is not None:

@@ -29,12 +29,8 @@ from sardonyx.kernel.program import (
     Variable,
     While,
 )
+from sardonyx.kernel.threads import TRAILING, WARP
 from sardonyx.kernel.types import F32, I32, I64, PTR, U32, Type
-
-#: Threads of a warp; vectors are at most so long.
-WARP = 32
-#: Parameters of a kernel behind its slots.
-TRAILING = ("blocks", "context")
 
 
 def to_warp(program: Program) -> Program:

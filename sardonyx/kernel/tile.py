@@ -1,0 +1,273 @@
+"""A `Product` in tiles of thread blocks: factors staged in shared memory, sums in registers.
+
+Steps of the sum are copied ahead of their use, into as many stages as shared memory has. The
+finished tile goes through shared memory, too, so that the epilogue runs over whole rows of it.
+`tile_schedule` decides on axes and sizes.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.alignment import divisible, runs
+from sardonyx.kernel.builder import Register
+from sardonyx.kernel.compiled import Kernel, Parameters
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.program import Operand
+from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.tile_copy import Copier, unflatten
+from sardonyx.kernel.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
+from sardonyx.kernel.tile_schedule import TileSchedule
+from sardonyx.kernel.types import I64
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
+
+#: Elements between the ends of two rows of a finished tile: other banks for the next row.
+_GAP = 8
+
+
+class TileKernel:
+    """Builds the kernel of one contraction.
+
+    Args:
+        schedule: Its axes and sizes.
+        name: Symbol name.
+        split: The index variable of the parts of the sum; 0 if it is not cut.
+    """
+
+    def __init__(self, schedule: TileSchedule, name: str, split: Dim = 0) -> None:
+        self.schedule, self.name, self.split = schedule, name, split
+
+    def build(self) -> Kernel:
+        """The kernel; its blocks are counted in warps."""
+        s = self.schedule
+        bodies = (s.left.body, s.right.body, s.epilogue)
+        touched: list[Tensor] = [
+            x.tensor for body in bodies for x in loads_of(body) if x is not s.token
+        ]
+        touched.append(s.group.root.buffer)
+        dims: list[Dim] = [*s.lead, *s.rows, *s.columns, *s.taps, s.depth, *s.store_at]
+        dims += [s.left.limit, s.right.limit, extent_of(self.split)]
+        for tensor in touched:
+            dims += s.strides.get(tensor, ()) or ()
+        for body in bodies:
+            dims += list(dims_of(body))
+        parameters = Parameters(touched, dims)
+        self.b = b = ThreadBuilder(self.name, parameters.types())
+        places = parameters.places(b, s.strides)
+        self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
+        self._write()
+        parts = extent_of(self.split)
+        blocks = sizes.multiply(sizes.multiply(s.tiles(), parts), WARPS)
+        work = sizes.product((s.lead_count(), s.row_count(), s.column_count(), s.steps()))
+        return Kernel(b.program, parameters.arguments, blocks, integer.ceildiv(work, 8))
+
+    # -- frame --------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        s, b, dim = self.schedule, self.b, self.outside.dim
+        self.thread = b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+        self.shared = b.shared_by_block(self._shared_bytes())
+        maker = MatrixMultiplier if s.unit.is_matrix else SumMultiplier
+        self.multiplier: Multiplier = maker(b, s)
+        steps, parts = dim(s.steps()), dim(extent_of(self.split))
+        each = b.binary("div", b.binary("add", steps, b.binary("sub", parts, 1)), parts)
+        row_tiles, column_tiles = dim(s.row_tiles()), dim(s.column_tiles())
+        lead_count = dim(s.lead_count())
+        lead_extents = {v: dim(extent_of(v)) for v in s.lead}
+        del lead_extents  # written before the loop, found again by `unflatten`
+        for axis in (*s.rows, *s.columns, *s.taps, s.depth):
+            dim(extent_of(axis))
+        with b.parallel() as block:
+            tile_row, rest = b.binary("rem", block, row_tiles), b.binary("div", block, row_tiles)
+            column, rest = b.binary("rem", rest, column_tiles), b.binary("div", rest, column_tiles)
+            lead, part = b.binary("rem", rest, lead_count), b.binary("div", rest, lead_count)
+            atoms = unflatten(b, self.outside, lead, s.lead)
+            if self.split != 0:
+                atoms[sizes.variable(self.split)] = part
+            level = self.outside.child(atoms)
+            first = b.binary("mul", part, each)
+            last = b.min(b.binary("add", first, each), steps)
+            first_row = b.binary("mul", tile_row, s.shape.rows)
+            first_column = b.binary("mul", column, s.shape.columns)
+            self.multiplier.clear()
+            self._sum(level, first, last, first_row, first_column)
+            self._finish(level, first_row, first_column)
+            b.barrier()
+
+    def _stage_bytes(self) -> int:
+        return self.schedule.left.size_bytes + self.schedule.right.size_bytes
+
+    def _shared_bytes(self) -> int:
+        s = self.schedule
+        self.pitch = s.shape.columns + _GAP
+        row_bytes = self.pitch * s.unit.sum.size_bytes
+        self.pass_rows = s.shape.rows
+        while self.pass_rows * row_bytes > SHARED_BYTES:
+            self.pass_rows //= 2
+        return max(s.shape.stages * self._stage_bytes(), self.pass_rows * row_bytes)
+
+    # -- the sum ------------------------------------------------------------------------------
+
+    def _sum(
+        self, level: Expression, first: Operand, last: Operand, row: Operand, column: Operand
+    ) -> None:
+        """Sum the steps from `first` to `last`."""
+        s, b, stages = self.schedule, self.b, self.schedule.shape.stages
+        copiers = [
+            Copier(s.left, level, row, self.thread), Copier(s.right, level, column, self.thread),
+        ]  # fmt: skip
+        held = [[] if c.is_direct else c.registers() for c in copiers]
+        counter = _Steps(level, s, first)
+        ahead = b.variable(first, name="ahead")
+        filled, used = (b.variable(0, I64, name=n) for n in ("filled", "used"))
+
+        def fetch() -> None:
+            taps, depth = counter.values()
+            for copier, registers, stage in zip(copiers, held, self._stages(filled), strict=True):
+                if copier.is_direct:
+                    copier.begin(stage, taps, depth)
+                else:
+                    copier.compute(taps, depth, registers)
+
+        def put() -> None:
+            for copier, registers, stage in zip(copiers, held, self._stages(filled), strict=True):
+                if not copier.is_direct:
+                    copier.put(stage, registers)
+
+        def advance(stage: Register) -> None:
+            following = b.binary("add", stage.get(), 1)
+            stage.set(b.select(b.eq(following, stages), 0, following))
+
+        def going() -> Operand:
+            return b.compare("lt", ahead.get(), last)
+
+        for _ in range(stages - 1):
+            with b.if_(going()):
+                fetch()
+                put()
+                counter.advance()
+            b.commit_copies()
+            ahead.set(b.binary("add", ahead.get(), 1))
+            advance(filled)
+        with b.for_(first, last):
+            b.wait_copies(stages - 2)
+            b.barrier()
+            with b.if_(going()):
+                fetch()
+                counter.advance()
+            b.commit_copies()
+            left, right = self._stages(used)
+            self.multiplier.step(left, right)
+            if any(not c.is_direct for c in copiers):
+                with b.if_(going()):
+                    put()
+            ahead.set(b.binary("add", ahead.get(), 1))
+            advance(filled)
+            advance(used)
+        b.wait_copies(0)
+        b.barrier()
+
+    def _stages(self, stage: Register) -> tuple[Operand, Operand]:
+        """Where the two tiles of a stage lie."""
+        b = self.b
+        left = b.offset(self.shared, stage.get(), self._stage_bytes())
+        return left, b.offset(left, self.schedule.left.size_bytes)
+
+    # -- the result ---------------------------------------------------------------------------
+
+    def _finish(self, level: Expression, first_row: Operand, first_column: Operand) -> None:
+        s, b = self.schedule, self.b
+        lanes = self._lanes()
+        per_row = s.shape.columns // lanes
+        step = max(1, THREADS // per_row)
+        column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
+        start = b.binary("div", self.thread, per_row)
+        at_column = b.binary("add", first_column, column)
+        n_rows, n_columns = level.dim(s.row_count()), level.dim(s.column_count())
+        for passed in range(0, s.shape.rows, self.pass_rows):
+            if passed:
+                b.barrier()
+            self.multiplier.put(self.shared, self.pitch, passed, self.pass_rows)
+            b.barrier()
+            low = b.binary("add", first_row, passed)
+            high = b.min(b.binary("sub", n_rows, low), self.pass_rows)
+            with b.if_(b.compare("lt", at_column, n_columns)):
+                axis = sizes.variable(s.columns[-1]) if s.columns else None
+                atoms = unflatten(b, level, at_column, s.columns)
+                inner = level.child(atoms, vector=axis, lanes=lanes)
+                inner.aligned = self._aligned if lanes > 1 else None
+                moving = frozenset(map(sizes.variable, s.rows))
+                inner.hoist([s.epilogue], moving, frozenset((s.token,)))
+                with b.for_(start, high, step) as r:
+                    place = b.binary("add", b.binary("mul", r, self.pitch), column)
+                    self._row(inner, b.binary("add", low, r), place, lanes)
+
+    def _row(self, level: Expression, row: Operand, place: Operand, lanes: int) -> None:
+        s, b = self.schedule, self.b
+        size = s.unit.sum.size_bytes
+        total: Operand = b.load(
+            s.unit.sum.with_lanes(lanes), self.shared, place, align_bytes=lanes * size
+        )
+        total = b.convert(total, value_type(s.token.dtype))
+        atoms: dict[Atom, Operand] = unflatten(b, level, row, s.rows)
+        here = level.child(atoms, values={s.token: total}, vector=level.vector, lanes=lanes)
+        here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+
+    def _aligned(self, offset: Dim) -> bool:
+        axis = sizes.variable(self.schedule.columns[-1])
+        return self.schedule.tiling.aligned and runs(offset, axis, self._lanes())
+
+    def _lanes(self) -> int:
+        """Neighbouring columns that a thread finishes at once."""
+        s = self.schedule
+        if not s.columns:
+            return 1
+        lanes = 16 // s.unit.sum.size_bytes
+        while lanes > 1 and not divisible(extent_of(s.columns[-1]), lanes):
+            lanes //= 2
+        return lanes
+
+
+class _Steps:
+    """Where the sum is: the values of the taps, and the first element along the depth."""
+
+    def __init__(self, level: Expression, schedule: TileSchedule, first: Operand) -> None:
+        self.b, self.schedule = level.builder, schedule
+        b, s = self.b, schedule
+        along = level.dim(integer.ceildiv(extent_of(s.depth), s.depth_tile))
+        self.end = b.binary("mul", along, s.depth_tile)
+        self.extents = [level.dim(extent_of(t)) for t in s.taps]
+        self.depth = b.variable(0, I64, name="depth")
+        self.taps = [b.variable(0, I64, name="tap") for _ in s.taps]
+        if not s.taps:
+            self.depth.set(b.binary("mul", first, s.depth_tile))
+            return
+        self.depth.set(b.binary("mul", b.binary("rem", first, along), s.depth_tile))
+        rest = b.binary("div", first, along)
+        pairs = list(zip(self.taps, self.extents, strict=True))
+        for number, (tap, extent) in enumerate(reversed(pairs)):
+            last = number == len(pairs) - 1
+            tap.set(rest if last else b.binary("rem", rest, extent))
+            rest = b.binary("div", rest, extent)
+
+    def values(self) -> tuple[dict[Atom, Operand], Operand]:
+        """The taps' values, and the first element."""
+        pairs = zip(self.schedule.taps, self.taps, strict=True)
+        return {sizes.variable(t): r.get() for t, r in pairs}, self.depth.get()
+
+    def advance(self) -> None:
+        """Go on by one step."""
+        b = self.b
+        following = b.binary("add", self.depth.get(), self.schedule.depth_tile)
+        if not self.taps:
+            self.depth.set(following)
+            return
+        over: Operand = b.compare("ge", following, self.end)
+        self.depth.set(b.select(over, 0, following))
+        for tap, extent in reversed(list(zip(self.taps, self.extents, strict=True))):
+            moved = b.binary("add", tap.get(), b.convert(over, I64))
+            over = b.eq(moved, extent)
+            tap.set(b.select(over, b.value(I64, 0), moved))

@@ -1,0 +1,180 @@
+"""Copies tiles of a factor to shared memory: each thread some words, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.builder import Register
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.threads import THREADS, ThreadBuilder
+from sardonyx.kernel.tile_factor import WORD, Factor
+from sardonyx.kernel.types import Type
+from sardonyx.plan.axes import extent_of
+
+
+def unflatten(
+    b: ThreadBuilder, level: Expression, flat: Operand, axes: list[Dim]
+) -> dict[Atom, Operand]:
+    """Values of axes that are walked as one, the last one fastest."""
+    found: dict[Atom, Operand] = {}
+    for number, axis in enumerate(reversed(axes)):
+        atom = sizes.variable(axis)
+        if number == len(axes) - 1:
+            found[atom] = flat
+        else:
+            extent = level.dim(extent_of(axis))
+            found[atom] = b.binary("rem", flat, extent)
+            flat = b.binary("div", flat, extent)
+    return found
+
+
+class Copier:
+    """Copies the tiles of one factor that belong to one tile of the result.
+
+    Args:
+        factor: Which factor.
+        level: An emitter for one matrix.
+        first_line: The tile's first line.
+        thread: The number of the thread in its thread block.
+    """
+
+    def __init__(
+        self, factor: Factor, level: Expression, first_line: Operand, thread: Operand
+    ) -> None:
+        self.factor, self.thread = factor, thread
+        b = level.builder
+        assert isinstance(b, ThreadBuilder)  # noqa: S101 - narrows the type for the checker
+        self.b = b
+        f = factor
+        words = f.smem_rows * f.pitch
+        self.count = max(1, words // THREADS)
+        mine = thread if words >= THREADS else b.binary("rem", thread, words)
+        self.word = b.binary("rem", mine, f.pitch)
+        row = b.binary("div", mine, f.pitch)
+        step = max(1, THREADS // f.pitch)
+        self.rows: list[Operand] = [b.binary("add", row, step * i) for i in range(self.count)]
+        # Rows differ by multiples of what the exchange of words repeats after.
+        self.offsets: list[Operand]
+        offset = f.word_offset(b, row, self.word)
+        if step % 8 == 0 or self.count == 1:
+            self.offsets = [
+                b.binary("add", offset, step * i * f.row_bytes) for i in range(self.count)
+            ]
+        else:
+            self.offsets = [f.word_offset(b, r, self.word) for r in self.rows]
+        self.within = b.binary("mul", self.word, f.word)
+        self.total = level.dim(f.line_count())
+        self.limit = level.dim(f.limit)
+        moving = frozenset(a for a in map(sizes.as_atom, (*f.taps, f.depth)) if a is not None)
+        #: Elements of one copy; where words run along the lines each has a line of its own.
+        self.unit = f.unit_bytes // f.element.size_bytes if self.is_direct else f.word
+        starts: list[Operand] = list(self.rows)
+        if f.along == "lines":
+            starts = [b.binary("add", self.within, j) for j in range(0, f.word, self.unit)]
+        self.lines = [b.binary("add", first_line, s) for s in starts]
+        self.levels = [self._line_level(level, line, moving) for line in self.lines]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether copies go from memory to shared memory by themselves."""
+        return self.factor.unit_bytes > 0
+
+    @property
+    def vector(self) -> Type:
+        """The type of a word."""
+        return self.factor.element.with_lanes(self.factor.word)
+
+    def _line_level(self, level: Expression, line: Operand, moving: frozenset[Atom]) -> Expression:
+        b, f = self.b, self.factor
+        # Lines beyond the last repeat it: indices stay valid, and their elements become zero.
+        held = b.min(line, b.binary("sub", self.total, 1))
+        atoms = unflatten(b, level, held, f.lines)
+        if f.along == "lines" and not self.is_direct and f.lines:
+            mask = b.tail_mask(b.binary("sub", self.total, line), f.word)
+            found = level.child(atoms, vector=sizes.variable(f.lines[-1]), lanes=f.word, mask=mask)
+        else:
+            found = level.child(atoms)
+        if self.is_direct:
+            assert f.load is not None  # noqa: S101 - what is copied directly is a load
+            found.hoist([f.load, *([f.window] if f.window is not None else [])], moving)
+        else:
+            found.hoist([f.body], moving)
+        return found
+
+    def begin(self, stage: Operand, taps: Mapping[Atom, Operand], first: Operand) -> None:
+        """Begin to copy a step's tile; for factors that are copied directly."""
+        b, f = self.b, self.factor
+        along_depth = f.along == "depth"
+        depth = sizes.as_atom(f.depth)
+        for i in range(self.count):
+            k = b.binary("add", first, self.within if along_depth else self.rows[i])
+            target = b.offset(stage, self.offsets[i])
+            for j in range(WORD // f.unit_bytes):
+                number = i if along_depth else j
+                at = b.binary("add", k, j * self.unit) if along_depth else k
+                inside = b.binary(
+                    "and", b.compare("lt", self.lines[number], self.total),
+                    b.compare("lt", at, self.limit),
+                )  # fmt: skip
+                atoms = dict(taps) if depth is None else {**taps, depth: at}
+                here = self.levels[number].child(atoms)
+                self._copy(here, b.offset(target, j * f.unit_bytes), inside)
+
+    def _copy(self, here: Expression, target: Operand, inside: Operand) -> None:
+        b, f = self.b, self.factor
+        assert f.load is not None  # noqa: S101 - what is copied directly is a load
+        if f.window is not None:
+            window = here.scalar(f.window)
+            inside = b.binary("and", inside, b.lift(window, inside.type))
+        place = here.place(f.load.tensor)
+        source = b.offset(place.pointer, here.dim(place.offset(f.load.at)), f.element)
+        b.copy_async(target, source, inside, f.unit_bytes)
+
+    def compute(self, taps: Mapping[Atom, Operand], first: Operand, held: list[Register]) -> None:
+        """Compute the words of a step's tile into registers; for the other factors."""
+        b, f = self.b, self.factor
+        for i in range(self.count):
+            atoms = dict(taps)
+            depth = sizes.as_atom(f.depth)
+            if f.along == "depth":
+                level = self.levels[i]
+                k = b.binary("add", first, self.within)
+                inside = b.compare("lt", self.lines[i], self.total)
+                mask = b.binary(
+                    "and", b.tail_mask(b.binary("sub", self.limit, k), f.word),
+                    b.splat(inside, f.word),
+                )  # fmt: skip
+                if depth is not None:
+                    atoms[depth] = k
+                here = level.child(atoms, vector=depth, lanes=f.word, mask=mask)
+            else:
+                level = self.levels[0]
+                k = b.binary("add", first, self.rows[i])
+                mask = b.binary(
+                    "and", b.tail_mask(b.binary("sub", self.total, self.lines[0]), f.word),
+                    b.splat(b.compare("lt", k, self.limit), f.word),
+                )  # fmt: skip
+                if depth is not None:
+                    atoms[depth] = b.min(k, b.binary("sub", self.limit, 1))
+                axis = sizes.variable(f.lines[-1]) if f.lines else None
+                here = level.child(atoms, vector=axis, lanes=f.word, mask=mask)
+            if f.element.scalar in ("f16", "bf16"):
+                value = here.stored(f.body)
+            else:
+                value = here.scalar(f.body)
+            if isinstance(value, Constant):
+                value = Constant(self.vector, value.value)
+            value = b.splat(value, f.word)
+            held[i].set(b.select(mask, value, Constant(self.vector, 0)))
+
+    def put(self, stage: Operand, held: list[Register]) -> None:
+        """Write what `compute` gave to shared memory."""
+        for offset, register in zip(self.offsets, held, strict=True):
+            self.b.store(register.get(), self.b.offset(stage, offset), align_bytes=WORD)
+
+    def registers(self) -> list[Register]:
+        """Registers for `compute`."""
+        return [self.b.variable(Constant(self.vector, 0), name="word") for _ in self.offsets]

@@ -1,0 +1,223 @@
+"""How a contraction becomes tiles of thread blocks: axes, factors, units that multiply.
+
+Rows are the axes that only the left factor has, columns those that only the right one has; the
+factors change places where the result lies along the rows. Both are walked as one flat axis each.
+The summed axes are `taps` and one `depth`, which runs along what lies side by side; where that is
+short all of them become one flat depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.product_schedule import roles
+from sardonyx.kernel.representation import HALVES, value_type
+from sardonyx.kernel.tile_factor import Factor
+from sardonyx.kernel.tile_shape import TileShape, choose_shape
+from sardonyx.kernel.types import F32, Type, memory_type
+from sardonyx.plan.axes import Axes, extent_of, offset_of
+from sardonyx.plan.groups import Product
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor, buffer
+from sardonyx.tensor.traverse import loads_of
+
+#: Types whose sums a thread can keep, where no matrix unit takes them.
+_SUMMED = ("f32", "f64", "i32", "i64", "u32", "u64")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What multiplies.
+
+    Attributes:
+        kind: `f16`, `bf16` or `tf32` for matrix units, else `fma`.
+        element: How factors lie in shared memory.
+        sum: The type of the sums.
+    """
+
+    kind: str
+    element: Type
+    sum: Type
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a matrix unit."""
+        return self.kind != "fma"
+
+
+def unit_of(group: Product, tf32: bool) -> Unit | None:
+    """What multiplies the factors of a contraction; None if nothing here does."""
+    total = value_type(group.accumulator)
+    if group.accumulator is dtypes.FLOAT:
+        left, right = group.left.dtype, group.right.dtype
+        if left is right and left in HALVES:
+            kind = memory_type(left)
+            return Unit(kind.scalar, kind, F32)
+        if tf32:
+            return Unit("tf32", F32, F32)
+    if total.scalar not in _SUMMED or group.accumulator.is_narrow_float:
+        return None
+    return None if group.accumulator.is_complex else Unit("fma", total, total)
+
+
+def takes(group: Product, tiling: Tiling) -> bool:
+    """Whether a contraction can be computed in tiles."""
+    return roles(group) is not None and unit_of(group, tiling.tf32) is not None
+
+
+class TileSchedule:
+    """How the kernel of one contraction goes over its axes. See the module's text.
+
+    Attributes:
+        unit: What multiplies.
+        lead: Axes that both factors have, which tiles are made for separately.
+        rows, columns: Axes of the left and of the right factor.
+        taps, depth: Summed axes.
+        left, right: The factors.
+        epilogue: What is stored; `token` stands for the sum.
+        store_at: Where.
+        shape: Sizes of a tile.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer.
+        tiling: What is known of the device.
+        shape: Sizes of a tile; chosen by the extents if it is None.
+    """
+
+    def __init__(
+        self,
+        group: Product,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        tiling: Tiling,
+        shape: TileShape | None = None,
+    ) -> None:
+        unit = unit_of(group, tiling.tf32)
+        found = roles(group)
+        assert unit is not None and found is not None  # noqa: S101, PT018 - `takes` saw to it
+        self.group, self.unit, self.strides, self.tiling = group, unit, dict(strides), tiling
+        left, right, reduced = self._set_axes(*found)
+        self.depth_tile = 64 // unit.element.size_bytes
+        left, right = self._set_depth(left, right, reduced)
+        self.shape = shape or choose_shape(
+            unit.kind, self.row_count(), self.column_count(), self.lead_count(),
+            self.steps(), tiling,
+        )  # fmt: skip
+        self.left = self._factor(left, self.rows, self.shape.rows)
+        self.right = self._factor(right, self.columns, self.shape.columns)
+
+    # -- axes ---------------------------------------------------------------------------------
+
+    def _set_axes(
+        self, batch: list[Dim], rows: list[Dim], columns: list[Dim]
+    ) -> tuple[Scalar, Scalar, list[Dim]]:
+        g = self.group
+        left, right = g.left, g.right
+        if self.unit.kind in ("tf32", "fma"):
+            left, right = (scalar.cast(x, g.accumulator) for x in (left, right))
+        # The sum has no place in memory: a load of rank 0 stands for it.
+        self.token = scalar.make_load(buffer("sum", (), g.result.dtype), ())
+        self.strides[self.token.tensor] = ()
+        epilogue = rewrite(g.epilogue, lambda x: self.token if x is g.result else None)
+        axes = Axes(
+            (batch, rows, columns, g.reduced), [left, right, epilogue], [(g.root.buffer, g.at)]
+        )
+        axes.split()
+        axes.merge(self.strides)
+        self.lead, rows, columns, reduced = axes.spaces
+        left, right, self.epilogue = axes.bodies
+        self.store_at = axes.stores[0][1]
+        self.offset = offset_of(self.strides[g.root.buffer], self.store_at)
+        if self._side_by_side(rows) and not self._side_by_side(columns):
+            rows, columns, left, right = columns, rows, right, left
+        self.rows, self.columns = self._ordered(rows), self._ordered(columns)
+        return left, right, reduced
+
+    def _unit_step(self, axis: Dim) -> bool:
+        linear = sizes.coefficient_of(self.offset, sizes.variable(axis))
+        return linear is not None and linear[0] == 1
+
+    def _side_by_side(self, axes: list[Dim]) -> bool:
+        return any(self._unit_step(a) for a in axes)
+
+    def _ordered(self, axes: list[Dim]) -> list[Dim]:
+        """The axis along which results lie side by side comes last."""
+        return sorted(axes, key=self._unit_step)
+
+    def _set_depth(self, left: Scalar, right: Scalar, reduced: list[Dim]) -> tuple[Scalar, Scalar]:
+        found = [self._contiguous(body, reduced) for body in (left, right)]
+        depth = next((d for d in (*found, *reduced[-1:]) if d is not None), None)
+        self.taps = [r for r in reduced if r is not depth]
+        self.depth: Dim = 0 if depth is None else depth
+        extent = extent_of(self.depth)
+        if self.taps and isinstance(extent, int):
+            padded = -(-extent // self.depth_tile) * self.depth_tile
+            if 3 * padded > 4 * extent:
+                order = [*self.taps, self.depth]
+                self.depth, (left, right) = flattened(order, (left, right), "k")
+                self.taps = []
+        return left, right
+
+    def _contiguous(self, body: Scalar, reduced: list[Dim]) -> Dim | None:
+        for variable in reduced:
+            for x in loads_of(body):
+                offset = offset_of(self.strides[x.tensor], x.at)
+                linear = sizes.coefficient_of(offset, sizes.variable(variable))
+                if linear is not None and linear[0] == 1:
+                    return variable
+        return None
+
+    def _factor(self, body: Scalar, lines: list[Dim], tile_lines: int) -> Factor:
+        return Factor(
+            body, lines, self.taps, self.depth, self.strides, self.unit.element, tile_lines,
+            self.depth_tile, words=self.unit.kind == "tf32", aligned=self.tiling.aligned,
+        )  # fmt: skip
+
+    # -- sizes --------------------------------------------------------------------------------
+
+    def row_count(self) -> Dim:
+        """Rows of one matrix."""
+        return sizes.product(map(extent_of, self.rows))
+
+    def column_count(self) -> Dim:
+        """Columns of one matrix."""
+        return sizes.product(map(extent_of, self.columns))
+
+    def lead_count(self) -> Dim:
+        """Matrices."""
+        return sizes.product(map(extent_of, self.lead))
+
+    def steps(self) -> Dim:
+        """Steps along the summed axes, `depth_tile` elements each."""
+        along = integer.ceildiv(extent_of(self.depth), self.depth_tile)
+        return sizes.multiply(sizes.product(map(extent_of, self.taps)), along)
+
+    def row_tiles(self) -> Dim:
+        """Tiles along the rows."""
+        return integer.ceildiv(self.row_count(), self.shape.rows)
+
+    def column_tiles(self) -> Dim:
+        """Tiles along the columns."""
+        return integer.ceildiv(self.column_count(), self.shape.columns)
+
+    def tiles(self) -> Dim:
+        """Tiles of all matrices."""
+        return sizes.product((self.lead_count(), self.row_tiles(), self.column_tiles()))
+
+
+def flattened(
+    axes: list[Dim], bodies: tuple[Scalar, ...], name: str
+) -> tuple[Dim, tuple[Scalar, ...]]:
+    """One axis in place of several, and the expressions over it."""
+    flat = rest = sizes.numbered_index(sizes.product(map(extent_of, axes)), 0, name)
+    atoms: dict[Atom, Dim] = {}
+    for number, axis in enumerate(reversed(axes)):
+        last = number == len(axes) - 1
+        atoms[sizes.variable(axis)] = rest if last else integer.modulo(rest, extent_of(axis))
+        rest = integer.floordiv(rest, extent_of(axis))
+    return flat, tuple(rewrite(body, atoms=atoms) for body in bodies)

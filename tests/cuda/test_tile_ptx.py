@@ -1,0 +1,74 @@
+"""Products in tiles as PTX: the instructions that they are there for, and ptxas takes all of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sardonyx.codegen.ptx import emit_ptx, ptx_target
+from sardonyx.kernel.grain import Tiling
+from sardonyx.loader.load import load
+from sardonyx.ops.lower import lower
+from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime.build import compile_lowered
+from tests.support.session import model_of
+
+_MATMUL = "g ({t}[N,256] x, {t}[256,128] w) => ({t}[N,128] y) {{ y = MatMul(x, w) }}"
+#: Model, whether tf32 may be used -> what the PTX contains, and what it does not.
+MODELS: dict[str, tuple[str, bool, list[str], list[str]]] = {
+    "half floats": (
+        _MATMUL.format(t="float16"), True,
+        ["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "cp.async.cg", "ldmatrix"],
+        ["fma.rn"],
+    ),
+    "bfloat16": (
+        _MATMUL.format(t="bfloat16"), True,
+        ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "cp.async.cg"], ["fma.rn"],
+    ),
+    "tf32": (
+        _MATMUL.format(t="float"), True,
+        ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32"], ["fma.rn"],
+    ),
+    "floats": (_MATMUL.format(t="float"), False, ["fma.rn.f32", "cp.async.cg"], ["mma.sync"]),
+    "doubles": (_MATMUL.format(t="double"), True, ["fma.rn.f64", "cp.async.cg"], ["mma.sync"]),
+    "integers": (_MATMUL.format(t="int32"), True, ["mad.lo.s32", "cp.async.cg"], ["mma.sync"]),
+    "convolution": (
+        "g (float16[N,16,9,9] x, float16[8,16,3,3] w) => (float16[N,8,9,9] y)"
+        " { a = Neg(x) y = Conv<pads=[1,1,1,1]>(a, w) }", True, ["mma.sync", "cp.async"], [],
+    ),
+}  # fmt: skip
+
+
+def _ptx(name: str, architecture: str) -> str:
+    text, tf32, *_ = MODELS[name]
+    graph: Any = load(model_of(text).SerializeToString())
+    optimise(graph)
+    target = ptx_target(architecture, Tiling(tf32=tf32))
+    compiled, _ = compile_lowered(graph, lower(graph), target)
+    return emit_ptx([p for p in compiled.programs() if p.kind == "block"], target)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_units_that_multiply(name: str) -> None:
+    text = _ptx(name, "sm_80")
+    _, _, present, absent = MODELS[name]
+    assert [x for x in present if x not in text] == []
+    assert [x for x in absent if x in text] == []
+    assert ".maxntid 128" in text
+    assert ".extern" not in text
+
+
+@pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("name", MODELS)
+def test_ptxas_takes_it_without_spilling(name: str, architecture: str, tmp_path: Path) -> None:
+    source = tmp_path / "kernel.ptx"
+    source.write_text(_ptx(name, architecture))
+    command = ["ptxas", f"-arch={architecture}", "-v", str(source), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "0 bytes spill stores, 0 bytes spill loads" in done.stderr
