@@ -1,0 +1,149 @@
+"""Which convolutions are computed with Winograd's filters (see `winograd`), and in what blocks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.micro import ROWS
+from sardonyx.kernel.product_schedule import ProductSchedule
+from sardonyx.kernel.types import F32
+from sardonyx.kernel.winograd import TAPS
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.tensor.rewriting import rewrite
+
+#: Fewer channels or filters do not pay for the transforms.
+_LEAST_CHANNELS = 16
+#: The transformed inputs of a block should stay in the cache of a core.
+_MOST_TRANSFORMED_BYTES = 1 << 20
+#: Blocks that a kernel should have before it goes over all its panels in one.
+_ENOUGH_BLOCKS = 32
+#: Outputs along an axis of which only a run knows how many there are.
+_ASSUMED_SIZE = 56
+#: Cycles that a transform takes for each place and vector, and bytes of weights that pass in one.
+_TRANSFORM_CYCLES = 7
+_WEIGHT_BYTES = 8
+#: F(4, 3) rounds more and holds more than twice the weights of F(2, 3): it must gain something.
+_MORE_IS_WORTH = {2: 0.9, 4: 0.8}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a contraction is such a convolution.
+
+    Attributes:
+        outputs: Outputs of a tile along each axis.
+        image: The row axes along which tiles lie.
+        taps: The reduced axes that move along them.
+        others: The row axes that are left.
+        tiles: Tiles that a block transforms, at most.
+        panels: Panels of columns that a block goes over, at most.
+    """
+
+    outputs: int
+    image: tuple[Dim, Dim]
+    taps: tuple[Dim, Dim]
+    others: tuple[Dim, ...]
+    tiles: int
+    panels: int
+
+    @property
+    def side(self) -> int:
+        """Inputs of a tile along each axis."""
+        return self.outputs + TAPS - 1
+
+    @property
+    def places(self) -> int:
+        """Products of a tile."""
+        return self.side**2
+
+    def tile_axes(self) -> list[Dim]:
+        """Extents of the axes that number tiles."""
+        along = [integer.ceildiv(extent_of(v), self.outputs) for v in self.image]
+        return [*map(extent_of, self.others), *along]
+
+
+def fitting(s: ProductSchedule, most_tiles: int) -> Form | None:
+    """How a contraction with a constant right factor is best computed so; None for directly.
+
+    `most_tiles`: how many tiles a block may transform.
+    """
+    if not most_tiles:
+        return None
+    depth, column = s.depth_extent, extent_of(s.column)
+    if s.element != F32 or not s.direct or len(s.taps) != 2:
+        return None
+    if not isinstance(depth, int) or not isinstance(column, int):
+        return None
+    if depth < _LEAST_CHANNELS or column < _LEAST_CHANNELS:
+        return None
+    if any(extent_of(t) != TAPS for t in s.taps):
+        return None
+    image: list[Dim] = []
+    for tap in s.taps:
+        along = [v for v in s.rows if v not in image and _moves_along(s, tap, v)]
+        if not along:
+            return None
+        image.append(along[0])
+    others = tuple(v for v in s.rows if v not in image)
+    best, form = math.inf, None
+    for outputs, worth in _MORE_IS_WORTH.items():
+        tried = Form(outputs, (image[0], image[1]), (s.taps[0], s.taps[1]), others, 0, 0)
+        best = min(best, _direct_cycles(s, tried, depth * column))
+        cycles = _cycles(s, tried, depth, column)
+        if cycles < worth * best:
+            best, form = cycles, _with_sizes(s, tried, depth, most_tiles)
+    return form
+
+
+def _moves_along(s: ProductSchedule, tap: Dim, row: Dim) -> bool:
+    """Whether the left factor depends on the sum of a tap and a row alone."""
+    atoms = {sizes.variable(row): sizes.add(row, sizes.multiply(tap, -1))}
+    where = [substitute(s.left_offset, atoms)]
+    if s.window is not None:
+        where += dims_of(rewrite(s.window, atoms=atoms))
+    linear = sizes.coefficient_of(s.left_offset, sizes.variable(tap))
+    moves = linear is not None and linear[0] != 0
+    return moves and not any(sizes.variable(tap) in sizes.atoms_of(d, "index") for d in where)
+
+
+def _size(extent: Dim, otherwise: int = _ASSUMED_SIZE) -> int:
+    return extent if isinstance(extent, int) else otherwise
+
+
+def _images(form: Form) -> int:
+    """How many images there are; one, where only a run knows."""
+    return math.prod(_size(extent_of(v), 1) for v in form.others)
+
+
+def _tile_count(form: Form) -> int:
+    along = [-(-_size(extent_of(v)) // form.outputs) for v in form.image]
+    return _images(form) * math.prod(along)
+
+
+def _direct_cycles(s: ProductSchedule, form: Form, work: int) -> float:
+    rows = _images(form) * math.prod(_size(extent_of(v)) for v in form.image)
+    return rows * TAPS**2 * work / s.lanes + 4 * TAPS**2 * work / _WEIGHT_BYTES
+
+
+def _cycles(s: ProductSchedule, form: Form, depth: int, column: int) -> float:
+    work = form.places * depth * column
+    moved = form.places * _TRANSFORM_CYCLES * (2 * depth + column)
+    return _tile_count(form) * (work + moved) / s.lanes + 4 * work / _WEIGHT_BYTES
+
+
+def _with_sizes(s: ProductSchedule, form: Form, depth: int, most_tiles: int) -> Form:
+    """The form with the sizes of its blocks."""
+    fit = _MOST_TRANSFORMED_BYTES // (form.places * depth * s.element.size_bytes)
+    tiles = max(ROWS[0], min(most_tiles, fit // ROWS[0] * ROWS[0]))
+    count = _tile_count(form)
+    if all(isinstance(d, int) for d in form.tile_axes()):
+        tiles = max(1, min(tiles, count))
+    blocks = -(-count // tiles) * math.prod(_size(extent_of(v), 1) for v in s.lead())
+    panels = s.panels()
+    assert isinstance(panels, int)  # noqa: S101 - `fitting` saw that the columns are known
+    shared = max(1, min(panels, panels * blocks // _ENOUGH_BLOCKS))
+    return replace(form, tiles=tiles, panels=shared)
