@@ -67,7 +67,8 @@ def quarter_expm1(b: Builder, x: Value) -> Value:
 
 def expm1(b: Builder, x: Value) -> Value:
     """e^x - 1: float32 2 ulp, float64 2 ulp, also near 0."""
-    return b.select(b.eq(x, 0.0), x, quarter_expm1(b, x) * 4.0)
+    tiny = b.compare("lt", b.unary("abs", x), 2.0 ** (-26 if is_single(x) else -55))
+    return b.select(tiny, x, quarter_expm1(b, x) * 4.0)
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
