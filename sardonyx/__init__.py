@@ -11,6 +11,7 @@ from sardonyx.api.devices import (
     OrtEpDevice,
     OrtHardwareDevice,
     OrtMemoryInfo,
+    OrtSyncStream,
     create_and_register_allocator,
     create_and_register_allocator_v2,
     get_ep_devices,
@@ -80,6 +81,7 @@ __all__ = [
     "OrtMemoryInfo",
     "OrtMemoryInfoDeviceType",
     "OrtSparseFormat",
+    "OrtSyncStream",
     "OrtValue",
     "RunOptions",
     "SessionIOBinding",
@@ -115,7 +117,6 @@ _NOT_SUPPORTED = {
     "LoraAdapter": "LoRA adapters are not supported",
     "ModelCompiler": "Models are compiled when a session is made, and kept in the cache",
     "OrtCompileApiFlags": "Models are compiled when a session is made, and kept in the cache",
-    "OrtSyncStream": "There is no GPU",
     "SparseTensor": "Sparse tensors are not supported",
 }
 

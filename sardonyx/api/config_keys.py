@@ -64,7 +64,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.force_spinning_stop": _hint(_NO_SPIN, "0", "1"),
     "session.intra_op_thread_affinities": _hint("the system places threads", ""),
     "session.dynamic_block_base": _hint("work is claimed in decreasing blocks already"),
-    "session.use_env_allocators": _hint("each session has its own memory", "0"),
+    "session.use_env_allocators": Key("acts", "arenas of devices that sessions share"),
     "session.use_device_allocator_for_initializers": _hint("weights never lie in an arena"),
     "session.disable_prepacking": _hint("weights are packed before the first run", "0"),
     "session.prepack.enable_parallel": _hint("packing uses all threads", "1"),
@@ -116,10 +116,10 @@ SESSION_KEYS: dict[str, Key] = {
 RUN_KEYS: dict[str, Key] = {
     "memory.enable_memory_arena_shrinkage": Key("acts", "gives memory back after the run"),
     "run.timeout_seconds": Key("acts", "how long the run may take"),
-    "disable_synchronize_execution_providers": _hint(
-        "a run on the processor has ended when it returns", "0", "1"
+    "disable_synchronize_execution_providers": Key(
+        "acts", "a run on a device whose results stay there may still be under way at the return"
     ),
-    "gpu_graph_id": _hint("there is no GPU", "-1", "0"),
+    "gpu_graph_id": Key("acts", "which graphs of a device runs become, -1 for none"),
 }
 
 

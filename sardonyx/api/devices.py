@@ -1,4 +1,4 @@
-"""Devices and their memory: the processor and its own."""
+"""Devices and their memory, in onnxruntime's words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.api.config_keys import note
+from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
@@ -13,53 +14,58 @@ from sardonyx.api.enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
-from sardonyx.api.providers import CPU
+from sardonyx.api.providers import CPU, check_options, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.storage import MemoryKind, memory_kind
 
-
-def need_cpu(device: str, device_id: int = 0) -> None:
-    """Refuse memory that is not the processor's.
-
-    Raises:
-        NotImplemented: It is another device's.
-    """
-    if not isinstance(device, str) or device.lower() != "cpu" or device_id != 0:
-        raise errors.NotImplemented(
-            message(
-                "device", "There is no memory of this device", expected="'cpu', 0",
-                got=f"{device!r}, {device_id}",
-            )
-        )  # fmt: skip
+_NVIDIA = 0x10DE
+#: Names of devices, with the numbers of their type and of their maker.
+_DEVICES = {"cpu": (0, 0), "cuda": (1, _NVIDIA), "gpu": (1, _NVIDIA)}
+#: Names of kinds of memory, with the device that has it and whether the host reaches it.
+_MEMORIES = {"Cpu": ("cpu", False), "Cuda": ("cuda", False), "CudaPinned": ("cpu", True)}
 
 
 class OrtDevice:
-    """A device: this build has the processor alone."""
+    """A device: the processor, or a GPU by its number. It need not be there.
+
+    Raises:
+        NotImplemented: There are no devices of this name here.
+        InvalidArgument: The number cannot be one.
+    """
 
     def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
-        need_cpu(name, device_id)
+        self._name = name.lower() if isinstance(name, str) else ""
+        if self._name not in _DEVICES:
+            raise errors.NotImplemented(
+                message(
+                    "device", "There is no memory of this device", expected="'cpu' or 'cuda'",
+                    got=f"{name!r}, {device_id}",
+                )
+            )  # fmt: skip
+        if device_id < 0 or (device_id and self._name == "cpu"):
+            raise InvalidArgument(
+                message("device", f"There is no {self._name} {device_id}", expected="0")
+            )
+        self._number = int(device_id)
 
     @staticmethod
     def make(name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device `name`.
-
-        Raises:
-            NotImplemented: It is not the processor.
-        """
+        """The device `name`; raises as the class does."""
         return OrtDevice(name, device_id)
 
     def device_id(self) -> int:
         """Its number among devices of its type."""
-        return 0
+        return self._number
 
     def device_type(self) -> int:
-        """0, the processor."""
-        return 0
+        """0, the processor, or 1, a GPU."""
+        return _DEVICES[self._name][0]
 
     def device_vendor_id(self) -> int:
-        """0: memory of the processor is no maker's own."""
-        return 0
+        """The maker's number; 0 for the processor, whose memory is no maker's own."""
+        return _DEVICES[self._name][1]
 
     def device_mem_type(self) -> int:
         """0, ordinary memory."""
@@ -67,22 +73,30 @@ class OrtDevice:
 
 
 class OrtMemoryInfo:
-    """What kind of memory something lies in.
+    """What kind of memory something lies in: `Cpu`, `Cuda`, or `CudaPinned` of the host.
 
     Raises:
-        NotImplemented: It is not the processor's.
+        NotImplemented: There is no such memory here.
     """
 
     def __init__(
         self, name: str, allocator_type: OrtAllocatorType, id: int, mem_type: OrtMemType
     ) -> None:
-        need_cpu(name, id)
-        self.name = name
+        if name not in _MEMORIES:
+            raise errors.NotImplemented(
+                message(
+                    "OrtMemoryInfo", "There is no memory of this kind",
+                    expected=f"one of {list(_MEMORIES)}", got=repr(name),
+                )
+            )  # fmt: skip
+        self.name = self.kind_name = name
         self.allocator_type = OrtAllocatorType(allocator_type)
         self.device_id = id
         self.mem_type = OrtMemType(mem_type)
-        self.device_mem_type = OrtDeviceMemoryType.DEFAULT
-        self.device_vendor_id = 0
+        _, is_pinned = _MEMORIES[name]
+        pinned, plain = OrtDeviceMemoryType.HOST_ACCESSIBLE, OrtDeviceMemoryType.DEFAULT
+        self.device_mem_type = pinned if is_pinned else plain
+        self.device_vendor_id = 0 if name == "Cpu" else _NVIDIA
 
     @staticmethod
     def create_v2(
@@ -95,15 +109,32 @@ class OrtMemoryInfo:
         allocator_type: OrtAllocatorType,
     ) -> OrtMemoryInfo:
         """The same, with the kind of device as a number and a name of any kind."""
-        need_cpu(OrtMemoryInfoDeviceType(device_type).name, device_id)
-        made = OrtMemoryInfo("Cpu", allocator_type, device_id, OrtMemType.DEFAULT)
+        kind = OrtMemoryInfoDeviceType(device_type)
+        if kind not in (OrtMemoryInfoDeviceType.CPU, OrtMemoryInfoDeviceType.GPU):
+            OrtDevice(kind.name, device_id)  # raises
+        is_pinned = OrtDeviceMemoryType(memory_type) == OrtDeviceMemoryType.HOST_ACCESSIBLE
+        plain = "Cuda" if kind == OrtMemoryInfoDeviceType.GPU else "Cpu"
+        own = "CudaPinned" if is_pinned and (plain == "Cuda" or vendor_id == _NVIDIA) else plain
+        made = OrtMemoryInfo(own, allocator_type, device_id, OrtMemType.DEFAULT)
         made.name, made.device_vendor_id = name, vendor_id
         made.device_mem_type = OrtDeviceMemoryType(memory_type)
         return made
 
+    def kind(self) -> MemoryKind:
+        """The memory itself.
+
+        Raises:
+            EPFail: Its driver is missing.
+            InvalidArgument: There is no such device.
+        """
+        return memory_kind(self.kind_name, self.device_id)
+
 
 class OrtArenaCfg:
-    """How an arena grows: four numbers, or a dict of them. Nothing here has such an arena."""
+    """How an arena of a device grows: four numbers, or a dict of them; -1 or 0 for the default.
+
+    `max_mem` is in bytes; `arena_extend_strategy` is 0 for kNextPowerOfTwo, 1 for kSameAsRequested.
+    """
 
     _FIELDS = (
         "max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
@@ -123,12 +154,14 @@ class OrtArenaCfg:
 
 
 class OrtHardwareDevice:
-    """A device of this machine: the processor."""
+    """A device of this machine: the processor, or a GPU."""
 
-    type = OrtHardwareDeviceType.CPU
-    vendor = ""
-    vendor_id = 0
-    device_id = 0
+    def __init__(self, number: int = -1) -> None:
+        is_gpu = number >= 0
+        self.type = OrtHardwareDeviceType.GPU if is_gpu else OrtHardwareDeviceType.CPU
+        self.vendor = "NVIDIA" if is_gpu else ""
+        self.vendor_id = _NVIDIA if is_gpu else 0
+        self.device_id = max(0, number)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -137,15 +170,18 @@ class OrtHardwareDevice:
 
 
 class OrtEpDevice:
-    """The processor, as the device of its execution provider."""
+    """A device of an execution provider: the processor, or the GPU with a number."""
 
-    ep_name = CPU
     ep_vendor = "sardonyx"
+
+    def __init__(self, number: int = -1) -> None:
+        self._number = number
+        self.ep_name = CUDA if number >= 0 else CPU
 
     @property
     def device(self) -> OrtHardwareDevice:
         """The device itself."""
-        return OrtHardwareDevice()
+        return OrtHardwareDevice(self._number)
 
     @property
     def ep_metadata(self) -> dict[str, str]:
@@ -154,12 +190,45 @@ class OrtEpDevice:
 
     @property
     def ep_options(self) -> dict[str, str]:
-        """Options that the provider recommends: none."""
-        return {}
+        """Options that the provider recommends: which device it is."""
+        return {"device_id": str(self._number)} if self._number >= 0 else {}
 
     def memory_info(self, memory_type: OrtDeviceMemoryType) -> OrtMemoryInfo:
         """Its memory."""
-        return cpu_memory()
+        if self._number < 0:
+            return cpu_memory()
+        is_pinned = memory_type == OrtDeviceMemoryType.HOST_ACCESSIBLE
+        kind = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+        name = "CudaPinned" if is_pinned else "Cuda"
+        return OrtMemoryInfo(name, kind, self._number, OrtMemType.DEFAULT)
+
+    def create_sync_stream(self) -> OrtSyncStream:
+        """A stream of its own.
+
+        Raises:
+            NotImplemented: It is the processor.
+        """
+        if self._number < 0:
+            raise errors.NotImplemented(message("OrtEpDevice", "The processor has no streams"))
+        return OrtSyncStream(self._number)
+
+
+class OrtSyncStream:
+    """A stream of a GPU, for `copy_tensors` and runs; it is ours, and stays."""
+
+    def __init__(self, number: int) -> None:
+        from sardonyx.cuda.device import device
+
+        self._stream = device(number).new_stream()
+
+    def get_handle(self) -> int:
+        """As the driver has it."""
+        return self._stream.handle
+
+    def synchronize(self) -> None:
+        """Wait for all work so far."""
+        self._stream.device.enter()
+        self._stream.synchronize()
 
 
 def cpu_memory() -> OrtMemoryInfo:
@@ -167,14 +236,37 @@ def cpu_memory() -> OrtMemoryInfo:
     return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
 
 
+def info_of(kind: MemoryKind) -> OrtMemoryInfo:
+    """A kind of memory in onnxruntime's words."""
+    allocator = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    return OrtMemoryInfo(kind.memory_name, allocator, kind.number, OrtMemType.DEFAULT)
+
+
 def get_ep_devices() -> list[OrtEpDevice]:
     """The devices that a session may be made for."""
-    return [OrtEpDevice()]
+    found = [OrtEpDevice()]
+    if not cuda_is_missing():
+        from sardonyx.cuda.driver import call
+
+        found += [OrtEpDevice(number) for number in range(call("cuDeviceGetCount"))]
+    return found
 
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg | None) -> None:
-    """Sessions do not share arenas: noted in the log, without effect."""
-    note("create_and_register_allocator", "each session has its own memory")
+    """Make an arena that sessions share which set `session.use_env_allocators`.
+
+    One of the processor's memory has no effect, which is noted in the log.
+
+    Raises:
+        InvalidArgument: There is one for this memory already, or such settings are none.
+        EPFail: There is no driver.
+    """
+    if memory_info.kind_name == "Cpu":
+        note("create_and_register_allocator", "each session has its own memory of the processor")
+        return
+    from sardonyx.cuda.settings import register_arena
+
+    register_arena(memory_info.kind_name, memory_info.device_id, arena.values if arena else {})
 
 
 def create_and_register_allocator_v2(
@@ -183,5 +275,24 @@ def create_and_register_allocator_v2(
     options: Mapping[str, Any],
     arena: OrtArenaCfg | None,
 ) -> None:
-    """Sessions do not share arenas: noted in the log, without effect."""
-    note("create_and_register_allocator_v2", "each session has its own memory")
+    """The same, for a provider; raises as `create_and_register_allocator` does.
+
+    Options: `gpu_mem_limit` and `arena_extend_strategy`, over those of `arena`.
+    """
+    if provider_type not in (CPU, CUDA):
+        raise InvalidArgument(
+            message(
+                "create_and_register_allocator_v2", f"There is no provider {provider_type!r}",
+                expected=f"{CPU} or {CUDA}",
+            )
+        )  # fmt: skip
+    if provider_type == CUDA:
+        checked = check_options(CUDA, options)
+        values = dict(arena.values) if arena else {}
+        if "gpu_mem_limit" in options:
+            values["max_mem"] = int(checked["gpu_mem_limit"])
+        if "arena_extend_strategy" in options:
+            is_exact = checked["arena_extend_strategy"] == "kSameAsRequested"
+            values["arena_extend_strategy"] = int(is_exact)
+        arena = OrtArenaCfg(values)
+    create_and_register_allocator(memory_info, arena)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from sardonyx.runtime.storage import Array, DeviceArray, Tensor
 
 #: DLDataTypeCode of floating-point types beyond IEEE's.
 _CODES = {
@@ -28,10 +27,14 @@ _NAMES = {code: name for name, code in _CODES.items()}
 _UNSIGNED = 1
 #: DLDeviceType of memory that the processor can read: its own, and CUDA's pinned memory.
 _REACHABLE = (1, 3)
+#: Memory of a GPU: its own, and managed memory.
+_ON_DEVICE = (2, 13)
 
 # Offsets of `dtype.code`: in DLTensor after data, device and ndim; DLManagedTensor begins with it,
 # DLManagedTensorVersioned has version, context, deleter and flags before.
 _PLACES = {b"dltensor": 20, b"dltensor_versioned": 52}
+#: From there back to the type and the number of the device.
+_DEVICE_BACK = 12
 
 _api = ctypes.pythonapi
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
@@ -59,15 +62,22 @@ def to_capsule(array: Array, **options: Any) -> Any:
     return capsule
 
 
-def from_producer(value: Any) -> Array:
-    """An array on the memory of anything with `__dlpack__`, or of a capsule of the processor's.
+def from_producer(value: Any) -> Tensor:
+    """An array on the memory of anything with `__dlpack__`, or of a capsule from there.
+
+    Memory of a GPU may come with `__cuda_array_interface__` alone.
 
     Raises:
-        BufferError, RuntimeError: The memory cannot be shared.
+        BufferError, RuntimeError, AttributeError: The memory cannot be shared.
     """
+    given = value
     if type(value).__name__ == "PyCapsule":
-        value = _Holder(value, (1, 0))
+        value = _Holder(value, _device_of(value))
+    elif not hasattr(value, "__dlpack__") and hasattr(value, "__cuda_array_interface__"):
+        return _on_device(value)
     kind, number = value.__dlpack_device__()
+    if int(kind) in _ON_DEVICE:
+        return _on_device(given)
     if kind not in _REACHABLE:
         raise BufferError(f"it belongs to the device {kind}, {number} of DLPack")
     try:
@@ -81,6 +91,28 @@ def from_producer(value: Any) -> Array:
         place.value = _UNSIGNED
         held = np.from_dlpack(_Holder(capsule, value.__dlpack_device__()))
         return held.view(dtypes.BY_NAME[name].numpy)
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether an object of another library lies in memory of a GPU."""
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in _ON_DEVICE
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def _on_device(value: Any) -> DeviceArray:
+    from sardonyx.cuda.exchange import from_producer
+
+    return from_producer(value)
+
+
+def _device_of(capsule: Any) -> tuple[int, int]:
+    """The device of what a capsule holds; the processor if it is no capsule of DLPack."""
+    place = _code_of(capsule)
+    if place is None:
+        return (1, 0)
+    words = (ctypes.c_int32 * 2).from_address(ctypes.addressof(place) - _DEVICE_BACK)
+    return words[0], words[1]
 
 
 def _code_of(capsule: Any) -> ctypes.c_uint8 | None:

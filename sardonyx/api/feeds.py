@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.storage import DeviceArray
 
 
 def check_mapping(given: Any) -> None:
@@ -60,16 +62,16 @@ def _is_optional(info: ValueInfo) -> bool:
 
 
 def as_array(value: Any, info: ValueInfo) -> Any:
-    """One feed as an array; numbers in lists take the input's type.
+    """One feed as an array, wherever it lies; numbers in lists take the input's type.
 
     Sequences, maps and optionals stay what they are.
     """
     if isinstance(info.dtype, ObjectType):
         return value.to_python() if isinstance(value, OrtValue) else value
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, DeviceArray)):
         return value
     if isinstance(value, OrtValue):
-        return value.numpy()
+        return value._tensor()
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (list, tuple, int, float, bool, str, bytes)):
@@ -79,8 +81,8 @@ def as_array(value: Any, info: ValueInfo) -> Any:
             raise InvalidArgument(
                 message(f"input {info.name}", f"The feed is no array: {error}")
             ) from None
-    if hasattr(value, "__dlpack__"):
-        return OrtValue.from_dlpack(value).numpy()
+    if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
+        return OrtValue.from_dlpack(value)._tensor()
     if hasattr(value, "__array__"):
         return np.asarray(value)
     raise InvalidArgument(
@@ -89,3 +91,30 @@ def as_array(value: Any, info: ValueInfo) -> Any:
             expected=info.dtype.type_text, got=type(value).__name__,
         )
     )  # fmt: skip
+
+
+def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
+    """How outputs become what is fed: the first feed that is another library's array decides.
+
+    None where all are NumPy's, or plain numbers.
+    """
+    for feed in feeds:
+        if isinstance(feed, OrtValue):
+            return _same
+        if isinstance(feed, np.ndarray) or not hasattr(feed, "__dlpack__"):
+            continue
+        # The array standard's way, then that of torch, which has no such name.
+        space = getattr(feed, "__array_namespace__", None)
+        library = space() if space is not None else sys.modules.get(_library(feed))
+        found: Callable[[OrtValue], Any] | None = getattr(library, "from_dlpack", None)
+        if found is not None:
+            return found
+    return None
+
+
+def _same(value: OrtValue) -> OrtValue:
+    return value
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]

@@ -1,23 +1,30 @@
-"""`IOBinding`: inputs and outputs in memory that the caller chose."""
+"""`IOBinding`: inputs and outputs in memory that the caller chose, on any device."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.api.devices import need_cpu
 from sardonyx.api.feeds import as_array
-from sardonyx.api.ortvalue import Array, OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.storage import (
+    Array,
+    DeviceArray,
+    MemoryKind,
+    Tensor,
+    Wanted,
+    memory_kind,
+    to_host,
+)
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
 
 class IOBinding:
     """Binds values to names; everything bound is kept alive until it is cleared.
+
+    A binding may be used again and again, by one thread at a time. Memory that is bound to an
+    output may be larger than the output; `get_outputs` says what shape that had.
 
     Args:
         session: The session whose inputs and outputs are bound.
@@ -35,9 +45,9 @@ class IOBinding:
         record = session._engine.record
         self._input_info = {v.name: v for v in (*record.inputs, *record.overridable)}
         self._output_info = {v.name: v for v in record.outputs}
-        self._inputs: dict[str, Array] = {}
-        self._outputs: dict[str, Array | None] = {}
-        self._results: dict[str, Array] = {}
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, Tensor | MemoryKind | None] = {}
+        self._results: dict[str, Any] = {}
         self._plan: _Plan | None = None
 
     def _known(self, name: str, table: dict[str, ValueInfo], what: str) -> ValueInfo:
@@ -54,9 +64,12 @@ class IOBinding:
         self._inputs[name] = as_array(arr_on_cpu, self._known(name, self._input_info, "input"))
         self._plan = None
 
-    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Feed the memory of a value."""
-        self.bind_cpu_input(name, ortvalue.numpy())
+    def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
+        """Feed the memory of a value, or of another library's array, wherever it lies.
+
+        Each run waits, on the device, for what that library has under way on it.
+        """
+        self.bind_cpu_input(name, ortvalue)
 
     def bind_input(
         self,
@@ -67,9 +80,14 @@ class IOBinding:
         shape: Sequence[int],
         buffer_ptr: int,
     ) -> None:
-        """Feed memory by its address; the caller keeps it alive."""
-        need_cpu(device_type, device_id)
-        self.bind_cpu_input(name, _at_address(element_type, shape, buffer_ptr))
+        """Feed memory by its address; the caller keeps it alive, and its contents up to date.
+
+        Raises:
+            InvalidArgument: There is no memory of that device at the address.
+        """
+        memory = memory_kind(device_type, device_id)
+        kind = numpy_type(element_type)
+        self.bind_cpu_input(name, memory.at(buffer_ptr, tuple(map(int, shape)), kind))
 
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
@@ -77,7 +95,9 @@ class IOBinding:
         self._plan = None
 
     def synchronize_inputs(self) -> None:
-        """Memory of the processor is always up to date."""
+        """Wait until what is under way on the inputs' devices has happened."""
+        for kind in {a.kind for a in self._inputs.values() if isinstance(a, DeviceArray)}:
+            kind.synchronize()
 
     # -- outputs ------------------------------------------------------------------------------
 
@@ -92,17 +112,20 @@ class IOBinding:
     ) -> None:
         """Ask for an output: in new memory, or at an address that the caller keeps alive.
 
-        With a shape, or with an address, there must be an element type, too; with both and no
-        address, memory is allocated now, for all runs.
+        Without a shape, each run gives new memory of the device. With a shape, or with an address,
+        there must be an element type, too; with both and no address, memory is allocated now, for
+        all runs.
         """
-        need_cpu(device_type, device_id)
+        memory = memory_kind(device_type, device_id)
         self._known(name, self._output_info, "output")
-        target: Array | None = None
+        is_host = memory.name == "cpu" and memory.memory_name == "Cpu"
+        target: Tensor | MemoryKind | None = None if is_host else memory
         if shape is not None and element_type is not None:
+            sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
             if buffer_ptr is None:
-                target = OrtValue.ortvalue_from_shape_and_type(shape, element_type).numpy()
+                target = memory.empty(sizes, kind)
             else:
-                target = _at_address(element_type, shape, buffer_ptr)
+                target = memory.at(buffer_ptr, sizes, kind)
         elif shape is not None or element_type is not None or buffer_ptr is not None:
             raise InvalidArgument(
                 message(f"output {name}", "Memory needs an element type and a shape")
@@ -110,10 +133,15 @@ class IOBinding:
         self._outputs[name] = target
         self._plan = None
 
-    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Have an output written to the memory of a value."""
-        self._known(name, self._output_info, "output")
-        self._outputs[name] = ortvalue.numpy()
+    def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
+        """Have an output written to the memory of a value, or of another library's array."""
+        info = self._known(name, self._output_info, "output")
+        held = as_array(ortvalue, info)
+        if not isinstance(held, (np.ndarray, DeviceArray)):
+            raise InvalidArgument(
+                message(f"output {name}", "This is no memory", got=type(ortvalue).__name__)
+            )
+        self._outputs[name] = held
         self._plan = None
 
     def clear_binding_outputs(self) -> None:
@@ -123,10 +151,19 @@ class IOBinding:
         self._plan = None
 
     def synchronize_outputs(self) -> None:
-        """A run on the processor has ended when it returns."""
+        """Wait for runs that were not waited for.
+
+        Raises:
+            RuntimeException: One of them met data that it cannot work on.
+        """
+        self._session._engine.settle()
 
     def get_outputs(self) -> list[OrtValue]:
-        """What the last run gave, in the order of binding."""
+        """What the last run gave, in the order of binding.
+
+        After a run that nobody waited for, arrays of the processor are complete after
+        `synchronize_outputs` alone.
+        """
         return [OrtValue(self._results[n]) for n in self._outputs if n in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
@@ -134,12 +171,13 @@ class IOBinding:
         return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Array]:
-        """What the last run gave, as arrays."""
-        return [self._results[n] for n in self._outputs if n in self._results]
+        """What the last run gave, as arrays; waits for it."""
+        self.synchronize_outputs()
+        return [to_host(self._results[n]) for n in self._outputs if n in self._results]
 
     # -- the run ------------------------------------------------------------------------------
 
-    def run(self, run_options: RunOptions | None = None) -> None:
+    def run(self, run_options: RunOptions | None = None, *, stream: Any = None) -> None:
         """Run the session once with what is bound.
 
         Raises:
@@ -149,23 +187,25 @@ class IOBinding:
         if plan is None or plan.session_engine is not self._session._engine:
             plan = self._plan = self._prepare()
         if run_options is None:
-            self._run(plan, None)
+            self._run(plan, None, Wanted(plan.targets, stream))
         else:
-            with run_options.limit() as cancel:
-                self._run(plan, cancel)
+            with run_options.limit() as cancel, run_options.graph():
+                self._run(plan, cancel, Wanted(plan.targets, stream, not run_options.is_left))
         self._session._after_run(run_options)
 
-    def _run(self, plan: _Plan, cancel: CancelFlag | None) -> None:
+    def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: Wanted) -> None:
         if plan.in_place:
-            plan.engine.run_into(plan.feeds, plan.targets, cancel)
-            self._results = plan.results
-        else:
-            results = plan.engine.run(plan.feeds, cancel)
-            self._results = {
-                name: _written(name, self._outputs[name], result)
-                for name, result in zip(self._session._output_names, results, strict=True)
-                if name in self._outputs
-            }
+            try:
+                plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]
+            except InvalidArgument:
+                plan.in_place = False  # memory may be larger than the output
+            else:
+                self._results = plan.results
+                return
+        self._session._check_stream(wanted.stream)
+        results = plan.engine.run_to(plan.feeds, wanted, cancel)
+        named = zip(self._session._output_names, results, strict=True)
+        self._results = {name: found for name, found in named if name in self._outputs}
 
     def _prepare(self) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""
@@ -180,23 +220,27 @@ class IOBinding:
         if not self._outputs:
             raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
         feeds = [self._inputs[n] for n in names]
-        targets = [t for n in self._output_info if (t := self._outputs.get(n)) is not None]
+        # What is not bound stays where it is.
+        unbound = None if self._session._is_on_host else engine.executable.memory_kind
+        targets = [self._outputs.get(n, unbound) for n in self._output_info]
+        bound = [t for t in targets if isinstance(t, np.ndarray)]
         in_place = (
             engine.runs_in_place
-            and len(targets) == len(self._output_info)
-            and all(t.flags.c_contiguous and t.flags.aligned for t in targets)
-            and not _overlap(feeds, targets)
+            and self._session._is_on_host
+            and len(bound) == len(self._output_info)
+            and all(t.flags.c_contiguous and t.flags.aligned for t in bound)
+            and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
-        results = dict(zip(self._output_info, targets, strict=True)) if in_place else {}
+        results = dict(zip(self._output_info, bound, strict=True)) if in_place else {}
         return _Plan(session_engine, engine, feeds, targets, in_place, results)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     session_engine: Engine
     engine: Engine
-    feeds: list[Array]
-    targets: list[Array]
+    feeds: list[Any]
+    targets: list[Tensor | MemoryKind | None]
     in_place: bool
     results: dict[str, Array]
 
@@ -210,31 +254,4 @@ def _overlap(feeds: list[Array], targets: list[Array]) -> bool:
     return False
 
 
-def _written(name: str, target: Array | None, result: Array) -> Array:
-    """The result, in the memory that is bound if there is any."""
-    if target is None:
-        return result
-    if target.shape != result.shape or target.dtype != result.dtype or not target.flags.writeable:
-        raise InvalidArgument(
-            message(
-                f"output {name}", "The bound memory does not fit",
-                expected=f"{result.dtype}{list(result.shape)}, writable",
-                got=f"{target.dtype}{list(target.shape)}",
-            )
-        )  # fmt: skip
-    target[...] = result
-    return target
-
-
 SessionIOBinding = IOBinding
-
-
-def _at_address(element_type: Any, shape: Sequence[int], address: int) -> Array:
-    """An array on memory at an address that the caller answers for."""
-    kind = numpy_type(element_type)
-    count = int(np.prod(shape, dtype=np.int64)) if len(shape) else 1
-    if address == 0 and count:
-        raise InvalidArgument(message("IOBinding", "The address is zero"))
-    raw = (ctypes.c_char * (count * kind.itemsize)).from_address(address)
-    whole: Array = np.frombuffer(memoryview(raw), np.uint8)
-    return whole.view(kind).reshape(tuple(shape))

@@ -284,7 +284,7 @@ class SessionOptions:
     ) -> None:
         """Name the provider of these devices."""
         for device in ep_devices:
-            self.add_provider(device.ep_name, provider_options)
+            self.add_provider(device.ep_name, {**device.ep_options, **provider_options})
 
     def has_providers(self) -> bool:
         """Whether a provider was named."""

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from sardonyx.api import dlpack
-from sardonyx.api.devices import OrtMemoryInfo, need_cpu
+from sardonyx.api.devices import OrtMemoryInfo
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.storage import HOST, Array, DeviceArray, Tensor, memory_kind, to_host, write
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-
-def dtype_of(array: Array) -> DType:
+def dtype_of(array: Tensor) -> DType:
     """The element type of an array.
 
     Raises:
@@ -61,13 +60,16 @@ class OrtValue:
     def ortvalue_from_numpy(
         array: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """A handle on the array's own memory; one in foreign byte order is copied.
+        """A handle on the array's own memory, or on a copy in the memory of another device.
+
+        An array in foreign byte order is copied, too.
 
         Raises:
             InvalidArgument: It is no array, or of a type that ONNX does not have.
-            NotImplemented: The device is not the processor.
+            NotImplemented: There are no devices of this name here.
+            EPFail: The device's driver is missing.
         """
-        need_cpu(device_type, device_id)
+        memory = memory_kind(device_type, device_id)
         if not isinstance(array, np.ndarray):
             raise InvalidArgument(
                 message(
@@ -77,7 +79,12 @@ class OrtValue:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         kind = numpy_type(array.dtype)
-        return OrtValue(array.astype(kind) if array.dtype.kind in "US" else array)
+        array = array.astype(kind) if array.dtype.kind in "US" else array
+        if memory is HOST:
+            return OrtValue(array)
+        if kind.kind == "O":
+            raise InvalidArgument(message("OrtValue", "Strings lie in memory of the host alone"))
+        return OrtValue(memory.copy_of(array))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(array: Array, /, onnx_element_type: int) -> OrtValue:
@@ -102,19 +109,29 @@ class OrtValue:
         vendor_id: int = -1,
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
-        """New memory, contents undefined; `element_type` is a NumPy type or ONNX's number."""
-        need_cpu(device_type, device_id)
-        kind = numpy_type(element_type)
-        if any(size < 0 for size in shape):
-            raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
-        return OrtValue(np.empty(tuple(shape), kind))
+        """New memory, contents undefined; `element_type` is a NumPy type or ONNX's number.
+
+        Raises:
+            InvalidArgument: The shape or the type is none.
+            NotImplemented: There are no devices of this name here.
+            EPFail: The device's driver is missing.
+            OutOfMemory: There is not so much.
+        """
+        memory = memory_info.kind() if memory_info else memory_kind(device_type, device_id)
+        return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
 
     @staticmethod
     def from_dlpack(value: Any, /) -> OrtValue:
-        """A handle on the memory of anything with `__dlpack__`, or of a capsule from there."""
+        """A handle on the memory of anything with `__dlpack__`, or of a capsule from there.
+
+        Memory of a GPU may come with `__cuda_array_interface__`, too.
+
+        Raises:
+            InvalidArgument: The memory cannot be shared.
+        """
         try:
             return OrtValue(dlpack.from_producer(value))
-        except (BufferError, RuntimeError, AttributeError) as error:
+        except (BufferError, RuntimeError, AttributeError, TypeError) as error:
             raise InvalidArgument(
                 message("OrtValue.from_dlpack", f"The memory cannot be shared: {error}")
             ) from error
@@ -137,19 +154,19 @@ class OrtValue:
         raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
 
     def numpy(self) -> Array:
-        """The tensor as an array on the same memory.
+        """The tensor as an array: on the same memory, or a copy of what lies on a device.
 
         Raises:
             InvalidArgument: It is no tensor.
         """
-        return self._tensor()
+        return to_host(self._tensor())
 
     def to_python(self) -> Any:
         """What it holds: an array, a list for a sequence, a dict for a map, or None."""
-        return self._array
+        return to_host(self._array)
 
-    def _tensor(self) -> Array:
-        if not isinstance(self._array, np.ndarray):
+    def _tensor(self) -> Tensor:
+        if not isinstance(self._array, (np.ndarray, DeviceArray)):
             what = "The value is no tensor"
             raise InvalidArgument(
                 message("OrtValue", what, got=self.data_type(), do="Use to_python()")
@@ -157,33 +174,50 @@ class OrtValue:
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._tensor(), dtype=dtype, copy=copy)
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return dlpack.to_capsule(self._tensor(), **options)
+        held = self._tensor()
+        if isinstance(held, DeviceArray):
+            return held.__dlpack__(**options)
+        return dlpack.to_capsule(held, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        held = self._tensor()
+        return held.__dlpack_device__() if isinstance(held, DeviceArray) else (1, 0)
 
-    def update_inplace(self, value: Array | OrtValue) -> None:
-        """Write new contents to the same address.
+    def __getattr__(self, name: str) -> Any:
+        if name == "__cuda_array_interface__" and isinstance(self._array, DeviceArray):
+            return getattr(self._array, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def update_inplace(self, value: Any) -> None:
+        """Write new contents to the same address; they may lie on any device.
 
         Raises:
             InvalidArgument: Size or element type differ, or the memory is read-only.
         """
-        array = value.numpy() if isinstance(value, OrtValue) else np.asarray(value)
+        self._write(value, None)
+
+    def _write(self, value: Any, stream: Any) -> None:
+        given: Any = value._tensor() if isinstance(value, OrtValue) else value
+        if not isinstance(given, (np.ndarray, DeviceArray)):
+            shared = hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+            given = OrtValue.from_dlpack(value)._tensor() if shared else np.asarray(value)
         own = self._tensor()
-        if array.size != own.size or array.dtype.newbyteorder("=") != own.dtype:
+        if given.size != own.size or given.dtype.newbyteorder("=") != own.dtype:
             raise InvalidArgument(
                 message(
                     "OrtValue.update_inplace", "The contents do not fit",
                     expected=f"{own.dtype}{list(own.shape)}",
-                    got=f"{array.dtype}{list(array.shape)}",
+                    got=f"{given.dtype}{list(given.shape)}",
                 )
             )  # fmt: skip
-        if not own.flags.writeable:
+        if not isinstance(own, DeviceArray) and not own.flags.writeable:
             raise InvalidArgument(message("OrtValue.update_inplace", "The memory is read-only"))
-        own[...] = array.reshape(own.shape)
+        if not given.dtype.isnative:
+            given = given.astype(own.dtype)
+        write(own, given, stream)
 
     def shape(self) -> list[int]:
         """The sizes of its axes."""
@@ -199,15 +233,19 @@ class OrtValue:
 
     def data_ptr(self) -> int:
         """The address of its first element."""
-        return int(self._tensor().__array_interface__["data"][0])
+        held = self._tensor()
+        if isinstance(held, DeviceArray):
+            return held.address
+        return int(held.__array_interface__["data"][0])
 
     def tensor_size_in_bytes(self) -> int:
         """How much memory it takes."""
         return int(self._tensor().nbytes)
 
     def device_name(self) -> str:
-        """`cpu`."""
-        return "cpu"
+        """`cpu`, also for pinned memory, or `cuda`."""
+        held = self._array
+        return held.kind.name if isinstance(held, DeviceArray) else "cpu"
 
     def has_value(self) -> bool:
         """Whether there is anything: only an optional can be absent."""
@@ -215,7 +253,7 @@ class OrtValue:
 
     def is_tensor(self) -> bool:
         """Whether it is a tensor."""
-        return isinstance(self._array, np.ndarray)
+        return isinstance(self._array, (np.ndarray, DeviceArray))
 
     def is_sparse_tensor(self) -> bool:
         """Never."""
@@ -229,7 +267,7 @@ class OrtValue:
 
 def _type_text(value: Any) -> str:
     """The type of a value in ONNX's words; of an empty sequence only what can be seen of it."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, DeviceArray)):
         return dtype_of(value).type_text
     if isinstance(value, list):
         return f"seq({_type_text(value[0])})" if value else "seq()"
@@ -274,7 +312,13 @@ class OrtValueVector(list[OrtValue]):
 def copy_tensors(
     source: Sequence[OrtValue], target: Sequence[OrtValue], stream: Any = None
 ) -> None:
-    """Copy each value of `source` to the memory of the one of `target`.
+    """Copy each value of `source` to the memory of the one of `target`, wherever they lie.
+
+    Args:
+        source: Values.
+        target: As many.
+        stream: A stream of the targets' device: then nobody waits, and runs that use the targets
+            come after the copies. Without one the copies have happened at the return.
 
     Raises:
         InvalidArgument: They do not fit each other.
@@ -287,4 +331,4 @@ def copy_tensors(
             )
         )  # fmt: skip
     for given, held in zip(source, target, strict=True):
-        held.update_inplace(given)
+        held._write(given, stream)

@@ -38,7 +38,9 @@ class RunOptions:
         own["_values"] = dict(_DEFAULTS)
         own["_config"] = {}
         own["cancel_flag"] = CancelFlag()
-        own["gives_memory_back"] = False
+        own["shrinks"] = frozenset()
+        own["is_left"] = False
+        own["graph_number"] = None
         own["timeout_seconds"] = None
 
     def __getattr__(self, name: str) -> Any:
@@ -76,7 +78,11 @@ class RunOptions:
         """
         check_entry("run", key, value, RUN_KEYS)
         if key == "memory.enable_memory_arena_shrinkage":
-            self.__dict__["gives_memory_back"] = _names_cpu(value)
+            self.__dict__["shrinks"] = _arenas(value)
+        elif key == "disable_synchronize_execution_providers":
+            self.__dict__["is_left"] = _one_of(key, value, ("0", "1")) == "1"
+        elif key == "gpu_graph_id":
+            self.__dict__["graph_number"] = _number(key, value)
         elif key == "run.timeout_seconds":
             self.__dict__["timeout_seconds"] = checked_seconds(value, key) if value else None
         self._config[key] = value
@@ -91,6 +97,14 @@ class RunOptions:
         if not given:
             return nullcontext(self.cancel_flag)
         return time_limit(min(given), self.cancel_flag)
+
+    def graph(self) -> AbstractContextManager[Any]:
+        """Says which graphs of a device runs become; it holds during the `with` block."""
+        if self.graph_number is None:
+            return nullcontext()
+        from sardonyx.cuda.graphs import numbered
+
+        return numbered(self.graph_number)
 
     def get_run_config_entry(self, key: str) -> str:
         """The value of a configuration entry.
@@ -111,12 +125,31 @@ class RunOptions:
         raise errors.NotImplemented(message("RunOptions", "LoRA adapters are not supported"))
 
 
-def _names_cpu(devices: str) -> bool:
-    """Whether a list such as `cpu:0;gpu:0` has the processor in it."""
+def _arenas(devices: str) -> frozenset[str]:
+    """The arenas in a list such as `cpu:0;gpu:0`.
+
+    Raises:
+        InvalidArgument: One has no such name.
+    """
     names = [d for d in devices.split(";") if d]
     for name in names:
-        if name != "cpu:0":
-            raise InvalidArgument(
-                message("run config", f"There is no memory of {name!r}", expected="'cpu:0'")
-            )
-    return bool(names)
+        kind, _, number = name.partition(":")
+        if name != "cpu:0" and (kind != "gpu" or not number.isdecimal()):
+            what = f"There is no memory of {name!r}"
+            raise InvalidArgument(message("run config", what, expected="'cpu:0' or 'gpu:0'"))
+    return frozenset(names)
+
+
+def _one_of(key: str, value: str, valid: tuple[str, ...]) -> str:
+    if value not in valid:
+        what = "No such value"
+        raise InvalidArgument(message(f"run config {key}", what, expected=str(valid), got=value))
+    return value
+
+
+def _number(key: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        what = "This is no number"
+        raise InvalidArgument(message(f"run config {key}", what, got=repr(value))) from None

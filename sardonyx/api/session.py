@@ -11,11 +11,11 @@ from numpy import ndarray
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
-from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, cpu_memory
+from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, info_of
 from sardonyx.api.making import make_engine
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector
+from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.providers import CPU, choose
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
@@ -24,6 +24,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ModelMetadata
+from sardonyx.runtime.storage import HOST, Wanted
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -78,7 +79,9 @@ class InferenceSession:
         self._output_names = [v.name for v in record.outputs]
         self._run = self._engine.run
         self._input_count = len(self._names)
-        self._gives_memory_back = not self._options.enable_cpu_mem_arena
+        self._kind = self._engine.executable.memory_kind
+        self._is_on_host = self._kind is HOST
+        self._gives_memory_back = self._is_on_host and not self._options.enable_cpu_mem_arena
         used = {d for v in (*record.inputs, *record.overridable) for d in v.shape}
         for name in self._options.free_dimension_overrides:
             if name not in used:
@@ -94,23 +97,34 @@ class InferenceSession:
         run_options: RunOptions | None = None,
         *,
         timeout: float | None = None,
+        stream: Any = None,
     ) -> list[Any]:
         """Run the model once.
 
         Args:
             output_names: Which outputs to return; None or empty for all.
-            input_feed: Arrays (or lists, OrtValues, anything with `__dlpack__`) by input name.
-                Overridable initializers may be among them.
+            input_feed: Arrays (or lists, OrtValues, anything with `__dlpack__` or
+                `__cuda_array_interface__`) by input name. Overridable initializers may be among
+                them. What lies on the session's device is not copied.
             run_options: May end the run from another thread, or after some time.
             timeout: Seconds that the run may take.
+            stream: A stream of the session's GPU: a handle, a stream of torch or cupy, or an
+                object with `__cuda_stream__`. By default one of the session's own.
+
+        Returns:
+            NumPy arrays.
 
         Raises:
-            InvalidArgument: An input is missing, or a name, type, rank or size is wrong.
+            InvalidArgument: An input is missing, or a name, type, rank, size or device is wrong.
             RuntimeException: The model met data that it cannot work on.
             TimedOut: The run took longer than it may.
             OutOfMemory: The run needs more memory than the session may have.
         """
         places = self._places(output_names) if output_names else None
+        if not self._is_on_host and (places is not None or stream is not None):
+            names = range(len(self._output_names)) if places is None else places
+            return self._run_to(input_feed, list(names), None, run_options, timeout, stream)
+        self._check_stream(stream)
         run = self._run
         given = _plain_feeds(self._names, input_feed)
         if given is None:
@@ -119,11 +133,39 @@ class InferenceSession:
         if run_options is None and timeout is None:
             results = run(given)
         else:
-            with (run_options or RunOptions()).limit(timeout) as cancel:
+            options = run_options or RunOptions()
+            with options.limit(timeout) as cancel, options.graph():
                 results = run(given, cancel)
         if self._gives_memory_back or run_options is not None:
             self._after_run(run_options)
         return results if places is None else [results[k] for k in places]
+
+    def _run_to(
+        self,
+        feeds: Mapping[str, Any],
+        places: list[int],
+        target: Any,
+        run_options: RunOptions | None,
+        timeout: float | None,
+        stream: Any,
+    ) -> list[Any]:
+        """The outputs at `places`, each in the memory `target`; the others stay on the device."""
+        self._check_stream(stream)
+        engine, given = self._sorted_feeds(feeds)
+        chosen = frozenset(places)
+        count = len(self._output_names)
+        targets = [target if k in chosen else self._kind for k in range(count)]
+        options = run_options or RunOptions()
+        wanted = Wanted(targets, stream, target is None or not options.is_left)
+        with options.limit(timeout) as cancel, options.graph():
+            results = engine.run_to(given, wanted, cancel)
+        self._after_run(run_options)
+        return [results[k] for k in places]
+
+    def _check_stream(self, stream: Any) -> None:
+        if stream is not None and self._is_on_host:
+            what = "The session works on the processor, which has no streams"
+            raise InvalidArgument(message("run stream", what, got=repr(stream)))
 
     def _sorted_feeds(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
         """Feeds that are not plain arrays for exactly the inputs, and the engine to run."""
@@ -134,8 +176,16 @@ class InferenceSession:
 
     def _after_run(self, run_options: RunOptions | None) -> None:
         """Give memory back where options say so."""
-        if self._gives_memory_back or (run_options is not None and run_options.gives_memory_back):
+        if self._gives_memory_back:
             self._engine.trim()
+        if run_options is not None and run_options.shrinks:
+            own = "cpu:0" if self._is_on_host else f"gpu:{self._kind.number}"
+            strange = run_options.shrinks - {own, "cpu:0"}
+            if strange:
+                what = f"The session has no memory of {', '.join(sorted(strange))}"
+                raise InvalidArgument(message("memory.enable_memory_arena_shrinkage", what))
+            if own in run_options.shrinks:
+                self._engine.trim()
 
     def _places(self, names: Sequence[str]) -> list[int]:
         if isinstance(names, str):
@@ -155,23 +205,50 @@ class InferenceSession:
         return places
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run with inputs in order or by name; one output comes alone, several as a tuple."""
+        """Run with inputs in order or by name; one output comes alone, several as a tuple.
+
+        Outputs are arrays of the library whose arrays are fed, on the session's device: tensors of
+        torch for tensors of torch, `OrtValue`s for those, NumPy arrays otherwise.
+        """
         if len(args) > self._input_count:
             raise InvalidArgument(
                 message(
                     "call", "Too many inputs", expected=str(self._input_count), got=str(len(args))
                 )
             )
-        results = self.run(None, dict(zip(self._names, args, strict=False)) | kwargs)
+        feeds = dict(zip(self._names, args, strict=False)) | kwargs
+        convert = feeding.converter(feeds.values())
+        if convert is None:
+            results = self.run(None, feeds)
+        else:
+            every = list(range(len(self._output_names)))
+            found = self._run_to(feeds, every, self._kind, None, None, None)
+            results = [convert(OrtValue(x)) for x in found]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def memory(self) -> dict[str, Any]:
+        """What the session holds, in bytes: weights, intermediate values, arenas of its device."""
+        from sardonyx.runtime.explain import memory
+
+        return memory(self._engine)
+
+    def trim(self) -> None:
+        """Give back what is held between runs: the next one takes it again."""
+        self._engine.trim()
 
     def run_with_ort_values(
         self,
         output_names: Sequence[str] | None,
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
+        *,
+        stream: Any = None,
     ) -> list[OrtValue]:
-        """`run`, with handles in place of arrays."""
+        """`run`, with handles in place of arrays; results stay on the session's device.
+
+        With the run-config entry `disable_synchronize_execution_providers` the run may be under way
+        when this returns: what uses the results later waits for it, on the device.
+        """
         feeding.check_mapping(input_dict_ort_values)
         given = {}
         for name, value in input_dict_ort_values.items():
@@ -183,7 +260,13 @@ class InferenceSession:
                     )
                 )  # fmt: skip
             given[name] = value._array
-        return [OrtValue(a) for a in self.run(output_names, given, run_options)]
+        if self._is_on_host:
+            found = self.run(output_names, given, run_options, stream=stream)
+        else:
+            every = range(len(self._output_names))
+            places = self._places(output_names) if output_names else list(every)
+            found = self._run_to(given, places, self._kind, run_options, None, stream)
+        return [OrtValue(a) for a in found]
 
     def run_with_ortvaluevector(
         self,
@@ -224,8 +307,10 @@ class InferenceSession:
 
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: Any, run_options: RunOptions | None = None) -> None:
-        """Run with the memory that a binding names.
+    def run_with_iobinding(
+        self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
+    ) -> None:
+        """Run with the memory that a binding names, in a stream if there is one.
 
         Raises:
             InvalidArgument: The binding is another session's, or an input is not bound.
@@ -234,7 +319,7 @@ class InferenceSession:
             raise InvalidArgument(
                 message("run_with_iobinding", "The binding is not one of this session's")
             )
-        iobinding.run(run_options)
+        iobinding.run(run_options, stream=stream)
 
     def create_ortvalue_from_shape_and_type(
         self,
@@ -244,7 +329,11 @@ class InferenceSession:
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
-        """New memory, contents undefined."""
+        """New memory, contents undefined; on the session's device from its own arena."""
+        own = self._kind
+        is_own = device_type.lower() in ("cuda", "gpu") and device_id == own.number
+        if is_own and not self._is_on_host:
+            return OrtValue(own.empty(tuple(map(int, shape)), numpy_type(element_type)))
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
     # -- what it is ---------------------------------------------------------------------------
@@ -303,15 +392,16 @@ class InferenceSession:
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each input is wanted."""
-        return [cpu_memory() for _ in self._engine.inputs]
+        return [info_of(self._kind) for _ in self._engine.inputs]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each output lies."""
-        return [cpu_memory() for _ in self._engine.outputs]
+        return [info_of(self._kind) for _ in self._engine.outputs]
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """The device of each input."""
-        return [OrtEpDevice() for _ in self._engine.inputs]
+        number = -1 if self._is_on_host else self._kind.number
+        return [OrtEpDevice(number) for _ in self._engine.inputs]
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Which nodes of the file each provider has.
@@ -347,7 +437,9 @@ class InferenceSession:
             raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """The processor captures no graphs."""
+        """Forget the graphs of a device that runs with this `gpu_graph_id` became."""
+        for engine in (self._engine, *self._engine.variants.values()):
+            engine.executable.release_graphs(graph_annotation_id)
 
     def explain(self, *, verbose: bool = False) -> str:
         """What a run does: kernels with the nodes they compute, copies, memory, other plans.

@@ -231,14 +231,6 @@ class _Taken:
             _Deleter(record.deleter)(self._address)
 
 
-def is_on_device(value: Any) -> bool:
-    """Whether an object of another library lies in memory of a GPU."""
-    ask = getattr(value, "__dlpack_device__", None)
-    if ask is not None:
-        return int(ask()[0]) in (CUDA, MANAGED)
-    return hasattr(value, "__cuda_array_interface__")
-
-
 def from_producer(value: Any) -> CudaArray:
     """An array on the memory of anything with `__dlpack__` or `__cuda_array_interface__`.
 

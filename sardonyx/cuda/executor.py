@@ -145,6 +145,14 @@ class CudaExecutable(Executable):
         for arena in {self.device_memory.arena, self._values}:
             arena.trim()
 
+    def device_statistics(self) -> dict[str, dict[str, Any]]:
+        """See `Executable.device_statistics`."""
+        pinned = staging.pinned_arena(self.device)
+        return {
+            f"cuda:{self.device.number}": self.device_memory.arena.statistics(),
+            "pinned, of all sessions": pinned.statistics(),
+        }
+
     def settle(self) -> None:
         """See `Executable.settle`."""
         for frame in list(self._frames):

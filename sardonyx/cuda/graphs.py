@@ -7,7 +7,8 @@ launches them one by one; the second is captured; from then on one call of the d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,6 +20,18 @@ MOST_GRAPHS = 8
 _MOST_WASTED = 32
 #: What the run's configuration says: -1 for no graph; others tell graphs apart.
 GRAPH_ID: ContextVar[int] = ContextVar("gpu_graph_id", default=0)
+
+
+
+@contextmanager
+def numbered(number: int) -> Iterator[None]:
+    """Runs in the `with` block become graphs of a number; -1 for none."""
+    token = GRAPH_ID.set(number)
+    try:
+        yield
+    finally:
+        GRAPH_ID.reset(token)
+
 
 #: A run that one graph serves: its number, and what its launches were made for.
 Key = tuple[int, bytes, bytes]

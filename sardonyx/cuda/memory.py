@@ -40,18 +40,29 @@ class DeviceMemory(Memory):
         if keep_bytes:
             wanted = 2 * needed_bytes
         kept = self._drop() if keep_bytes else self._drop() and None
-        if self._budget is not None:
-            self._budget.take(wanted, self._purpose, largest)
+        if self._budget is not None and not self._budget.may_take(wanted):
+            wanted = needed_bytes
         try:
-            block = self._arena.allocate(wanted, self._purpose)
-        except OutOfMemory as error:
-            self._release(wanted)
-            listed = f" {largest()}" if largest is not None else ""
-            raise OutOfMemory(f"{error}{listed}") from None
+            block = self._allocate_block(wanted, largest)
+        except OutOfMemory:
+            if wanted == needed_bytes:
+                raise
+            wanted = needed_bytes
+            block = self._allocate_block(wanted, largest)
         if kept is not None:
             call("cuMemcpy", block.address, kept.address, keep_bytes)
         self._block, self.address, self.capacity_bytes = block, block.address, wanted
         return True
+
+    def _allocate_block(self, size_bytes: int, largest: Callable[[], str] | None) -> Block:
+        if self._budget is not None:
+            self._budget.take(size_bytes, self._purpose, largest)
+        try:
+            return self._arena.allocate(size_bytes, self._purpose)
+        except OutOfMemory as error:
+            self._release(size_bytes)
+            listed = f" {largest()}" if largest is not None else ""
+            raise OutOfMemory(f"{error}{listed}") from None
 
     def _drop(self) -> Block | None:
         """What it was; there is nothing from now on."""

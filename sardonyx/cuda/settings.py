@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sardonyx.cuda.arena import Arena, ArenaSettings, registered
-from sardonyx.cuda.device import Device
-from sardonyx.cuda.sources import DeviceSource, ExternalSource
+from sardonyx.cuda.arena import STRATEGIES, Arena, ArenaSettings, register, registered
+from sardonyx.cuda.device import Device, device
+from sardonyx.cuda.sources import DeviceSource, ExternalSource, PinnedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,31 @@ class CudaSettings:
         if self.external[0]:
             return Arena(ExternalSource(device, *self.external), self.arena)
         return Arena(DeviceSource(device), self.arena)
+
+
+def register_arena(kind: str, number: int, values: Mapping[str, int]) -> None:
+    """Make the arena that sessions and values share, for `Cuda` or `CudaPinned`.
+
+    Args:
+        kind: Of the memory.
+        number: Of the device.
+        values: Settings under onnxruntime's names; 0 or -1 for a default.
+
+    Raises:
+        InvalidArgument: There is one already, or a setting is none.
+    """
+    default = ArenaSettings()
+    strategy = values.get("arena_extend_strategy", -1)
+    named = STRATEGIES[strategy] if strategy in (0, 1) else str(strategy)
+    chosen = ArenaSettings(
+        _given(values, "max_mem") or default.limit_bytes,
+        default.strategy if strategy == -1 else named,
+        _given(values, "initial_chunk_size_bytes") or default.first_bytes,
+        "max_mem",
+    )
+    source = PinnedSource if kind == "CudaPinned" else DeviceSource
+    register(kind, number, Arena(source(device(number)), chosen))
+
+
+def _given(values: Mapping[str, int], name: str) -> int:
+    return max(0, values.get(name, 0))

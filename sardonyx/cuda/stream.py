@@ -106,6 +106,8 @@ def handle_of(stream: Any) -> int:
     if protocol is not None:
         found = protocol() if callable(protocol) else protocol
         return int(found[1])
+    if hasattr(stream, "get_handle"):
+        return int(stream.get_handle())
     # torch's name for it, then cupy's.
     for name in ("cuda_stream", "ptr"):
         held = getattr(stream, name, None)

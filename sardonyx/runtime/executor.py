@@ -205,6 +205,10 @@ class Executable:
         """Where feeds are wanted, and results lie at first."""
         return HOST
 
+    def device_statistics(self) -> dict[str, dict[str, Any]]:
+        """What arenas of devices hold, by their names; see `cuda.arena.Arena.statistics`."""
+        return {}
+
     def settle(self) -> None:
         """Wait for runs that were not waited for.
 

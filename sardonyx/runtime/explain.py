@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
@@ -37,6 +38,24 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
         lines += ["", f"another plan, for {purpose}:"]
         lines += [f"  {line}" for line in explain(other, verbose=verbose).splitlines()]
     return "\n".join(lines)
+
+
+def memory(engine: Engine) -> dict[str, Any]:
+    """What an engine holds, in bytes; `devices` has what arenas of devices hold, and for what."""
+    engines = [engine, *engine.variants.values()]
+    executables = [e.executable for e in engines]
+    devices: dict[str, Any] = {}
+    for executable in executables:
+        devices.update(executable.device_statistics())
+    budget = engine.executable.budget
+    return {
+        "weights_bytes": sum(size for e in engines for _, _, _, size in e.record.constants),
+        "intermediate_bytes": sum(x.arena_bytes for x in executables),
+        "frames": sum(x.frames for x in executables),
+        "held_bytes": budget.held_bytes,
+        "limit_bytes": budget.limit_bytes,
+        "devices": devices,
+    }
 
 
 def _summary(engine: Engine) -> str:

@@ -97,7 +97,7 @@ def test_values() -> None:
     with pytest.raises(errors.InvalidArgument):
         value.update_inplace(np.zeros(3, np.int64))
     with pytest.raises(errors.NotImplemented):
-        ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+        ort.OrtValue.ortvalue_from_numpy(array, "dml", 0)
 
 
 def test_options() -> None:

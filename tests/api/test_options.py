@@ -108,8 +108,11 @@ def test_memory_is_given_back() -> None:
     spare = ort.InferenceSession(two_steps(), settings)
     spare.run(None, x)
     assert spare._engine.executable.arena_bytes == 0
+    with pytest.raises(errors.InvalidArgument, match="npu:0"):
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "npu:0")
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")
     with pytest.raises(errors.InvalidArgument, match="gpu:0"):
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")
+        held.run(None, x, options)
 
 
 def test_optimised_model_is_written(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ class FakeDriver:
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphExecDestroy(self, graph: int) -> Any:
-        del self.graphs[graph]
+        self.graphs.pop(graph, None)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphLaunch(self, graph: int, stream: Any) -> Any:

@@ -1,0 +1,31 @@
+"""The driver of the tests here: NVIDIA's where there is a GPU, else one of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sardonyx.api.providers import cuda_is_missing
+from tests.support.fake_driver import FakeDriver, installed
+
+_MISSING = cuda_is_missing()
+
+
+@pytest.fixture
+def gpu() -> Iterator[FakeDriver | None]:
+    """A device: the real one (None), or one that is as lazy as a device may be."""
+    if _MISSING:
+        with installed() as driver:
+            yield driver
+    else:
+        yield None
+
+
+@pytest.fixture
+def lazy() -> Iterator[FakeDriver]:
+    """The driver of the host, for tests that look at what it was asked to do."""
+    if not _MISSING:
+        pytest.skip("there is a GPU, whose driver is loaded already")
+    with installed() as driver:
+        yield driver

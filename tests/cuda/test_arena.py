@@ -1,0 +1,260 @@
+"""Arenas: how they grow, what they use again and when, what they say when there is no more."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx as ort
+from sardonyx.base import errors
+from sardonyx.cuda.arena import Arena, ArenaSettings
+from sardonyx.cuda.device import device
+from sardonyx.cuda.driver import call
+from sardonyx.cuda.sources import DeviceSource, PinnedSource
+from tests.support.fake_driver import FakeDriver
+from tests.support.session import model_of
+
+CUDA = "CUDAExecutionProvider"
+_MIB = 1 << 20
+_TEXT = """g (float[N,M] x) => (float[N,M] z)
+    { a = CumSum(x, one) b = Softmax<axis=-1>(a) z = CumSum(b, one) }"""
+
+
+def _session(options: Any = None, **provider: Any) -> ort.InferenceSession:
+    model = model_of(_TEXT, {"one": np.array(1)}).SerializeToString()
+    return ort.InferenceSession(model, options, providers=[(CUDA, provider)])
+
+
+def _run(session: ort.InferenceSession, rows: int, options: Any = None) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, 1024)).astype(np.float32)
+    (found,) = session.run(None, {"x": x}, options)
+    summed = np.exp(np.cumsum(x.astype(np.float64), 1))
+    wanted = np.cumsum(summed / summed.sum(1, keepdims=True), 1)
+    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-3)
+
+
+def _held(session: ort.InferenceSession) -> dict[str, Any]:
+    found: dict[str, Any] = session.memory()["devices"]["cuda:0"]
+    return found
+
+
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+def _arena(**settings: Any) -> Arena:
+    return Arena(DeviceSource(device(0)), ArenaSettings(**settings))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_how_it_grows() -> None:
+    doubling, exact = _arena(), _arena(strategy="kSameAsRequested")
+    kept = []
+    for _ in range(5):
+        kept += [a.allocate(700_000, "test") for a in (doubling, exact)]
+    assert doubling.held_bytes == 7 * _MIB
+    assert exact.held_bytes == exact.used_bytes == 5 * 700_160
+    assert _arena(first_bytes=16384).allocate(5000, "test").size_bytes == 5120
+    one = _arena()
+    one.allocate(3 * _MIB, "test", exact=True)
+    assert one.held_bytes == 3 * _MIB
+    with pytest.raises(errors.InvalidArgument, match="kSameAsRequested"):
+        _arena(strategy="kTwice")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_free_neighbours_become_one() -> None:
+    arena = _arena(limit_bytes=_MIB)
+    blocks = [arena.allocate(_MIB // 8, "test") for _ in range(8)]
+    addresses = {b.address for b in blocks}
+    assert len(addresses) == 8
+    with pytest.raises(errors.OutOfMemory, match="test"):
+        arena.allocate(256, "more")
+    del blocks[2:4]
+    assert arena.allocate(_MIB // 4, "test").address in addresses
+    blocks.clear()
+    assert arena.allocate(_MIB, "test").size_bytes == _MIB
+    assert (arena.held_bytes, arena.peak_bytes) == (_MIB, _MIB)
+    arena.trim()
+    assert arena.held_bytes == 0
+
+
+@pytest.mark.usefixtures("gpu")
+def test_random_blocks_do_not_overlap() -> None:
+    random = np.random.default_rng(1)
+    arena, kept = _arena(first_bytes=1 << 16), []
+    for _ in range(600):
+        kept.append(arena.allocate(int(random.integers(1, 40_000)), "test"))
+        if len(kept) > 40:
+            del kept[int(random.integers(len(kept)))]
+        spans = sorted((b.address, b.address + b.size_bytes) for b in kept)
+        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert arena.used_bytes >= sum(b.size_bytes for b in kept)
+    assert arena.held_bytes < 3 * 41 * 40_000
+    kept.clear()
+    arena.trim()
+    assert (arena.used_bytes, arena.held_bytes) == (0, 0)
+
+
+def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
+    where = device(0)
+    first, second = where.new_stream(), where.new_stream()
+    arena = _arena()
+    block = arena.allocate(100, "test", first)
+    call("cuMemcpyAsync", block.address, lazy.cuMemHostAlloc(64, 0)[1], 64, first.handle)
+    block.uses[first] = first.record()
+    address = block.address
+    del block
+    again = arena.allocate(100, "test", first)  # in the same stream nobody waits
+    assert (again.address, len(lazy.queues[second.handle])) == (address, 0)
+    again.uses[first] = first.record()
+    del again
+    third = arena.allocate(100, "test", second)
+    assert third.address == address
+    assert len(lazy.queues[second.handle]) == 1  # it waits for the event
+    assert lazy.queues[first.handle]
+    third.is_lent = True
+    del third
+    arena.allocate(100, "test")
+    assert not lazy.queues[first.handle]
+
+
+def test_memory_of_the_host_is_not_used_while_a_copy_reads_it(lazy: FakeDriver) -> None:
+    where = device(0)
+    stream = where.new_stream()
+    arena = Arena(PinnedSource(where))
+    block = arena.allocate(100, "test")
+    call("cuMemcpyAsync", lazy.cuMemAlloc(64)[1], block.address, 64, stream.handle)
+    block.uses[stream] = stream.record()
+    address = block.address
+    del block
+    other = arena.allocate(100, "test")
+    assert other.address != address
+    stream.synchronize()
+    assert arena.allocate(100, "test").address == address
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_limit_names_who_holds_memory_and_the_session_goes_on() -> None:
+    session = _session(gpu_mem_limit=2 * _MIB)
+    _run(session, 50)
+    assert session.get_provider_options()[CUDA]["gpu_mem_limit"] == str(2 * _MIB)
+    with pytest.raises(errors.OutOfMemory, match=r"for input x.*limit is 2097152.*largest holders.*work in"):
+        _run(session, 300)
+    for _ in range(3):
+        _run(session, 50)
+    assert _held(session)["held_bytes"] <= 2 * _MIB
+
+
+def test_a_device_without_room(lazy: FakeDriver) -> None:
+    session = _session()
+    _run(session, 20)
+    lazy.limit_bytes = 3 * _MIB
+    with pytest.raises(errors.OutOfMemory, match=r"for input x.*no more memory.*largest holders"):
+        _run(session, 600)
+    _run(session, 20)
+    with pytest.raises(errors.OutOfMemory):
+        ort.OrtValue.ortvalue_from_shape_and_type([1 << 30], np.float32, "cuda", 0)
+    lazy.limit_bytes = 1 << 40
+    _run(session, 600)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_memory_does_not_grow_from_run_to_run() -> None:
+    session = _session()
+    for rows in (300, 7, 120):
+        _run(session, rows)
+    before = _held(session)["held_bytes"]
+    for _ in range(4):
+        for rows in (300, 7, 120, 1):
+            _run(session, rows)
+    assert _held(session)["held_bytes"] == before
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_given_back() -> None:
+    session = _session()
+    _run(session, 500)
+    assert _held(session)["held_bytes"] > 6 * _MIB
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0;cpu:0")
+    _run(session, 500, options)
+    assert _held(session)["held_bytes"] <= 2 * _MIB
+    _run(session, 500)
+    session.trim()
+    found = _held(session)
+    assert found["held_bytes"] <= 2 * _MIB
+    assert found["peak_bytes"] > 6 * _MIB
+    assert {text for _, text in found["largest"]} == {"weights"}
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:3")
+    with pytest.raises(errors.InvalidArgument, match="gpu:3"):
+        _run(session, 5, options)
+    _run(session, 5)
+
+
+def _info(kind: str = "Cuda") -> ort.OrtMemoryInfo:
+    return ort.OrtMemoryInfo(
+        kind, ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+
+
+def test_an_arena_of_several_sessions(lazy: FakeDriver) -> None:
+    settings = {"max_mem": 8 * _MIB, "arena_extend_strategy": 1}
+    ort.create_and_register_allocator_v2(CUDA, _info(), {}, ort.OrtArenaCfg(settings))
+    with pytest.raises(errors.InvalidArgument, match="already"):
+        ort.create_and_register_allocator(_info(), None)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    sessions = [_session(options) for _ in range(3)]
+    for session in sessions:
+        _run(session, 200)
+    assert {id(s._kind.arena) for s in sessions} == {id(sessions[0]._kind.arena)}
+    assert _held(sessions[0])["limit_bytes"] == 8 * _MIB
+    assert _session()._kind.arena is not sessions[0]._kind.arena
+    # There is room for all three only since idle ones give back what they hold.
+    for _ in range(2):
+        for session in sessions:
+            _run(session, 400)
+
+
+def test_functions_of_the_caller(lazy: FakeDriver) -> None:
+    taken: list[int] = []
+    emptied: list[int] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+    def allocate(size: int) -> int:
+        _, address = lazy.cuMemAlloc(size)
+        taken.append(address)
+        return int(address)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def free(address: int) -> None:
+        taken.remove(address)
+        lazy.cuMemFree(address)
+
+    @ctypes.CFUNCTYPE(None)
+    def empty() -> None:
+        emptied.append(1)
+
+    names = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")
+    functions = (allocate, free, empty)
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+    session = _session(**dict(zip(names, addresses, strict=True)))
+    assert session.get_provider_options()[CUDA]["gpu_external_alloc"] == str(addresses[0])
+    _run(session, 30)
+    assert taken
+    held = len(taken)
+    for _ in range(3):
+        _run(session, 30)
+    assert len(taken) <= held + 2
+    session.trim()
+    assert emptied
+    del session
+    gc.collect()
+    assert not taken

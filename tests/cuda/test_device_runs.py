@@ -1,0 +1,431 @@
+"""Runs with feeds and results on a device: no copies, any stream, memory of the caller."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx as ort
+from sardonyx.base import errors
+from tests.support.fake_driver import FakeDriver
+from tests.support.session import model_of
+
+CUDA = "CUDAExecutionProvider"
+_TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y, float[N,8] z)
+    { a = MatMul(x, w) y = Softmax<axis=-1>(a) z = Add(y, a) }"""
+_NONZERO = "g (float[N,M] x) => (int64[A,B] y) { y = NonZero(x) }"
+_LOOP = """g (float[N] x, int64 n) => (float[N] y) { y = Loop(n, , x) <body = b
+    (int64 i, bool c, float[N] s) => (bool d, float[N] t) { d = Identity(c) t = Tanh(s) }> }"""
+_ADD = "g (float[N] x, float[N] w) => (float[N] y) { y = Add(x, w) }"
+_TAKE = "g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
+_random = np.random.default_rng(11)
+
+
+def _session(text: str = _TEXT, options: Any = None, **provider: Any) -> ort.InferenceSession:
+    model = model_of(text).SerializeToString()
+    return ort.InferenceSession(model, options, providers=[(CUDA, provider)])
+
+
+def _feeds(rows: int = 4, inner: int = 5) -> dict[str, Any]:
+    return {
+        "x": _random.standard_normal((rows, inner)).astype(np.float32),
+        "w": _random.standard_normal((inner, 8)).astype(np.float32),
+    }
+
+
+def _expected(feeds: dict[str, Any]) -> list[Any]:
+    product = feeds["x"].astype(np.float64) @ feeds["w"]
+    weights = np.exp(product - product.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return [weights, weights + product]
+
+
+def _check(found: Any, feeds: dict[str, Any]) -> None:
+    for mine, wanted in zip(found, _expected(feeds), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=2e-5)
+
+
+def _on_device(feeds: dict[str, Any]) -> dict[str, ort.OrtValue]:
+    return {n: ort.OrtValue.ortvalue_from_numpy(a, "cuda", 0) for n, a in feeds.items()}
+
+
+def _left() -> ort.RunOptions:
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
+
+
+class Foreign:
+    """An array of another library, on the memory of a value."""
+
+    def __init__(self, value: ort.OrtValue) -> None:
+        self._value = value
+        self.streams: list[Any] = []
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        self.streams.append(stream)
+        return self._value.__dlpack__(stream=stream, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._value.__dlpack_device__()
+
+
+# -- feeds and results ----------------------------------------------------------------------------
+
+
+def test_feeds_of_any_kind_give_the_same(gpu: FakeDriver | None) -> None:
+    session = _session()
+    for rows in (4, 4, 1, 70):
+        feeds = _feeds(rows)
+        held = _on_device(feeds)
+        _check(session.run(None, feeds), feeds)
+        _check(session.run(None, held), feeds)
+        _check(session.run(None, {"x": Foreign(held["x"]), "w": feeds["w"]}), feeds)
+        found = session.run_with_ort_values(None, held)
+        assert {v.device_name() for v in found} == {"cuda"}
+        _check([v.numpy() for v in found], feeds)
+    (second,) = session.run(["z"], held)
+    np.testing.assert_allclose(second, _expected(feeds)[1], rtol=2e-5, atol=2e-5)
+    (only,) = session.run_with_ort_values(["z"], held)
+    np.testing.assert_allclose(only.numpy(), _expected(feeds)[1], rtol=2e-5, atol=2e-5)
+
+
+def test_what_lies_on_the_device_is_not_copied(lazy: FakeDriver) -> None:
+    session, feeds = _session(), _feeds(50, 60)
+    held = _on_device(feeds)
+    session.run_with_ort_values(None, held)
+    session.run_with_ort_values(None, held)
+    lazy.copied.clear()
+    found = session.run_with_ort_values(None, held)
+    # The table of arguments of the graph alone.
+    assert set(lazy.copied) <= {"pinned, device"}
+    assert sum(lazy.copied.values()) < 2000
+    _check([v.numpy() for v in found], feeds)
+    lazy.copied.clear()
+    session.run(["z"], held)
+    assert lazy.copied["device, pinned"] == 50 * 8 * 4
+
+
+def test_calls_give_what_they_take(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    given = session(held["x"], held["w"])
+    assert all(isinstance(v, ort.OrtValue) and v.device_name() == "cuda" for v in given)
+    _check([v.numpy() for v in given], feeds)
+    plain = session(**feeds)
+    assert all(isinstance(v, np.ndarray) for v in plain)
+    _check(plain, feeds)
+
+
+@pytest.mark.parametrize("text", [_NONZERO, _LOOP])
+def test_plans_with_sizes_of_the_data(gpu: FakeDriver | None, text: str) -> None:
+    session = _session(text)
+    x = (_random.random((6, 7)) < 0.4).astype(np.float32)
+    feeds: dict[str, Any] = {"x": x} if text is _NONZERO else {"x": x[0], "n": np.array(3)}
+    for _ in range(2):
+        wanted = session.run(None, feeds)[0]
+        (found,) = session.run_with_ort_values(None, _on_device(feeds))
+        assert found.device_name() == "cuda"
+        assert np.array_equal(found.numpy(), wanted)
+    expected = np.array(np.nonzero(x)) if text is _NONZERO else np.tanh(np.tanh(np.tanh(x[0])))
+    np.testing.assert_allclose(wanted, expected, rtol=1e-5)
+
+
+def test_the_streams_of_other_libraries_are_waited_for(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    x = Foreign(held["x"])
+    session.run(None, {"x": x, "w": held["w"]})
+    # First without any waiting, to learn where it lies; then by the stream of the run.
+    assert x.streams[0] == -1
+    assert x.streams[1] > 2
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_input("w", held["w"])
+    binding.bind_output("z", "cuda")
+    x.streams.clear()
+    for _ in range(2):
+        session.run_with_iobinding(binding)
+    assert len(set(x.streams)) == 1
+
+
+# -- bindings -------------------------------------------------------------------------------------
+
+
+def test_bound_memory_is_written_in_place(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    target = ort.OrtValue.ortvalue_from_shape_and_type([4, 8], np.float32, "cuda", 0)
+    binding = session.io_binding()
+    x = held["x"]
+    binding.bind_input("x", "cuda", 0, np.float32, x.shape(), x.data_ptr())
+    binding.bind_ortvalue_input("w", held["w"])
+    binding.bind_output("y", "cuda", 0, np.float32, [4, 8], target.data_ptr())
+    binding.bind_output("z", "cuda")
+    for _ in range(4):
+        feeds["x"] = feeds["x"] + np.float32(1)
+        x.update_inplace(feeds["x"])
+        binding.synchronize_inputs()
+        session.run_with_iobinding(binding)
+        y, z = binding.get_outputs()
+        assert y.data_ptr() == target.data_ptr()
+        assert (z.device_name(), z.shape()) == ("cuda", [4, 8])
+        _check(binding.copy_outputs_to_cpu(), feeds)
+        np.testing.assert_allclose(target.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+    binding.clear_binding_outputs()
+    assert binding.get_outputs() == []
+    with pytest.raises(errors.InvalidArgument, match="No output is bound"):
+        session.run_with_iobinding(binding)
+    binding.clear_binding_inputs()
+    binding.bind_output("y")
+    with pytest.raises(errors.InvalidArgument, match="not bound"):
+        session.run_with_iobinding(binding)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_memory_may_be_larger_than_the_output(gpu: FakeDriver | None, device: str) -> None:
+    session, feeds = _session(), _feeds(3)
+    target = ort.OrtValue.ortvalue_from_shape_and_type([10, 8], np.float32, device, 0)
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_ortvalue_output("y", target)
+    session.run_with_iobinding(binding)
+    (y,) = binding.get_outputs()
+    assert (y.shape(), y.data_ptr()) == ([3, 8], target.data_ptr())
+    np.testing.assert_allclose(y.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+    binding.bind_cpu_input("x", _feeds(11)["x"])
+    with pytest.raises(errors.InvalidArgument, match="does not fit"):
+        session.run_with_iobinding(binding)
+    feeds["x"] = _feeds(10)["x"]
+    binding.bind_cpu_input("x", feeds["x"])
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+
+
+def test_a_feed_may_be_an_output_of_the_same_run(gpu: FakeDriver | None) -> None:
+    session = _session(_TAKE)
+    x = np.arange(5, dtype=np.float32)
+    value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_cpu_input("i", np.array([4, 3, 2, 1, 0]))
+    binding.bind_ortvalue_output("y", value)
+    for times in range(1, 4):
+        session.run_with_iobinding(binding)
+        assert value.numpy().tolist() == (x[::-1] if times % 2 else x).tolist()
+
+
+def test_outputs_in_one_memory_are_written_in_order(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    target = ort.OrtValue.ortvalue_from_shape_and_type([4, 8], np.float32, "cuda", 0)
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    for name in "yz":
+        binding.bind_ortvalue_output(name, target)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), _expected(feeds)[1], rtol=2e-5, atol=2e-5)
+
+
+def test_results_in_memory_of_the_host(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    plain = np.empty((4, 8), np.float32)
+    turned = np.empty((8, 4), np.float32).T
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_output("y", "cpu", 0, np.float32, [4, 8], plain.ctypes.data)
+    binding.bind_ortvalue_output("z", ort.OrtValue.ortvalue_from_numpy(turned))
+    session.run_with_iobinding(binding)
+    _check([plain, turned], feeds)
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+class Stream:
+    """As `cuda.core` has them."""
+
+    def __init__(self) -> None:
+        self._stream = ort.get_ep_devices()[1].create_sync_stream()
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self._stream.get_handle())
+
+
+def test_streams_of_the_caller(gpu: FakeDriver | None) -> None:
+    stream, feeds = Stream(), _feeds()
+    handle = stream.__cuda_stream__()[1]
+    session = _session()
+    for given in (stream, handle, str(handle), stream._stream, 0):
+        _check(session.run(None, feeds, stream=given), feeds)
+    with pytest.raises(errors.InvalidArgument, match="no stream"):
+        session.run(None, feeds, stream="the first")
+    own = _session(user_compute_stream=str(handle))
+    options = own.get_provider_options()[CUDA]
+    assert options["user_compute_stream"] == str(handle)
+    assert options["has_user_compute_stream"] == "1"
+    _check(own.run(None, feeds), feeds)
+    host = ort.InferenceSession(model_of(_ADD).SerializeToString())
+    with pytest.raises(errors.InvalidArgument, match="no streams"):
+        host.run(None, {n: np.ones(2, np.float32) for n in "xw"}, stream=stream)
+
+
+def test_nobody_waits_for_a_run_that_is_left(lazy: FakeDriver) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    session.run_with_ort_values(None, held)
+    stream = Stream()
+    handle = stream.__cuda_stream__()[1]
+    found = session.run_with_ort_values(None, held, _left(), stream=stream)
+    assert lazy.queues[handle]  # nothing has happened yet
+    _check([v.numpy() for v in found], feeds)
+    assert not lazy.queues[handle]
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_chains_of_runs_that_are_left(gpu: FakeDriver | None, streams: int) -> None:
+    session = _session(_ADD)
+    queues = [Stream() for _ in range(streams)]
+    one = np.ones(1000, np.float32)
+    value = ort.OrtValue.ortvalue_from_numpy(one, "cuda", 0)
+    for step in range(20):
+        feeds = {"x": value, "w": ort.OrtValue.ortvalue_from_numpy(one * step)}
+        queue = queues[step % streams]
+        (value,) = session.run_with_ort_values(None, feeds, _left(), stream=queue)
+    assert np.array_equal(value.numpy(), one * (1 + sum(range(20))))
+    assert len(session._engine.executable._frames) <= streams + 1
+
+
+def test_results_that_are_let_go_of_are_not_overwritten_early(gpu: FakeDriver | None) -> None:
+    session = _session(_ADD)
+    first, second = Stream(), Stream()
+    one = np.ones(300, np.float32)
+    for _ in range(10):
+        w = ort.OrtValue.ortvalue_from_numpy(one, "cuda", 0)
+        feeds = {"x": ort.OrtValue.ortvalue_from_numpy(one, "cuda", 0), "w": w}
+        (y,) = session.run_with_ort_values(None, feeds, _left(), stream=first)
+        (z,) = session.run_with_ort_values(None, {"x": y, "w": w}, _left(), stream=second)
+        del y, w, feeds
+        other = ort.OrtValue.ortvalue_from_numpy(one * 99, "cuda", 0)
+        assert np.array_equal(z.numpy(), one * 3)
+        assert np.array_equal(other.numpy(), one * 99)
+
+
+def test_bindings_that_are_left_fill_memory_of_the_host(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    pinned = ort.OrtMemoryInfo(
+        "CudaPinned", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.CPU
+    )
+    target = ort.OrtValue.ortvalue_from_shape_and_type([4, 8], np.float32, memory_info=pinned)
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_ortvalue_output("y", target)
+    binding.bind_output("z", "cpu")
+    for _ in range(3):
+        session.run_with_iobinding(binding, _left())
+    binding.synchronize_outputs()
+    _check([target.numpy(), binding.get_outputs()[1].numpy()], feeds)
+    _check(binding.copy_outputs_to_cpu(), feeds)
+
+
+def test_faults_of_runs_that_were_left_come_when_somebody_waits(gpu: FakeDriver | None) -> None:
+    session = _session(_TAKE)
+    x = np.arange(5, dtype=np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_cpu_input("i", np.array([1, 9]))
+    binding.bind_output("y", "cuda")
+    session.run_with_iobinding(binding, _left())
+    with pytest.raises(errors.RuntimeException, match="index 9 is out of range"):
+        binding.synchronize_outputs()
+    binding.synchronize_outputs()
+    assert session.run(None, {"x": x, "i": np.array([1, 4])})[0].tolist() == [1, 4]
+
+
+def test_several_threads_in_several_streams(gpu: FakeDriver | None) -> None:
+    session = _session()
+    session.run(None, _feeds())
+    wrong: list[Any] = []
+    lock = threading.Lock()
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        stream = Stream()
+        for step in range(12):
+            shape = (int(random.integers(1, 20)), 5)
+            feeds = {"x": random.standard_normal(shape).astype(np.float32), "w": _feeds()["w"]}
+            with lock if gpu is not None else threading.Lock():  # the host's driver has no locks
+                held = _on_device(feeds)
+                found = session.run_with_ort_values(
+                    None, held, _left() if step % 2 else None, stream=stream
+                )
+                given = [v.numpy() for v in found]
+            try:
+                _check(given, feeds)
+            except AssertionError as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# -- what does not fit ----------------------------------------------------------------------------
+
+
+def test_feeds_that_do_not_fit(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    wrong = [
+        (feeds["x"].astype(np.float64), "wrong element type"),
+        (feeds["x"][None], "wrong rank"),
+        (feeds["x"][:, :3], "M"),
+    ]
+    for array, text in wrong:
+        value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", 0)
+        with pytest.raises(errors.InvalidArgument, match=text):
+            session.run(None, {**held, "x": value})
+        _check(session.run(None, held), feeds)
+
+
+def test_memory_that_was_freed(lazy: FakeDriver) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    _, address = lazy.cuMemAlloc(80)
+    binding = session.io_binding()
+    binding.bind_input("x", "cuda", 0, np.float32, [4, 5], address)
+    binding.bind_ortvalue_input("w", held["w"])
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    lazy.cuMemFree(address)
+    with pytest.raises(errors.InvalidArgument, match="Was it freed"):
+        session.run_with_iobinding(binding)
+    binding.bind_ortvalue_input("x", held["x"])
+    session.run_with_iobinding(binding)
+    with pytest.raises(errors.InvalidArgument, match="Was it freed"):
+        binding.bind_input("x", "cuda", 0, np.float32, [4, 5], address)
+
+
+def test_a_session_of_the_processor_takes_values_of_devices(gpu: FakeDriver | None) -> None:
+    session = ort.InferenceSession(model_of(_TEXT).SerializeToString())
+    feeds = _feeds()
+    held = _on_device(feeds)
+    _check(session.run(None, held), feeds)
+    _check([v.numpy() for v in session.run_with_ort_values(None, held)], feeds)
+    binding = session.io_binding()
+    for name, value in held.items():
+        binding.bind_ortvalue_input(name, value)
+    binding.bind_output("y", "cuda")
+    binding.bind_output("z")
+    session.run_with_iobinding(binding)
+    assert [v.device_name() for v in binding.get_outputs()] == ["cuda", "cpu"]
+    _check(binding.copy_outputs_to_cpu(), feeds)
