@@ -22,7 +22,6 @@ _MOST_WASTED = 32
 GRAPH_ID: ContextVar[int] = ContextVar("gpu_graph_id", default=0)
 
 
-
 @contextmanager
 def numbered(number: int) -> Iterator[None]:
     """Runs in the `with` block become graphs of a number; -1 for none."""

@@ -21,6 +21,7 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.files import read_entry
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 
@@ -73,7 +74,7 @@ class CudaProvider:
 
     def load(self, path: Path) -> Any:
         """A module from its file."""
-        return Module(self.device, path.read_text())
+        return Module(self.device, read_entry(path).decode())
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget

@@ -142,14 +142,16 @@ def test_memory_of_the_host_is_not_used_while_a_copy_reads_it(lazy: FakeDriver) 
 
 @pytest.mark.usefixtures("gpu")
 def test_the_limit_names_who_holds_memory_and_the_session_goes_on() -> None:
-    session = _session(gpu_mem_limit=2 * _MIB)
+    session = _session(gpu_mem_limit=40 * _MIB)
     _run(session, 50)
-    assert session.get_provider_options()[CUDA]["gpu_mem_limit"] == str(2 * _MIB)
-    with pytest.raises(errors.OutOfMemory, match=r"for input x.*limit is 2097152.*largest holders.*work in"):
-        _run(session, 300)
+    assert session.get_provider_options()[CUDA]["gpu_mem_limit"] == str(40 * _MIB)
+    with pytest.raises(
+        errors.OutOfMemory, match=r"for input x.*limit is 41943040.*holders.*work in"
+    ):
+        _run(session, 11_000)
     for _ in range(3):
         _run(session, 50)
-    assert _held(session)["held_bytes"] <= 2 * _MIB
+    assert _held(session)["held_bytes"] <= 40 * _MIB
 
 
 def test_a_device_without_room(lazy: FakeDriver) -> None:

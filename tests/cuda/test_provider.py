@@ -54,7 +54,9 @@ FEEDS: dict[str, list[dict[str, Any]]] = {
 def test_equals_the_processor(name: str) -> None:
     model = GRAPHS[name]().SerializeToString()
     here = sardonyx.InferenceSession(model)
+    sardonyx.InferenceSession(model, providers=[CUDA])
     there = sardonyx.InferenceSession(model, providers=[CUDA])
+    assert "from cache" in there.timings
     assert there.get_providers() == [CUDA, "CPUExecutionProvider"]
     for feeds in FEEDS[name] * 2:
         for mine, theirs in zip(there.run(None, feeds), here.run(None, feeds), strict=True):
