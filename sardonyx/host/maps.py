@@ -9,14 +9,19 @@ import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import RuntimeException, message
+from sardonyx.base.interrupt import claim
 from sardonyx.host.functions import host_function, host_maker
 from sardonyx.host.items import Items
 from sardonyx.host.text import texts
+
+#: About what a number takes as an object and in a map.
+_ENTRY_BYTES = 64
 
 
 @host_function
 def zip_rows(x: Any, *, keys: tuple[Any, ...]) -> Items:
     """A map for each row, from the keys to its elements (ZipMap)."""
+    claim(_ENTRY_BYTES * x.size)
     rows = x.reshape(-1, len(keys)).tolist()
     return Items([dict(zip(keys, row, strict=True)) for row in rows])
 
@@ -39,6 +44,7 @@ def cast_map(given: dict[int, Any], *, width: int | None, to: str) -> Any:
     try:
         if width is None:
             return _row([convert(given[key]) for key in sorted(given)], to)
+        claim(8 * width)
         values = ["" if to == "string" else 0] * width
         for key, value in given.items():
             if not 0 <= key < width:

@@ -97,7 +97,8 @@ def _tree(
 
 
 def _place(tree: Tree, words: tuple[Any, ...]) -> list[int]:
-    branch, places = tree, []
+    branch = tree
+    places: list[int] = []
     for word in words:
         branch, places = branch.setdefault(word, ({}, []))
     return places

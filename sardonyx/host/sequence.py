@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import RuntimeException, message
+from sardonyx.base.interrupt import claim
 from sardonyx.host.functions import host_function
 from sardonyx.host.items import Items
+
+#: About what an array takes beside its elements, and as a view while it is made.
+_ARRAY_BYTES = 256
 
 
 def kept(value: Any) -> Any:
@@ -70,6 +74,7 @@ def split(x: Any, split: Any = None, *, axis: int, keepdims: bool) -> Items:
     """
     size = x.shape[axis]
     if split is None:
+        claim(_ARRAY_BYTES * size + x.nbytes)
         parts = np.split(x, range(1, size), axis) if size else []
         return Items([kept(p if keepdims else p.squeeze(axis)) for p in parts])
     lengths = np.asarray(split)
@@ -78,6 +83,7 @@ def split(x: Any, split: Any = None, *, axis: int, keepdims: bool) -> Items:
         if step <= 0:
             what = "The length of a part must be positive"
             raise RuntimeException(message("SplitToSequence", what, got=str(step)))
+        claim(_ARRAY_BYTES * (size // step + 1) + x.nbytes)
         ends = list(range(step, size, step))
     else:
         if int(lengths.sum()) != size or (lengths < 0).any():
@@ -97,6 +103,7 @@ def concat(sequence: Items, *, axis: int, new_axis: bool) -> Any:
     items = list(sequence)
     if not items:
         raise RuntimeException(message("ConcatFromSequence", "The sequence is empty"))
+    claim(sum(x.nbytes for x in items))
     try:
         return np.stack(items, axis) if new_axis else np.concatenate(items, axis)
     except ValueError as error:

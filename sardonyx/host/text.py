@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, RuntimeException, message
+from sardonyx.base.interrupt import claim, watched
 from sardonyx.host.functions import host_function, host_maker
+from sardonyx.host.patterns.pattern import Pattern
+from sardonyx.host.patterns.syntax import PatternError
 
+Search = Generator[tuple[int, int], int | None, None]
+
+#: About what a text takes beside its characters, and what an array has of it.
+_TEXT_BYTES, _POINTER_BYTES = 64, 8
 _NAMES = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
@@ -55,13 +61,11 @@ def to_numbers(x: Any, *, to: str) -> Any:
         except (ValueError, OverflowError):
             what = f"The text {text!r} is no number"
             raise RuntimeException(message("Cast", what, expected=to)) from None
+    if target.is_float:
+        with np.errstate(over="ignore"):
+            return np.array(values, np.float64).astype(target.numpy).reshape(x.shape)
     try:
-        wide = np.array(values, np.float64 if target.is_float else None)
-        return (
-            wide.astype(target.numpy).reshape(x.shape)
-            if values
-            else np.empty(x.shape, target.numpy)
-        )
+        return np.array(values, target.numpy).reshape(x.shape)
     except OverflowError:
         raise RuntimeException(message("Cast", f"A number does not fit {to}")) from None
 
@@ -80,8 +84,11 @@ def concat(x: Any, y: Any) -> Any:
         a, b = np.broadcast_arrays(x, y)
     except ValueError as error:
         raise RuntimeException(message("StringConcat", str(error))) from None
-    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
-    return texts([left + right for left, right in pairs], a.shape)
+    found = []
+    for left, right in watched([*zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)]):
+        claim(_TEXT_BYTES + len(left) + len(right))
+        found.append(left + right)
+    return texts(found, a.shape)
 
 
 @host_function
@@ -91,11 +98,25 @@ def split(x: Any, *, delimiter: str, maxsplit: int | None) -> tuple[Any, Any]:
     Without a delimiter, whitespace of any length separates.
     """
     most = -1 if maxsplit is None else maxsplit
-    parts = [t.split(delimiter or None, most) for t in x.reshape(-1).tolist()]
-    width = max(map(len, parts), default=0)
-    rows = [item for row in parts for item in (*row, *[""] * (width - len(row)))]
+    parts = _rows(t.split(delimiter or None, most) for t in watched(x.reshape(-1).tolist()))
     counts = np.array(list(map(len, parts)), np.int64).reshape(x.shape)
-    return texts(rows, (*x.shape, width)), counts
+    return _padded(parts, x.shape, ""), counts
+
+
+def _rows(rows: Iterator[list[str]]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for row in rows:
+        claim(_TEXT_BYTES * len(row) + sum(map(len, row)))
+        found.append(row)
+    return found
+
+
+def _padded(rows: list[list[str]], shape: tuple[int, ...], padding: str) -> Any:
+    """Rows of different lengths as an array with a further axis."""
+    width = max(map(len, rows), default=0)
+    claim(2 * _POINTER_BYTES * width * len(rows))
+    listed = [item for row in rows for item in (*row, *[padding] * (width - len(row)))]
+    return texts(listed, (*shape, width))
 
 
 @host_maker
@@ -125,24 +146,22 @@ def full_match(*, pattern: str) -> Callable[[Any], Any]:
     compiled = compile_pattern(pattern, "RegexFullMatch")
 
     def matched(x: Any) -> Any:
-        found = [compiled.fullmatch(t) is not None for t in x.reshape(-1).tolist()]
+        found = [compiled.is_full_match(t) for t in watched(x.reshape(-1).tolist())]
         return np.array(found, np.bool_).reshape(x.shape)
 
     return matched
 
 
-def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
-    """A pattern in RE2's syntax as one of Python's.
+def compile_pattern(pattern: str, where: str) -> Pattern:
+    """A pattern in RE2's syntax.
 
     Raises:
-        InvalidGraph: It is in neither.
+        InvalidGraph: It is not in it, or too large.
     """
-    # RE2 writes \z for the end of the text and \pN, \C for classes; Python knows \Z only.
-    translated = re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1\\Z", pattern)
     try:
-        return re.compile(translated)
-    except re.error as error:
-        what = f"The pattern {pattern!r} is not supported: {error}"
+        return Pattern(pattern)
+    except PatternError as error:
+        what = f"The pattern {pattern[:200]!r} is not supported: {error}"
         raise InvalidGraph(message(where, what)) from None
 
 
@@ -161,40 +180,62 @@ def tokenise(
 ) -> Callable[[Any], Any]:
     """Tokens of each text on a new last axis, padded (com.microsoft.Tokenizer).
 
-    Tokens are what matches `expression`; or what lies between matches of one of `separators`, of
-    which the first that matches at a place counts; or, with "" as the separator, single characters.
-    Those of fewer than `least` characters are left out.
+    Tokens are what matches `expression`, the longest at each place; after a match of fewer than
+    `least` characters the search goes on one character behind its begin. Or they lie between
+    matches of `separators`, one of which after the other divides what there is; or, with "" as
+    the separator, they are single characters. Those of fewer than `least` characters are left out.
     """
     pattern = None if expression is None else compile_pattern(expression, "Tokenizer")
     between = [compile_pattern(s, "Tokenizer") for s in separators]
+    fewest = max(1, least)
 
     def split_one(text: str) -> list[str]:
         if pattern is not None:
-            found = [m.group() for m in pattern.finditer(text)]
-        elif separators == ("",):
-            found = list(text)
-        else:
-            found = _parts_between(text, between)
-        return [token for token in found if len(token) >= max(1, least)]
+            return _tokens(text, pattern, fewest)
+        found = list(text) if separators == ("",) else [text]
+        if separators != ("",):
+            for separator in between:
+                found = [piece for part in found for piece in _divided(part, separator)]
+        return [token for token in found if len(token) >= fewest]
 
     def tokenised(x: Any) -> Any:
-        rows = [split_one(t) for t in x.reshape(-1).tolist()]
-        width = max(map(len, rows), default=0)
-        if mark and width:
-            rows, width = [[_BEGIN, *row, _END] for row in rows], width + 2
-        listed = [token for row in rows for token in (*row, *[padding] * (width - len(row)))]
-        return texts(listed, (*x.shape, width))
+        rows = _rows(split_one(t) for t in watched(x.reshape(-1).tolist()))
+        if mark and any(rows):
+            rows = [[_BEGIN, *row, _END] for row in rows]
+        return _padded(rows, x.shape, padding)
 
     return tokenised
 
 
-def _parts_between(text: str, separators: list[re.Pattern[str]]) -> list[str]:
-    found, start, at = [], 0, 0
-    while at < len(text):
-        match = next((m for s in separators if (m := s.match(text, at)) and m.group()), None)
-        if match is None:
-            at += 1
-        else:
-            found.append(text[start:at])
-            start = at = match.end()
-    return [*found, text[start:]]
+def _tokens(text: str, pattern: Pattern, fewest: int) -> list[str]:
+    found: list[str] = []
+    search = pattern.matches(text)
+    match = next(search, None)
+    while match is not None:
+        begin, end = match
+        is_token = end - begin >= fewest
+        if is_token:
+            found.append(text[begin:end])
+        match = _following(search, end if is_token else begin + 1)
+    return found
+
+
+def _divided(text: str, separator: Pattern) -> Iterator[str]:
+    """What lies between separators; an empty one stands for the character behind it."""
+    start = 0
+    search = separator.matches(text)
+    match = next(search, None)
+    while match is not None:
+        begin, end = match
+        yield text[start:begin]
+        start = max(end, begin + 1)
+        match = _following(search, start)
+    yield text[start:]
+
+
+def _following(search: Search, start: int) -> tuple[int, int] | None:
+    """The next match from a place on."""
+    try:
+        return search.send(start)
+    except StopIteration:
+        return None

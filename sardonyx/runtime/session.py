@@ -8,9 +8,11 @@ processes share it, and the model's own file is not needed any more.
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -131,6 +133,32 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
         ModelLoadCanceled: It was cancelled, or its time is over.
     """
     options = options or EngineOptions()
+    start = time.perf_counter()
+    try:
+        return _create_named(source, options)
+    except SardonyxError as error:
+        if time.perf_counter() - start > _LONG_SECONDS:
+            _let_go(error)
+        raise
+
+
+#: A load that fails after so long has left much behind: a graph is full of cycles, and the
+#: collector can take long to look at what is as old as that.
+_LONG_SECONDS = 1.0
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what a load had made: a caller who keeps its error would keep all of that, too."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    del link
+    gc.collect()
+
+
+def _create_named(source: Any, options: EngineOptions) -> Engine:
+    """An engine; every error is one of the package's."""
     with (
         scope(options.least_level, options.logid),
         time_limit(options.load_seconds, options.cancel) as cancel,

@@ -70,3 +70,60 @@ def test_one_number_that_is_not_there(text: str, kind: str, dtype: Any, declared
     given = np.zeros(count, np.int64 if kind == "int64" else np.float32)
     with pytest.raises(SardonyxError, match="scalar is needed"):
         session(graph, opset=26).run(None, {"x": np.ones(3, dtype), name: given})
+
+
+#: Attributes of a Tokenizer, a text, and what onnxruntime makes of it.
+TOKENS = [
+    ('tokenexp="a|ab"', "ab abc", ["ab", "ab"]),
+    ('tokenexp="abc?|bcde", mincharnum=4', "abcde", ["bcde"]),
+    ('tokenexp="a*"', "abab", ["a", "a"]),
+    ('tokenexp="[a-z]+"', "the cat", ["the", "cat"]),
+    ('separators=["X", "XY"]', "aXYb", ["a", "Yb"]),
+    ('separators=["X|XY"]', "aXYb", ["a", "b"]),
+    ('separators=["XY", "aX"]', "aXY", ["a"]),
+    ('separators=["X*"]', "abXb", []),
+    ('separators=["^a", "X"]', "aXbXc", ["b", "c"]),
+    ('separators=["X"]', "aXXb", ["a", "b"]),
+    ('separators=[""]', "abc", ["a", "b", "c"]),
+]
+
+
+@pytest.mark.parametrize(("attributes", "text", "tokens"), TOKENS, ids=[t[0] for t in TOKENS])
+def test_tokens(attributes: str, text: str, tokens: list[str]) -> None:
+    least = "" if "mincharnum" in attributes else ", mincharnum=1"
+    graph = f"""(string[N] x) => (string[N,W] y) {{
+        y = com.microsoft.Tokenizer<mark=0{least}, pad_value="#", {attributes}>(x) }}"""
+    assert session(graph).run(None, {"x": words(text)})[0].tolist() == [tokens]
+
+
+def test_patterns_that_would_not_end() -> None:
+    text = words("a" * 20_000)
+    match = '(string[N] x) => (bool[N] y) { y = RegexFullMatch<pattern="(a*)*b">(x) }'
+    assert session(match).run(None, {"x": text})[0].tolist() == [False]
+    tokens = """(string[N] x) => (string[N,W] y) {
+        y = com.microsoft.Tokenizer<mark=0, mincharnum=1, pad_value="", tokenexp="(a|aa)+b">(x) }"""
+    assert session(tokens).run(None, {"x": text})[0].shape == (1, 0)
+
+
+#: A graph that makes much out of little, and what it is fed.
+MUCH: list[tuple[str, dict[str, Any]]] = [
+    ("(string[N] x) => (string[N,W] y) { y, n = StringSplit(x) }",
+     {"x": words(*["a"] * 50_000, "b " * 50_000)}),
+    ("(string[N,1] x, string[M] y) => (string[N,M] z) { z = StringConcat(x, y) }",
+     {"x": words(*["a" * 1000] * 700).reshape(-1, 1), "y": words(*"b" * 700)}),
+    ("""(string[N] x) => (string[N,W] y) { y = com.microsoft.Tokenizer<mark=0, mincharnum=1,
+        pad_value="#", separators=[" "]>(x) }""",
+     {"x": words(*["a"] * 50_000, "b " * 50_000)}),
+    ("""(float[N,0] x) => (int64 y) { l = Constant<value_int=1>()
+        s = SplitToSequence<axis=0>(x, l) y = SequenceLength(s) }""",
+     {"x": np.ones((1 << 40, 0), np.float32)}),
+    ("""(int64[N] x) => (float[A] y) { y = TfIdfVectorizer<max_gram_length=1, min_gram_length=1,
+        max_skip_count=0, mode="IDF", ngram_counts=[0], ngram_indexes=[2000000000],
+        pool_int64s=[1]>(x) }""", {"x": np.ones(3, np.int64)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "feeds"), MUCH, ids=[m[0][:60] for m in MUCH])
+def test_much_out_of_little_is_refused_before_it_is_made(text: str, feeds: dict[str, Any]) -> None:
+    with pytest.raises(SardonyxError, match="bytes of memory are needed"):
+        session(text).run(None, feeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper
 
 import sardonyx
 from sardonyx.base.errors import Fail, InvalidGraph, InvalidProtobuf, OutOfMemory, SardonyxError
+from sardonyx.ir.node import Node
 from tests.hostile.raw import varint
 from tests.support.session import model_of
 
@@ -273,3 +275,23 @@ def test_memory_and_changes_have_their_own_names() -> None:
         session_of(huge_fill(1 << 30))
     assert issubclass(OutOfMemory, MemoryError)
     assert issubclass(Fail, RuntimeError)
+
+
+def test_a_refused_model_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its error is held, and without waiting for Python's collector."""
+    monkeypatch.setattr("sardonyx.runtime.session._LONG_SECONDS", 0.0)
+    monkeypatch.setattr("sardonyx.loader.build.INLINED_NODES_LIMIT", 5_000)
+    functions = [
+        *(function(f"f{k}", *[f"f{k + 1}"] * 2) for k in range(30)),
+        function("f30", "Neg"),
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(x, Node) for x in gc.get_objects())
+        with pytest.raises(InvalidGraph) as caught:
+            session_of(calling(functions, "f0"))
+        assert "stand for more than" in str(caught.value)
+        assert sum(isinstance(x, Node) for x in gc.get_objects()) <= before
+    finally:
+        gc.enable()
