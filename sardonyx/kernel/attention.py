@@ -267,7 +267,7 @@ class AttentionKernel:
         whole = isinstance(self.width, int) and self.width % self.panel == 0
         with b.for_(0, count) as r:
             row = level.child({row_atom: b.binary("add", first, r)})
-            row.hoist([g.epilogue], frozenset((column,)), frozenset((g.result,)))
+            row.hoist([g.epilogue], frozenset((column,)), frozenset((g.result,)), frozenset())
             total = b.splat(b.load(F32, totals, r), lanes)
             line = b.offset(self.tile_at, b.binary("mul", r, self.panel), F32)
             with b.for_(0, self.panel, lanes) as j:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.tensor.scalar import Scalar
@@ -57,3 +59,39 @@ def has_load(x: Scalar) -> bool:
     if x.op == "size":
         return any(isinstance(a.payload, Scalar) for a in sizes.atoms_of(x.dim, "opaque"))
     return any(has_load(a) for a in x.arguments)
+
+
+def is_total(x: Scalar | Dim, at_hand: Callable[[Scalar], bool]) -> bool:
+    """Whether `x` has a value wherever it is written: it reads no memory, and cannot fail.
+
+    Args:
+        x: What is asked about.
+        at_hand: Whether a part of it has been written before.
+    """
+    known: dict[Scalar, bool] = {}
+
+    def of_dim(value: Dim) -> bool:
+        for atom in sizes.atoms_of(value) if isinstance(value, sizes.Size) else ():
+            if isinstance(atom.payload, Scalar) and not of_scalar(atom.payload):
+                return False
+            if atom.kind == "floordiv" and not isinstance(atom.arguments[1], int):
+                return False
+        return True
+
+    def of_scalar(part: Scalar) -> bool:
+        if part not in known:
+            known[part] = at_hand(part) or of_parts(part)
+        return known[part]
+
+    def of_parts(part: Scalar) -> bool:
+        if part.op in ("load", "check_index"):
+            return False
+        if part.op == "size":
+            return of_dim(part.dim)
+        if part.op in ("div", "rem") and part.arguments[0].dtype.is_integer:
+            divisor = part.arguments[1]
+            if divisor.op != "constant" or not divisor.payload:
+                return False
+        return all(map(of_scalar, part.arguments))
+
+    return of_scalar(x) if isinstance(x, Scalar) else of_dim(x)

@@ -9,14 +9,15 @@ the emitter inside (made by `child`) reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
-from sardonyx.kernel.dependence import Dependence, has_load
+from sardonyx.kernel.dependence import Dependence, has_load, is_total
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import (
     HALVES,
@@ -111,20 +112,23 @@ class Expression(SymbolicIntegers):
         expressions: list[Scalar],
         inside: frozenset[Atom],
         loads: frozenset[Scalar] = frozenset(),
+        loops: frozenset[Atom] | None = None,
     ) -> None:
         """Write now every part of the expressions that does not depend on the atoms `inside`.
 
         Also the invariant part of the address of each load. `loads`: values that will be known only
-        inside the loop.
+        inside the loop. `loops`: those of `inside` whose loops may have no iteration: what reads
+        memory or may fail is then written where there is one; None for all.
         """
         seen: set[Scalar] = set()
+        found: list[Scalar | Dim] = []
 
         def visit(x: Scalar, guarded: bool) -> None:
             if x in seen or (x, None) in self._values:
                 return
             seen.add(x)
             if x.op != "constant" and not guarded and not self.dependence.varies(x, inside, loads):
-                self.scalar(x)
+                found.append(x)
                 return
             if x.op == "load":
                 tensor, indices = x.tensor, x.at
@@ -133,9 +137,11 @@ class Expression(SymbolicIntegers):
                         if isinstance(atom.payload, Scalar):
                             visit(atom.payload, guarded)
                 if x not in loads:
-                    self._hoist_dim(self.place(tensor).offset(indices), inside, loads)
+                    found.append(
+                        self.dependence.split(self.place(tensor).offset(indices), inside, loads)[0]
+                    )
             elif x.op == "size":
-                self._hoist_dim(x.dim, inside, loads)
+                found.append(self.dependence.split(x.dim, inside, loads)[0])
             elif x.op == "select":
                 visit(x.arguments[0], guarded)
                 visit(x.arguments[1], True)
@@ -146,11 +152,39 @@ class Expression(SymbolicIntegers):
 
         for expression in expressions:
             visit(expression, False)
+        self._write_ahead(found, inside if loops is None else loops)
 
-    def _hoist_dim(self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]) -> None:
-        fixed, _ = self.dependence.split(value, inside, loads)
-        if isinstance(fixed, sizes.Size):
-            self.dim(fixed)
+    def _write_ahead(self, found: list[Scalar | Dim], loops: frozenset[Atom]) -> None:
+        """Write expressions before loops; what may fail only if the loops have iterations."""
+        extents = [atom.arguments[0] for atom in loops]
+        unsure = sorted((d for d in extents if not integer.is_nonnegative(d - 1)), key=repr)
+        left: list[Scalar | Dim] = []
+        for x in found:
+            if unsure and not is_total(x, lambda part: self._find(part, None) is not None):
+                left.append(x)
+            elif isinstance(x, Scalar):
+                self.scalar(x)
+            else:
+                self.dim(x)
+        if not left:
+            return
+        b = self.builder
+        held = [b.variable(Constant(self._type_of(x), 0)) for x in left]
+        any_at_all = [b.compare("gt", self.dim(extent), 0) for extent in unsure]
+        with b.if_(reduce(partial(b.binary, "and"), any_at_all)):
+            inside = self.child(vector=self.vector, lanes=self.lanes, mask=self.mask)
+            for x, variable in zip(left, held, strict=True):
+                value = inside.scalar(x) if isinstance(x, Scalar) else inside.dim(x)
+                variable.set(b.lift(value, self._type_of(x)))
+        for x, variable in zip(left, held, strict=True):
+            if isinstance(x, Scalar):
+                self._values[x, None] = variable.get()
+            else:
+                self._dims[x] = variable.get()
+
+    def _type_of(self, x: Scalar | Dim) -> Type:
+        kind = value_type(x.dtype) if isinstance(x, Scalar) else memory_type(dtypes.INT64)
+        return kind.with_lanes(self.lanes if self._is_vector(x) else 1)
 
     # -- scalar expressions -------------------------------------------------------------------
 

@@ -317,7 +317,7 @@ class ProductKernel:
         s = self.schedule
         b, lanes = self.b, s.lanes
         atom = sizes.variable(s.column)
-        row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)))
+        row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
         extent = row.dim(extent_of(s.column))
         kind = s.element.with_lanes(lanes)
         result = value_type(s.token.dtype)

@@ -68,11 +68,7 @@ class RowsKernel:
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
         self._write_scratch_places(outside, places)
         every = [*self.schedule.outer, *self.schedule.inner]
-        outside.hoist(
-            [m.body for m in self.schedule.members],
-            frozenset(a for a in map(sizes.as_atom, every) if a is not None),
-            self.schedule.member_loads(),
-        )
+        self._hoist(outside, every, unrolled=False)
         extents = {v: outside.dim(extent_of(v)) for v in every}
         chunks = outside.dim(self.schedule.chunks())
         with b.parallel() as block:
@@ -83,18 +79,21 @@ class RowsKernel:
                 return
             vector_atom = sizes.as_atom(self.schedule.vector)
             assert vector_atom is not None  # noqa: S101 - narrows the type for the checker
-            moving = frozenset(
-                a
-                for a in map(sizes.as_atom, [self.schedule.vector, *self.schedule.inner])
-                if a is not None
-            )
-            level.hoist(self.schedule.bodies(), moving, self.schedule.member_loads())
+            self._hoist(level, [self.schedule.vector, *self.schedule.inner], unrolled=True)
             low, high = self._chunk_bounds(chunk, extents[self.schedule.vector])
             for position, lanes, mask in self._vector_loop(low, high, self.schedule.vector):
                 inside = level.child(
                     {vector_atom: position}, vector=vector_atom, lanes=lanes, mask=mask
                 )
                 self._write_row(inside, extents)
+
+    def _hoist(self, level: Expression, moving: list[Dim], *, unrolled: bool) -> None:
+        """Write what none of the axes changes. A block has outer indices, perhaps no inner ones."""
+        atoms, own = _atoms_of(moving), self.schedule.member_loads()
+        inner = _atoms_of(self.schedule.inner)
+        for member in self.schedule.members:
+            bodies = member.unrolled if unrolled and member.unrolled else [member.body]
+            level.hoist(bodies, atoms, own, inner if member.stage.full else frozenset())
 
     def _write_scratch_places(self, outside: Expression, places: dict[Tensor, Place]) -> None:
         b = self.builder
@@ -197,9 +196,8 @@ class RowsKernel:
         extents: dict[Dim, Operand],
         known: dict[Scalar, Operand],
     ) -> None:
-        inner_atoms = frozenset(a for a in map(sizes.as_atom, self.schedule.inner) if a is not None)
         own = frozenset(load(m.stage.root.buffer, m.indices) for m in members)
-        row.hoist([m.body for m in members], inner_atoms, own)
+        row.hoist([m.body for m in members], _atoms_of(self.schedule.inner), own)
         lanes = self.schedule.lanes if self.schedule.vector_inside else row.lanes
         accumulators = {
             m: Accumulator(
@@ -283,6 +281,10 @@ class RowsKernel:
             if member.in_memory or member.in_scratch:
                 level.store_element(member.stage.root.buffer, member.indices, member.body)
             values[load(member.stage.root.buffer, member.indices)] = level.scalar(member.body)
+
+
+def _atoms_of(axes: list[Dim]) -> frozenset[Atom]:
+    return frozenset(a for a in map(sizes.as_atom, axes) if a is not None)
 
 
 def _is_zero(x: Operand) -> bool:

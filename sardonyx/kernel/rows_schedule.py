@@ -234,10 +234,6 @@ class RowsSchedule:
                     for at in itertools.product(*(range(int(e)) for e in extents))
                 ]
 
-    def bodies(self) -> list[Scalar]:
-        """What is evaluated, in order."""
-        return [b for m in self.members for b in (m.unrolled or [m.body])]
-
     def _find_endless(self) -> frozenset[Dim]:
         """Inner axes whose length no memory bounds: what runs over them is computed on the way.
 

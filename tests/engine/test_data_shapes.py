@@ -133,6 +133,13 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "(float[N,M] x, int64[1] k) => (float[A,B] v, int64[C,D] i) { v, i = TopK(x, k) }",
         [{"x": _floats(3, 9), "k": np.array([k])} for k in (1, 4, 9)],
     ),
+    "sums of none of the largest, as a matrix without columns": (
+        "(float[N,M,3] x, int64[1] k, int64[1] n) => (int64[1,1] y) {"
+        " none = Constant<value_ints = [0]>()"
+        " v, i = TopK(x, k) s = Concat<axis=0>(n, none) r = Reshape<allowzero=1>(i, s)"
+        " y = ReduceL1<axes = [0, 1]>(r) }",
+        [{"x": _floats(n, 2, 3), "k": np.array([0]), "n": np.array([n])} for n in (3, 70)],
+    ),
     "split": (
         "(float[N,3] x, int64[2] k) => (float[A,B] a, float[C,D] z)"
         " { a, b = Split<axis=0>(x, k) z = Neg(b) }",

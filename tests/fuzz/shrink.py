@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import onnx
 from onnx import helper, shape_inference
 
-from tests.fuzz.compare import difference
+from tests.fuzz.compare import difference_or_crash
 from tests.fuzz.graphs import Case
 
 
@@ -20,7 +20,7 @@ def _kind(text: str) -> str:
 
 def shrink(case: Case, threads: int = 1, tries: int = 300) -> Case:
     """The smallest case found that differs in the same way; itself if nothing differs."""
-    found = difference(case.model, case.feeds, threads)
+    found = difference_or_crash(case.model, case.feeds, threads)
     if not found:
         return case
     wanted = _kind(found)
@@ -28,7 +28,7 @@ def shrink(case: Case, threads: int = 1, tries: int = 300) -> Case:
     def still(model: onnx.ModelProto) -> bool:
         try:
             onnx.checker.check_model(model)
-            now = difference(model, _used(model, case), threads)
+            now = difference_or_crash(model, _used(model, case), threads)
         except Exception:
             return False
         return bool(now) and _kind(now) == wanted
@@ -53,7 +53,7 @@ def report(case: Case, threads: int = 1) -> str:
     feeds = "\n".join(
         ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in feed.items()) for feed in case.feeds
     )
-    found = difference(case.model, case.feeds, threads)
+    found = difference_or_crash(case.model, case.feeds, threads)
     return f"{text}\n{feeds}\nseed {case.seed}: {found or 'no difference'}"
 
 
