@@ -5,8 +5,9 @@
 The detector is made here: convolutions, a grid of centres, boxes and scores, NonMaxSuppression of
 every class, and the best of what it keeps. Images have 64 to 320 rows and columns, and what a box
 must score changes, so every run has sizes of its own. Printed are times as multiples of the median
-of the same image size, wall and processor, resident memory quarter by quarter, and modules compiled
-meanwhile. With `--peer` onnxruntime runs in turn, on the same images.
+of the same image size: wall, wall of the runs in which the system gave the processor to nobody
+else meanwhile, and processor; resident memory quarter by quarter, and modules compiled. With
+`--peer` onnxruntime runs in turn, on the same images.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import random
+import resource
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -172,26 +174,34 @@ class _Side:
     def __init__(self, session: Any) -> None:
         self.session = session
         self.wall: defaultdict[tuple[int, ...], list[float]] = defaultdict(list)
+        self.undisturbed: defaultdict[tuple[int, ...], list[float]] = defaultdict(list)
         self.processor: defaultdict[tuple[int, ...], list[float]] = defaultdict(list)
         self.kept: list[int] = []
 
     def run(self, feeds: Feeds) -> list[Any]:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         begin, own = time.perf_counter(), time.process_time()
         results: list[Any] = self.session.run(None, feeds)
         shape = feeds["image"].shape
-        self.wall[shape].append(time.perf_counter() - begin)
-        self.processor[shape].append(time.process_time() - own)
+        wall, processor = time.perf_counter() - begin, time.process_time() - own
+        self.wall[shape].append(wall)
+        self.processor[shape].append(processor)
+        if resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == before:
+            self.undisturbed[shape].append(wall)
         self.kept.append(len(results[1]))
         return results
 
     def report(self, name: str) -> None:
         print(f"{name}: {min(self.kept)} to {max(self.kept)} boxes kept")
-        for what, times in (("wall", self.wall), ("processor", self.processor)):
+        for what, times in (
+            ("wall", self.wall), ("undisturbed wall", self.undisturbed),
+            ("processor", self.processor),
+        ):  # fmt: skip
             ratios = np.concatenate([np.array(t) / np.median(t) for t in times.values()])
             most = np.quantile(ratios, (0.9, 0.99)) / np.median(ratios)
             usual = np.median(np.concatenate([np.array(t) for t in times.values()])) * 1e3
             print(
-                f"  {what} time: median {usual:.2f} ms;"
+                f"  {what} time of {len(ratios)} runs: median {usual:.2f} ms;"
                 f" 90 % under {most[0]:.2f}, 99 % under {most[1]:.2f} of the median of its size"
             )
 

@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -216,17 +217,31 @@ def digest(*parts: object) -> str:
     return state.hexdigest()
 
 
+def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of change of each Python file under a folder.
+
+    Every process asks for them, and `pathlib` takes twice as long.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _sources(entry.path)
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
+
+
 def source_digest(folder: Path, cache: Cache) -> str:
     """Digest of the Python files under a folder, by content.
 
     Reading them all is avoided while their names, sizes and times are those of an earlier call.
     """
-    paths = sorted(folder.rglob("*.py"))
-    stats = [(path, path.stat()) for path in paths]
-    signature = digest(folder, *((p, s.st_size, s.st_mtime_ns) for p, s in stats))
+    found = sorted(_sources(str(folder)))
+    signature = digest(folder, *(f"{p} {size} {time_ns}" for p, size, time_ns in found))
     known = cache.read(signature, "engine")
     if known is not None:
         return known.decode()
+    paths = [Path(path) for path, _, _ in found]
     content = digest(*(x for path in paths for x in (path.relative_to(folder), path.read_bytes())))
     cache.put(signature, "engine", content.encode())
     return content

@@ -107,7 +107,7 @@ def collect() -> Iterator[dict[Assumption, str]]:
 def attempt() -> Iterator[None]:
     """What is assumed inside the block is forgotten if the block raises an error."""
     found = _collected.get()
-    before = dict(found or ())
+    before: dict[Assumption, str] = {} if found is None else dict(found)
     try:
         yield
     except BaseException:
