@@ -9,14 +9,36 @@ The panel is packed: the columns of one k lie side by side, 64-byte aligned.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.types import I64, PTR, Type
 
-#: Row counts for which a micro-kernel exists; a block of rows is cut into these, largest first.
-ROWS = (6, 4, 2, 1)
+#: Row counts for which a micro-kernel exists.
+ROWS = (6, 4, 3, 2, 1)
+
+
+def ends_well(rows: int) -> bool:
+    """Whether a tile of so many rows may leave a single one: that loads a panel for little work."""
+    return rows <= 3
+
+
+def tile_rows(count: Dim, block: int) -> tuple[int, ...]:
+    """Row counts of the tiles that `count` rows in blocks of `block` can be cut into."""
+    step = math.gcd(block, *(coefficient for _, coefficient in sizes.terms_of(count)))
+    lengths = {count % block, min(count, block)} if isinstance(count, int) else set()
+    found = set()
+    for length in lengths or range(step, block + 1, step):
+        rest = length
+        while rest > 0:
+            rows = next(r for r in ROWS if r <= rest and (ends_well(r) or r + 1 != rest))
+            found.add(rows)
+            rest -= rows
+    return tuple(r for r in ROWS if r in found)
 
 
 def micro_name(element: Type, rows: int, vectors: int, lanes: int) -> str:

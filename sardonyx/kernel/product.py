@@ -14,7 +14,7 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import ROWS, build_micro, micro_name
+from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
@@ -42,6 +42,8 @@ class ProductKernel:
     def build(self) -> tuple[Kernel, Packing | None]:
         """The kernel, and how its right factor is packed if that happens beforehand."""
         s = self.schedule
+        # Where nothing has rows, a block has one, and is not entered.
+        self.tile_rows = self._tile_rows() or (1,)
         self.pack = self._packing() if self.packed else None
         touched: list[Tensor] = [x.tensor for x in loads_of(s.left)]
         touched += [self.pack.packed] if self.pack else [x.tensor for x in loads_of(s.right)]
@@ -66,13 +68,17 @@ class ProductKernel:
         )  # fmt: skip
         return kernel, self.pack
 
+    def _tile_rows(self) -> tuple[int, ...]:
+        """Row counts of tiles that a run may need."""
+        return tile_rows(self.schedule.row_count(), self.schedule.block_rows)
+
     def _packing(self) -> Packing:
         return self.schedule.packing()
 
     def _functions(self) -> tuple[Program, ...]:
         """What the kernel calls."""
         s = self.schedule
-        return tuple(build_micro(s.element, r, s.vectors, s.lanes) for r in ROWS)
+        return tuple(build_micro(s.element, r, s.vectors, s.lanes) for r in self.tile_rows)
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
@@ -107,18 +113,20 @@ class ProductKernel:
                 row.set(b.binary("add", row.get(), count))
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
-        """The largest row count that has a micro-kernel and is not over `rest`."""
+        """How many of the `rest` rows the next tile has: the most that leave no single row."""
         b = self.b
-        count: Operand = Constant(I64, 1)
-        for rows in reversed(ROWS[:-1]):
+        count: Operand = Constant(I64, self.tile_rows[-1])
+        for rows in reversed(self.tile_rows[:-1]):
             enough = b.compare("ge", rest, rows)
+            if not ends_well(rows):
+                enough = b.binary("and", enough, b.ne(rest, rows + 1))
             count = b.select(enough, b.value(I64, rows), count)
         return count
 
     def _set_scratch(self, taps: int, size: int) -> None:
         """Scratch holds: tile, pointer table, zero row, copied rows, panel, each aligned."""
         s = self.schedule
-        most = ROWS[0]
+        most = self.tile_rows[0]
         depth = s.depth_extent
         layout: list[tuple[str, Dim]] = [("tile", most * s.width * size)]
         layout.append(("table", taps * most * 8))
@@ -250,7 +258,7 @@ class ProductKernel:
         """Multiply the rows that the table points to."""
         s, b = self.schedule, self.b
         operands = [self.scratch["table"], Constant(I64, taps), depth, panel, target]
-        for rows in ROWS:
+        for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(micro_name(s.element, rows, s.vectors, s.lanes), operands)
 

@@ -14,7 +14,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import ROWS
+from sardonyx.kernel.micro import tile_rows
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
@@ -55,6 +55,9 @@ class WinogradKernel(ProductKernel):
             build_input(s.element, outputs, s.lanes),
             build_output(s.element, outputs, s.vectors, s.lanes),
         )
+
+    def _tile_rows(self) -> tuple[int, ...]:
+        return tile_rows(self._tiles(), self.form.tiles)
 
     def _tiles(self) -> Dim:
         return sizes.product(self.form.tile_axes())
@@ -139,7 +142,7 @@ class WinogradKernel(ProductKernel):
             "products": f.places * f.tiles * s.width * size,
             "tile": f.outputs**2 * s.width * size,
             "sources": f.places * PTR.size_bytes,
-            "table": ROWS[0] * PTR.size_bytes,
+            "table": self.tile_rows[0] * PTR.size_bytes,
             "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
             "zero": depth * size,
         }
