@@ -57,4 +57,5 @@ FAMILIES = (
     "ml_trees",
     "ml_tree_ensemble",
     "contrib_distance",
+    "contrib_packed",
 )

@@ -95,7 +95,8 @@ class OpRecord:
             treats the parts of complex elements in its first input alike.
         attributes: Names of the attributes that it takes.
         required: Names of those without a default.
-        least_inputs: Number of inputs that must be given.
+        least_inputs: Number of inputs without a default.
+        needed: Those of them that must not be omitted.
         most_inputs: Number of inputs that may be given; None if any number may.
         supplied: Which arguments the caller fills in.
         kinds: What Python makes of each attribute, as the lowering's annotation says; of those
@@ -112,6 +113,7 @@ class OpRecord:
     attributes: frozenset[str]
     required: frozenset[str]
     least_inputs: int
+    needed: tuple[int, ...]
     most_inputs: int | None
     supplied: frozenset[str]
     kinds: Mapping[str, Kind] = field(compare=False)
@@ -182,6 +184,8 @@ def _record(
     attributes -= absent
     notes = {n: str(text) for n, text in lowering.__annotations__.items()}
     variadic = code.co_varnames[positional + len(named)] if code.co_flags & _VARIADIC else ""
+    least = positional - len(lowering.__defaults__ or ())
+    optional = {n for n, text in notes.items() if text.endswith("| None")}
     return OpRecord(
         domain,
         op_type,
@@ -190,7 +194,8 @@ def _record(
         flags,
         frozenset(attributes),
         frozenset(n for n in attributes if n not in defaults and f"{n}_" not in defaults),
-        positional - len(lowering.__defaults__ or ()),
+        least,
+        tuple(k for k in range(least) if code.co_varnames[k] not in optional),
         None if code.co_flags & _VARIADIC else positional,
         frozenset(named) & _SUPPLIED,
         {n: kind_of(notes[n]) for n in named if n in notes.keys() - _SUPPLIED},
@@ -283,12 +288,11 @@ def apply(
             )
         )
     _check_types(node, record, given)
-    if record.repeated is not None and None in given[record.repeated :]:
-        missing = given.index(None, record.repeated)
-        raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
-    if record.least_inputs and any(x is None for x in given[: record.least_inputs]):
-        missing = given.index(None)
-        raise InvalidGraph(message(where(node), f"Its input number {missing} is missing"))
+    missing = [k for k in record.needed if given[k] is None]
+    if record.repeated is not None:
+        missing += [k for k in range(record.repeated, len(given)) if given[k] is None]
+    if missing:
+        raise InvalidGraph(message(where(node), f"Its input number {missing[0]} is missing"))
     try:
         result = _lowered(record, given, arguments)
     except (InvalidGraph, EngineError) as error:

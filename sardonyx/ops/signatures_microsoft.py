@@ -72,6 +72,10 @@ MultiHeadAttention 1: query:T key:T? value:T? bias:T? key_padding_mask:M? attent
 NGramRepeatBlock 1: input_ids:Tid scores:T -> scores_out:T; Tid=int64; T=float
 NhwcConv 1: X:T W:T B:T? -> Y:T; T=floats -bfloat16
 NhwcMaxPool 1: x:T -> y:T; T=int8 uint8
+PackedAttention 1: input:T weights:T bias:T token_offset:M cumulative_sequence_length:M
+    attention_bias:T? -> output:T; T=float float16; M=int32
+PackedMultiHeadAttention 1: query:T key:T? value:T? bias:T? token_offset:M
+    cumulative_sequence_length:M attention_bias:T? -> output:T; T=float float16; M=int32
 Pad 1: data:T pads:int64 value:T? -> output:T; T=floats -bfloat16
 QAttention 1: input:T1 weight:T2 bias:T3 input_scale:T3 weight_scale:T3 mask_index:T4?
     input_zero_point:T1? weight_zero_point:T2? past:T3? -> output:T3 present:T3?; T1=int8 uint8;
@@ -120,6 +124,9 @@ Range 1: start:T limit:T delta:T? -> Y:T; T=double float int16 int32 int64
 ReduceSumInteger 1: data:T1 -> reduced:T2; T1=int8 uint8; T2=int32 uint32
 RelativePositionBias 1: bias_table:T query_length:U key_length:U -> output:T; T=float float16;
     U=int64
+RemovePadding 1: input:T sequence_token_count:M -> output:T token_offset:M cumulated_seq_len:M
+    max_seq_len:M; T=float float16; M=int32
+RestorePadding 1: input:T token_offset:M -> output:T; T=float float16; M=int32
 Rfft 1: X:T -> Y:T; T=floats -bfloat16
 RotaryEmbedding 1: input:T position_ids:M cos_cache:T sin_cache:T -> output:T; T=floats -double;
     M=int64
@@ -131,6 +138,8 @@ SkipSimplifiedLayerNormalization 1: input:T skip:T gamma:T bias:T? -> output:T m
 SparseAttention 1: query:T key:T? value:T? past_key:T past_value:T block_row_indices:M
     block_col_indices:M total_sequence_length:M key_total_sequence_lengths:M cos_cache:T?
     sin_cache:T? -> output:T present_key:T present_value:T; T=floats -double; M=int32
+SparseToDenseMatMul 1: A:T B:T1 -> Y:T1; T=double float int32 int64 uint32 uint64; T1=double float
+    int32 int64 uint32 uint64
 Tokenizer 1: X:T -> Y:T; T=string
 TorchEmbedding 1: weight:T indices:int64 padding_idx:int64? scale_grad_by_freq:bool? -> Y:T;
     T=numbers

@@ -15,7 +15,7 @@ _MILLIONS = (1 << 32) / STEPS["float"] / 1e6
 _HEAD = f"""# Accuracy of elementwise operators
 
 Written by `python -m tests.engine.make_accuracy`; `tests/engine/test_accuracy.py` holds every
-operator to {LIMITS["float"]:g} ulp in float32, {LIMITS["float16"]:g} in float16, on a coarser sweep.
+operator to {LIMITS["float"]:g} ulp in float32, {LIMITS["float16"]:g} in float16 on a coarser sweep.
 
 The largest distance between what a session computes and the exact result (in longdouble), in
 units of the last place of the result (ulp), over one in {STEPS["float"]} of all float32 in the

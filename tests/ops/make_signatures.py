@@ -39,11 +39,14 @@ TABLES = {'''
 
 
 def types_of(texts: Iterable[str]) -> frozenset[str]:
-    """ONNX's words for types as the tables have them: containers by their first word."""
+    """ONNX's words for types as the tables have them: containers by their first word.
+
+    Sparse tensors are constants of the model, and dense once it is loaded.
+    """
     found = set()
     for text in texts:
         word, _, inside = text.partition("(")
-        found.add(inside[:-1] if word == "tensor" else word if inside else text)
+        found.add(inside[:-1] if word in ("tensor", "sparse_tensor") else word if inside else text)
     return frozenset(found)
 
 
