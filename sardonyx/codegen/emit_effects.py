@@ -110,7 +110,9 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     elif statement.op == "sync_warp":
         emit_gpu.sync_warp(e)
     elif statement.op == "fence":
-        e.effect(f"fence {statement.attribute('ordering')}")
+        # On a GPU it orders what the device sees, which costs less than what the host sees.
+        scope = 'syncscope("device") ' if e.target.arch == "nvptx64" else ""
+        e.effect(f"fence {scope}{statement.attribute('ordering')}")
     elif statement.op == "prefetch":
         pointer, index = statement.operands
         where = address(e, pointer, index, cast(int, statement.attribute("size_bytes")))

@@ -85,6 +85,9 @@ class Former:
     winograd: bool = False
     kernels: dict[object, Kernel] = field(default_factory=dict)
     _packings: dict[object, Packing | None] = field(default_factory=dict)
+    _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
+        default_factory=dict
+    )
     _packed: dict[object, Buffer] = field(default_factory=dict)
 
     @property
@@ -186,12 +189,7 @@ class Former:
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
             return [_invocation(kernel, canonical.buffers, group)]
-        body = rewrite(
-            packing.contents.body,
-            lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
-        )
-        contents = make_map(packing.contents.shape, body)
-        packed, steps = self._packed_buffer(contents, strides)
+        packed, steps = self._packed_buffer(_actual(packing, canonical), strides)
         actual = {**canonical.buffers, packing.packed: packed}
         return [*steps, _invocation(kernel, actual, group)]
 
@@ -205,17 +203,40 @@ class Former:
     def _tiles(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling
     ) -> list[Invocation]:
-        """The kernel of a contraction that thread blocks compute in tiles."""
+        """The kernels of a contraction that thread blocks compute in tiles: a run uses one."""
         canonical = Canonical(group, strides)
-        key = (canonical.key, tiling)
-        if key not in self.kernels:
-            schedule = TileSchedule(
-                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
-                canonical.strides,
-                tiling,
-            )
-            self.kernels[key] = TileKernel(schedule, self._name("tiles")).build()
-        return [_invocation(self.kernels[key], canonical.buffers, group)]
+        fixed = {name for name, tensor in canonical.buffers.items() if is_constant(tensor)}
+        key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers))
+        if key not in self._tiled:
+            self._tiled[key] = self._form_tiles(canonical, tiling, fixed)
+        steps: dict[Buffer, list[Invocation]] = {}
+        found = []
+        for number, (kernel, packings, partial) in enumerate(self._tiled[key]):
+            actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+            for packing in packings:
+                packed, before = self._packed_buffer(_actual(packing, canonical), strides)
+                steps.setdefault(packed, before)
+                actual[packing.packed] = packed
+            if partial is not None:
+                spare = (_UNREAD, group.root.buffer, number)
+                actual[partial] = Buffer(partial.shape, partial.dtype, spare)
+            found.append(_invocation(kernel, actual, group))
+        return [*(step for before in steps.values() for step in before), *found]
+
+    def _form_tiles(
+        self, canonical: Canonical, tiling: Tiling, fixed: set[Buffer]
+    ) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
+        group = canonical.group
+        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+        found = []
+        for choice in TileSchedule(group, canonical.strides, tiling).choices:
+            schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
+            packings = schedule.pack(fixed.__contains__)
+            name = self._name("tiles")
+            form = TileKernel(schedule, name, choice.parts, choice.used)
+            kernel = self.kernels["tiles", name] = form.build()
+            found.append((kernel, packings, form.partial))
+        return found
 
     def _pack(
         self, contents: Map, packed: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
@@ -271,6 +292,15 @@ class Former:
             else:
                 found.append(None)
         return tuple(found)
+
+
+def _actual(packing: Packing, canonical: Canonical) -> Map:
+    """What is packed, of the buffers that a group has."""
+    body = rewrite(
+        packing.contents.body,
+        lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
+    )
+    return make_map(packing.contents.shape, body)
 
 
 def is_constant(tensor: Tensor) -> bool:

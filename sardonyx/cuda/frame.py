@@ -13,7 +13,7 @@ from sardonyx.cuda.graphs import Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.stream import Event, Stream
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
+from sardonyx.kernel.context import FIELDS, SIZE_BYTES, TICKETS
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.native_layout import WORD
 
@@ -54,9 +54,10 @@ class CudaFrame(Frame):
         self.given = Records((o.dtype.stored, len(o.dims)) for o in plan.outputs)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
         self._found = PinnedWords(owner.device, _FAULT_WORDS)
-        # Behind the contexts there are zeros: nothing cancels a kernel.
+        # Behind the contexts there are zeros: nothing cancels a kernel, and no thread block has
+        # drawn a ticket.
         self._contexts = DeviceMemory(owner.device_memory.arena, "contexts of kernels")
-        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES)
+        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + 4 * TICKETS)
         self.launches = Launches(
             owner.device_memory.arena, owner.module, owner.image, self.table("jobs"),
             self.table("arguments"), self._contexts.address, self.queue, owner.mapped,
@@ -84,13 +85,14 @@ class CudaFrame(Frame):
     def _place_contexts(self, scratch: int, each_bytes: int) -> None:
         """Tell kernels where they may work, and where faults go."""
         count = len(self._image.plan.commands)
-        table = np.zeros((count + 1, SIZE_BYTES // WORD), np.int64)
+        table = np.zeros((count + 1 + 4 * TICKETS // SIZE_BYTES, SIZE_BYTES // WORD), np.int64)
         address = self._contexts.address
         table[:count, FIELDS["fault"] // WORD] = self._found.address
         table[:count, FIELDS["scratch"] // WORD] = scratch
         table[:count, FIELDS["scratch_bytes"] // WORD] = each_bytes
         table[:count, FIELDS["command"] // WORD] = np.arange(count)
         table[:count, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
+        table[:count, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
         kept = staging.upload(address, table, self.queue)
         self.queue.keep(self.queue.record(), kept)
 

@@ -12,8 +12,11 @@ FIELDS: dict[str, int] = {
     "functions": 32,  # table of addresses of shared functions (micro-kernels)
     "command": 40,  # number of the command that runs, written into the fault record
     "cancel": 48,  # address of the run's cancel flag, which long loops look at
+    "tickets": 56,  # on a GPU: address of TICKETS words of 32 bits, zero before and after kernels
 }
 SIZE_BYTES = 64
+#: How many counters the thread blocks of a kernel have to tell which of them is the last.
+TICKETS = 1024
 
 #: Fault codes -> what they mean; {a} and {b} are the two integers of the record.
 FAULTS: dict[int, str] = {

@@ -17,11 +17,12 @@ from sardonyx.kernel.program import Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.tile_copy import Copier, unflatten
+from sardonyx.kernel.tile_meeting import Meeting, Part
 from sardonyx.kernel.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
 from sardonyx.kernel.tile_schedule import TileSchedule
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
 
 #: Elements between the ends of two rows of a finished tile: other banks for the next row.
@@ -34,11 +35,23 @@ class TileKernel:
     Args:
         schedule: Its axes and sizes.
         name: Symbol name.
-        split: The index variable of the parts of the sum; 0 if it is not cut.
+        parts: Into how many parts the sum is cut.
+        used: 1 if a run uses the kernel, else 0.
+
+    Attributes:
+        partial: Where parts of the sum meet; None if there is one part.
     """
 
-    def __init__(self, schedule: TileSchedule, name: str, split: Dim = 0) -> None:
-        self.schedule, self.name, self.split = schedule, name, split
+    def __init__(self, schedule: TileSchedule, name: str, parts: Dim = 1, used: Dim = 1) -> None:
+        self.schedule, self.name, self.parts, self.used = schedule, name, parts, used
+        self.partial: Buffer | None = None
+        if parts != 1:
+            s = schedule
+            # One part meets no other: it needs no memory.
+            held = sizes.product((parts, integer.minimum(1, sizes.add(parts, -1)), used))
+            shape = (held, s.tiles(), s.shape.rows, s.shape.columns)
+            self.partial = buffer("partial sums", shape, s.group.accumulator)
+            s.strides[self.partial] = (0,) * len(shape)
 
     def build(self) -> Kernel:
         """The kernel; its blocks are counted in warps."""
@@ -49,18 +62,19 @@ class TileKernel:
         ]
         touched.append(s.group.root.buffer)
         dims: list[Dim] = [*s.lead, *s.rows, *s.columns, *s.taps, s.depth, *s.store_at]
-        dims += [s.left.limit, s.right.limit, extent_of(self.split)]
+        dims += [s.left.limit, s.right.limit, self.parts]
+        if self.partial is not None:
+            touched.append(self.partial)
         for tensor in touched:
             dims += s.strides.get(tensor, ()) or ()
         for body in bodies:
             dims += list(dims_of(body))
         parameters = Parameters(touched, dims)
         self.b = b = ThreadBuilder(self.name, parameters.types())
-        places = parameters.places(b, s.strides)
+        self.places = places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
         self._write()
-        parts = extent_of(self.split)
-        blocks = sizes.multiply(sizes.multiply(s.tiles(), parts), WARPS)
+        blocks = sizes.product((s.tiles(), self.parts, self.used, WARPS))
         work = sizes.product((s.lead_count(), s.row_count(), s.column_count(), s.steps()))
         return Kernel(b.program, parameters.arguments, blocks, integer.ceildiv(work, 8))
 
@@ -72,29 +86,24 @@ class TileKernel:
         self.shared = b.shared_by_block(self._shared_bytes())
         maker = MatrixMultiplier if s.unit.is_matrix else SumMultiplier
         self.multiplier: Multiplier = maker(b, s)
-        steps, parts = dim(s.steps()), dim(extent_of(self.split))
+        steps, parts = dim(s.steps()), dim(self.parts)
         each = b.binary("div", b.binary("add", steps, b.binary("sub", parts, 1)), parts)
         row_tiles, column_tiles = dim(s.row_tiles()), dim(s.column_tiles())
-        lead_count = dim(s.lead_count())
-        lead_extents = {v: dim(extent_of(v)) for v in s.lead}
-        del lead_extents  # written before the loop, found again by `unflatten`
-        for axis in (*s.rows, *s.columns, *s.taps, s.depth):
+        tiles = dim(s.tiles())
+        for axis in (*s.lead, *s.rows, *s.columns, *s.taps, s.depth):
             dim(extent_of(axis))
         with b.parallel() as block:
-            tile_row, rest = b.binary("rem", block, row_tiles), b.binary("div", block, row_tiles)
+            tile, part = b.binary("rem", block, tiles), b.binary("div", block, tiles)
+            tile_row, rest = b.binary("rem", tile, row_tiles), b.binary("div", tile, row_tiles)
             column, rest = b.binary("rem", rest, column_tiles), b.binary("div", rest, column_tiles)
-            lead, part = b.binary("rem", rest, lead_count), b.binary("div", rest, lead_count)
-            atoms = unflatten(b, self.outside, lead, s.lead)
-            if self.split != 0:
-                atoms[sizes.variable(self.split)] = part
-            level = self.outside.child(atoms)
+            level = self.outside.child(unflatten(b, self.outside, rest, s.lead))
             first = b.binary("mul", part, each)
             last = b.min(b.binary("add", first, each), steps)
             first_row = b.binary("mul", tile_row, s.shape.rows)
             first_column = b.binary("mul", column, s.shape.columns)
             self.multiplier.clear()
             self._sum(level, first, last, first_row, first_column)
-            self._finish(level, first_row, first_column)
+            self._finish(level, first_row, first_column, Part(tile, part, tiles, parts))
             b.barrier()
 
     def _stage_bytes(self) -> int:
@@ -105,9 +114,11 @@ class TileKernel:
         self.pitch = s.shape.columns + _GAP
         row_bytes = self.pitch * s.unit.sum.size_bytes
         self.pass_rows = s.shape.rows
-        while self.pass_rows * row_bytes > SHARED_BYTES:
+        while self.pass_rows * row_bytes + 16 > SHARED_BYTES:
             self.pass_rows //= 2
-        return max(s.shape.stages * self._stage_bytes(), self.pass_rows * row_bytes)
+        #: Behind a finished tile there is room for a word.
+        self.behind = self.pass_rows * row_bytes
+        return max(s.shape.stages * self._stage_bytes(), self.behind + 16)
 
     # -- the sum ------------------------------------------------------------------------------
 
@@ -178,7 +189,9 @@ class TileKernel:
 
     # -- the result ---------------------------------------------------------------------------
 
-    def _finish(self, level: Expression, first_row: Operand, first_column: Operand) -> None:
+    def _finish(
+        self, level: Expression, first_row: Operand, first_column: Operand, part: Part
+    ) -> None:
         s, b = self.schedule, self.b
         lanes = self._lanes()
         per_row = s.shape.columns // lanes
@@ -194,7 +207,14 @@ class TileKernel:
             b.barrier()
             low = b.binary("add", first_row, passed)
             high = b.min(b.binary("sub", n_rows, low), self.pass_rows)
-            with b.if_(b.compare("lt", at_column, n_columns)):
+            finishes: Operand = b.compare("lt", at_column, n_columns)
+            if self.partial is not None:
+                meeting = Meeting(
+                    b, s, self.places[self.partial].pointer, self.shared, self.behind, self.pitch
+                )
+                is_last = meeting.meet(part, self.thread, start, column, step, lanes)
+                finishes = b.binary("and", finishes, is_last)
+            with b.if_(finishes):
                 axis = sizes.variable(s.columns[-1]) if s.columns else None
                 atoms = unflatten(b, level, at_column, s.columns)
                 inner = level.child(atoms, vector=axis, lanes=lanes)

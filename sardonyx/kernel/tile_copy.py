@@ -51,6 +51,8 @@ class Copier:
         f = factor
         words = f.smem_rows * f.pitch
         self.count = max(1, words // THREADS)
+        #: Which threads copy; None for all.
+        self.copies = b.compare("lt", thread, words) if words < THREADS else None
         mine = thread if words >= THREADS else b.binary("rem", thread, words)
         self.word = b.binary("rem", mine, f.pitch)
         row = b.binary("div", mine, f.pitch)
@@ -106,6 +108,14 @@ class Copier:
 
     def begin(self, stage: Operand, taps: Mapping[Atom, Operand], first: Operand) -> None:
         """Begin to copy a step's tile; for factors that are copied directly."""
+        b = self.b
+        if self.copies is not None:
+            with b.if_(self.copies):
+                self._begin(stage, taps, first)
+        else:
+            self._begin(stage, taps, first)
+
+    def _begin(self, stage: Operand, taps: Mapping[Atom, Operand], first: Operand) -> None:
         b, f = self.b, self.factor
         along_depth = f.along == "depth"
         depth = sizes.as_atom(f.depth)
@@ -172,8 +182,14 @@ class Copier:
 
     def put(self, stage: Operand, held: list[Register]) -> None:
         """Write what `compute` gave to shared memory."""
+        b = self.b
         for offset, register in zip(self.offsets, held, strict=True):
-            self.b.store(register.get(), self.b.offset(stage, offset), align_bytes=WORD)
+            place, word = b.offset(stage, offset), register.get()
+            if self.copies is None:
+                b.store(word, place, align_bytes=WORD)
+            else:
+                with b.if_(self.copies):
+                    b.store(word, place, align_bytes=WORD)
 
     def registers(self) -> list[Register]:
         """Registers for `compute`."""

@@ -36,6 +36,7 @@ class Factor:
         along: `depth` or `lines`: along what words run.
         word: Elements of a word.
         pitch: Words of a row.
+        body_before: As it was given, with several axes for the lines.
         load, window: What is copied, and where it is not zero, if `unit_bytes` is not 0.
         unit_bytes: How much one asynchronous copy moves; 0 where elements are computed.
 
@@ -47,6 +48,7 @@ class Factor:
         tile_lines, depth_tile: Sizes of the tile.
         words: Elements are read as words of 32 bits, which no instruction transposes.
         aligned: Whether buffers begin at multiples of 16 bytes.
+        limit: Elements along the depth, where that is more than the axis has: zeros at its end.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class Factor:
         *,
         words: bool,
         aligned: bool,
+        limit: Dim | None = None,
     ) -> None:
         self.body, self.lines, self.taps, self.depth = body, list(lines), taps, depth
+        self.body_before = body
         self.element, self.tile_lines, self.depth_tile = element, tile_lines, depth_tile
         self.words, self.aligned, self.strides = words, aligned, strides
-        self.limit = extent_of(depth)
+        self.limit = extent_of(depth) if limit is None else limit
         self.word = WORD // element.size_bytes
         self.size_bytes = tile_lines * depth_tile * element.size_bytes
         self.window: Scalar | None = None

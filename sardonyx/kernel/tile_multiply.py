@@ -45,7 +45,9 @@ class MatrixMultiplier:
         self.first_row = b.binary("mul", self.warp_row, self.rows)
         self.first_column = b.binary("mul", warp_column, self.columns)
         self.left = _Fragments(self, schedule.left, self.first_row, self.rows // 16)
-        self.right = _Fragments(self, schedule.right, self.first_column, self.columns // 16)
+        self.right = _Fragments(
+            self, schedule.right, self.first_column, self.columns // 16, depth_first=True
+        )
         self.steps = 2  # of 32 bytes along the depth each
         zero = Constant(F32.with_lanes(4), 0)
         self.sums = [
@@ -68,7 +70,7 @@ class MatrixMultiplier:
             for row, a in zip(self.sums, rows, strict=True):
                 for number, register in enumerate(row):
                     words = columns[number // 2]
-                    pair = (words[number % 2], words[number % 2 + 2])
+                    pair = words[number % 2 * 2 : number % 2 * 2 + 2]
                     register.set(b.multiply_matrices(self.kind, a, pair, register.get()))
 
     def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
@@ -96,11 +98,18 @@ class _Fragments:
     """Reads what a warp multiplies of one factor: 16 lines by 32 bytes of depth at a time.
 
     Gives four words for each thread: lines 0 to 7 and 8 to 15 of the first 16 bytes of the depth,
-    then of the second.
+    then of the second. With `depth_first` both halves of the depth of lines 0 to 7 come first: what
+    one multiplication takes then lies in neighbouring registers.
     """
 
     def __init__(
-        self, owner: MatrixMultiplier, factor: Factor, first: Operand, pieces: int
+        self,
+        owner: MatrixMultiplier,
+        factor: Factor,
+        first: Operand,
+        pieces: int,
+        *,
+        depth_first: bool = False,
     ) -> None:
         self.b, self.factor = owner.b, factor
         b, f = owner.b, factor
@@ -108,6 +117,8 @@ class _Fragments:
         row = b.binary("rem", owner.thread, 8)
         matrix = b.binary("div", owner.thread, 8)
         low, high = b.binary("rem", matrix, 2), b.binary("div", matrix, 2)
+        if depth_first:
+            low, high = high, low
         self.places: dict[tuple[int, int], list[tuple[Operand, int]]] = {}
         if f.along == "depth":
             line = b.binary("add", b.binary("add", first, b.binary("mul", low, 8)), row)
@@ -129,10 +140,10 @@ class _Fragments:
         for piece in range(pieces):
             for k in range(2):
                 self.places[piece, k] = []
-            for half in range(4):
-                line = b.binary("add", b.binary("add", first, owner.group), 16 * piece)
-                line = b.binary("add", line, 8 * (half % 2))
-                depth = b.binary("add", owner.member, 4 * (half // 2))
+            for slow, fast in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                half, part = (slow, fast) if depth_first else (fast, slow)
+                line = b.binary("add", b.binary("add", first, owner.group), 16 * piece + 8 * half)
+                depth = b.binary("add", owner.member, 4 * part)
                 at = f.word_offset(b, depth, b.binary("div", line, f.word))
                 rest = b.binary("mul", b.binary("rem", line, f.word), element)
                 at = b.binary("add", at, rest)

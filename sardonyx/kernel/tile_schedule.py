@@ -8,22 +8,24 @@ short all of them become one flat depth.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.grain import Tiling
-from sardonyx.kernel.product_schedule import roles
+from sardonyx.kernel.product_schedule import Packing, roles
 from sardonyx.kernel.representation import HALVES, value_type
-from sardonyx.kernel.tile_factor import Factor
-from sardonyx.kernel.tile_shape import TileShape, choose_shape
+from sardonyx.kernel.tile_factor import WORD, Factor
+from sardonyx.kernel.tile_shape import Extents, TileShape, choose
 from sardonyx.kernel.types import F32, Type, memory_type
-from sardonyx.plan.axes import Axes, extent_of, offset_of
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product
+from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Tensor, buffer
+from sardonyx.tensor.tensor import Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
 #: Types whose sums a thread can keep, where no matrix unit takes them.
@@ -82,12 +84,13 @@ class TileSchedule:
         epilogue: What is stored; `token` stands for the sum.
         store_at: Where.
         shape: Sizes of a tile.
+        choices: What shapes runs of all sizes should use.
 
     Args:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         tiling: What is known of the device.
-        shape: Sizes of a tile; chosen by the extents if it is None.
+        shape: Sizes of a tile; the first choice if it is None.
     """
 
     def __init__(
@@ -104,10 +107,9 @@ class TileSchedule:
         left, right, reduced = self._set_axes(*found)
         self.depth_tile = 64 // unit.element.size_bytes
         left, right = self._set_depth(left, right, reduced)
-        self.shape = shape or choose_shape(
-            unit.kind, self.row_count(), self.column_count(), self.lead_count(),
-            self.steps(), tiling,
-        )  # fmt: skip
+        extents = Extents(self.row_count(), self.column_count(), self.lead_count(), self.steps())
+        self.choices = choose(unit.kind, extents, tiling)
+        self.shape = shape or self.choices[0].shape
         self.left = self._factor(left, self.rows, self.shape.rows)
         self.right = self._factor(right, self.columns, self.shape.columns)
 
@@ -172,11 +174,61 @@ class TileSchedule:
                     return variable
         return None
 
-    def _factor(self, body: Scalar, lines: list[Dim], tile_lines: int) -> Factor:
+    def _factor(
+        self, body: Scalar, lines: list[Dim], tile_lines: int, limit: Dim | None = None
+    ) -> Factor:
         return Factor(
             body, lines, self.taps, self.depth, self.strides, self.unit.element, tile_lines,
             self.depth_tile, words=self.unit.kind == "tf32", aligned=self.tiling.aligned,
+            limit=limit,
         )  # fmt: skip
+
+    # -- packing ------------------------------------------------------------------------------
+
+    def pack(self, fixed: Callable[[Tensor], bool]) -> list[Packing]:
+        """Replace factors that never change, and that cannot be copied in words, by packed ones."""
+        found = []
+        for factor, lines in ((self.left, self.rows), (self.right, self.columns)):
+            loads = list(loads_of(factor.body))
+            if factor.unit_bytes == WORD or not loads or not all(fixed(x.tensor) for x in loads):
+                continue
+            packing = self._packing(factor, lines)
+            if packing is None:
+                continue
+            found.append(packing)
+            shape = packing.packed.shape
+            self.strides[packing.packed] = row_major(shape)
+            body = scalar.load(packing.packed, (*self._packed_axes(factor, lines), self.depth))
+            made = self._factor(body, lines, factor.tile_lines, shape[-1])
+            if factor is self.left:
+                self.left = made
+            else:
+                self.right = made
+        return found
+
+    def _packed_axes(self, factor: Factor, lines: list[Dim]) -> list[Dim]:
+        used = {a for d in dims_of(factor.body) for a in sizes.atoms_of(d, "index")}
+        return [*(v for v in self.lead if sizes.as_atom(v) in used), *lines, *self.taps]
+
+    def _packing(self, factor: Factor, lines: list[Dim]) -> Packing | None:
+        """The factor with its depth last, which ends in zeros where a word is not full."""
+        axes = self._packed_axes(factor, lines)
+        depth = extent_of(self.depth)
+        if not isinstance(depth, int) or not all(isinstance(extent_of(a), int) for a in axes):
+            return None
+        padded = -(-depth // factor.word) * factor.word
+        shape = (*map(extent_of, axes), padded)
+        own = indices(shape)
+        atoms: dict[Atom, Dim] = {}
+        for axis, at in zip((*axes, self.depth), own, strict=True):
+            if sizes.as_atom(axis) is not None:
+                atoms[sizes.variable(axis)] = at
+        value = rewrite(factor.body_before, atoms=atoms)
+        if padded != depth:
+            inside = scalar.compare("lt", scalar.size(own[-1]), scalar.size(depth))
+            value = scalar.select(inside, value, scalar.constant(0, value.dtype))
+        contents = make_map(shape, value)
+        return Packing(buffer(("packed", contents), shape, value.dtype), contents)
 
     # -- sizes --------------------------------------------------------------------------------
 

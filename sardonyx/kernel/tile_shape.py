@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.compiled import symbols_of
+from sardonyx.kernel.context import TICKETS
 from sardonyx.kernel.grain import Tiling
 
 
@@ -16,7 +19,6 @@ class TileShape:
         rows, columns: Sizes of the tile.
         warp_rows, warp_columns: How the warps lie in it.
         stages: Steps of the sum that shared memory holds.
-        splits: Parts that the sum is cut into.
     """
 
     rows: int
@@ -24,51 +26,114 @@ class TileShape:
     warp_rows: int
     warp_columns: int
     stages: int = 3
-    splits: int = 1
+
+    @property
+    def may_split(self) -> bool:
+        """Whether a finished tile fits into shared memory, so that parts of sums can meet."""
+        return self.rows * self.columns <= 64 * 128
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to compute a product.
+
+    Attributes:
+        shape: Of its tiles.
+        parts: Into how many parts the sum is cut, each by a thread block of its own.
+        used: 1 if a run is to use it, else 0.
+    """
+
+    shape: TileShape
+    parts: Dim = 1
+    used: Dim = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Sizes of a product: `lead` matrices of `rows` by `columns`, summed in `steps` steps."""
+
+    rows: Dim
+    columns: Dim
+    lead: Dim
+    steps: Dim
+
+    def tiles(self, shape: TileShape) -> Dim:
+        """Tiles of all matrices."""
+        down = integer.ceildiv(self.rows, shape.rows)
+        across = integer.ceildiv(self.columns, shape.columns)
+        return sizes.product((self.lead, down, across))
 
 
 #: For matrix units, with the part of the best rate that each reaches.
 _MATRIX = (
     (TileShape(128, 128, 2, 2), 1.0),
-    (TileShape(128, 64, 2, 2), 0.85),
-    (TileShape(64, 128, 2, 2), 0.85),
-    (TileShape(64, 64, 2, 2), 0.65),
+    (TileShape(128, 64, 2, 2, 4), 0.85),
+    (TileShape(64, 128, 2, 2, 4), 0.85),
+    (TileShape(64, 64, 2, 2, 4), 0.65),
     (TileShape(32, 64, 2, 2, 4), 0.4),
-    (TileShape(32, 32, 2, 2, 4), 0.25),
     (TileShape(16, 64, 1, 4, 4), 0.2),
 )
 _FMA = ((TileShape(64, 64, 1, 4), 1.0), (TileShape(32, 64, 1, 4), 0.6))
 
 #: Multiplications of a multiprocessor in one cycle.
 _RATES = {"f16": 1200, "bf16": 1200, "tf32": 600, "fma": 90}
-#: Cycles: of a step whatever its size, of a tile's beginning and end, of a second kernel.
-_STEP, _TILE, _FINISH = 220, 2000, 4000
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+#: Cycles: of a step whatever its size, of a tile's beginning and end, of parts that meet.
+_STEP, _TILE, _MEET = 220, 2000, 2000
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+#: Steps that a part of a sum has at least, and thread blocks of a multiprocessor that parts make.
+_LEAST_STEPS, _BLOCKS = 6, 2
 
 
-def choose_shape(
-    kind: str, rows: Dim, columns: Dim, lead: Dim, steps: Dim, tiling: Tiling
-) -> TileShape:
-    """The tile that should take the least time; sizes that only a run knows count as large."""
-    m, n, count, k = (x if isinstance(x, int) else 1024 for x in (rows, columns, lead, steps))
-    count = count if isinstance(lead, int) else 1
+def choose(kind: str, extents: Extents, tiling: Tiling) -> list[Choice]:
+    """Ways to compute a product, of which each run uses one."""
+    e = extents
+    if all(isinstance(x, int) for x in (e.rows, e.columns, e.lead, e.steps)):
+        return [_best(kind, extents, tiling)]
+    large, small = _candidates(kind, extents)
+    # Large tiles are worth their price from about 60 % of the multiprocessors on.
+    enough = integer.floordiv(sizes.multiply(e.tiles(large), 5), 3 * tiling.processors)
+    symbols = {a.name: 1 for a in symbols_of(enough)}
+    if sizes.evaluate(enough, symbols) > 0:  # and more, where sizes are larger
+        return [Choice(large)]
+    used: Dim = 0 if large == small else integer.minimum(1, enough)
+    count = integer.maximum(1, e.tiles(small))
+    parts: Dim = integer.floordiv(_BLOCKS * tiling.processors, count)
+    parts = integer.minimum(parts, integer.floordiv(e.steps, _LEAST_STEPS))
+    unused = sizes.add(1, sizes.multiply(used, -1))
+    found = [Choice(large, 1, used), Choice(small, integer.maximum(1, parts), unused)]
+    return [c for c in found if c.used != 0]
+
+
+def _candidates(kind: str, extents: Extents) -> tuple[TileShape, TileShape]:
+    shapes = [shape for shape, _ in (_FMA if kind == "fma" else _MATRIX)]
+    rows, columns = extents.rows, extents.columns
+    fitting = [
+        s for s in shapes
+        if not (isinstance(rows, int) and s.rows >= 2 * max(16, rows))
+        and not (isinstance(columns, int) and s.columns >= 2 * max(64, columns))
+    ]  # fmt: skip
+    fitting = fitting or shapes[-1:]
+    small = [s for s in fitting if s.may_split and s.rows <= 64 and s.columns == 64]
+    return fitting[0], (small or fitting[-1:])[0]
+
+
+def _best(kind: str, extents: Extents, tiling: Tiling) -> Choice:
+    """The one that should take the least time."""
+    e = extents
+    rows, columns, lead, steps = (int(x) for x in (e.rows, e.columns, e.lead, e.steps))
     depth = 32 if kind in ("f16", "bf16") else 16
-    fixed = all(isinstance(x, int) for x in (rows, columns, lead, steps))
-    best: tuple[float, TileShape] | None = None
+    times: list[tuple[float, Choice]] = []
     for shape, rate in _FMA if kind == "fma" else _MATRIX:
-        tiles = count * -(-m // shape.rows) * -(-n // shape.columns)
+        tiles = int(e.tiles(shape))
         work = shape.rows * shape.columns * depth / (_RATES[kind] * rate)
-        for splits in _SPLITS if fixed else (1,):
-            if splits > 1 and k // splits < 4:
+        for parts in _PARTS:
+            if parts > 1 and (
+                steps // parts < _LEAST_STEPS or not shape.may_split or tiles >= TICKETS
+            ):
                 break
-            waves = -(-tiles * splits // tiling.processors)
-            time = waves * (-(-k // splits) * max(work, _STEP / min(3, max(1, waves))) + _TILE)
-            if splits > 1:
-                time += _FINISH + splits * m * n * count / (tiling.processors * 8)
-            if best is None or time < best[0]:
-                best = (time, TileShape(
-                    shape.rows, shape.columns, shape.warp_rows, shape.warp_columns,
-                    shape.stages, splits,
-                ))  # fmt: skip
-    assert best is not None  # noqa: S101 - there is always a shape
-    return best[1]
+            waves = max(1, -(-tiles * parts // tiling.processors))
+            time = waves * (-(-steps // parts) * max(work, _STEP / min(3, waves)) + _TILE)
+            if parts > 1:
+                time += _MEET + parts * shape.rows * shape.columns / 32
+            times.append((time, Choice(shape, parts)))
+    return replace(min(times, key=lambda pair: pair[0])[1])

@@ -45,7 +45,7 @@ def _check(text: str, feeds: dict[str, Any], weights: Any = None, **tiling: Any)
 @pytest.mark.parametrize(
     ("a", "b", "y", "shapes"),
     [
-        ("[N,K]", "[K,M]", "[N,M]", [((5, 19), (19, 7)), ((65, 33), (33, 130))]),
+        ("[N,K]", "[K,M]", "[N,M]", [((65, 33), (33, 70))]),
         ("[70,48]", "[48,72]", "[70,72]", [((70, 48), (48, 72))]),
         ("[2,3,20,40]", "[2,3,40,24]", "[2,3,20,24]", [((2, 3, 20, 40), (2, 3, 40, 24))]),
         ("[1,64]", "[64,80]", "[1,80]", [((1, 64), (64, 80))]),
@@ -143,3 +143,26 @@ def test_products_of_constants_are_computed_once_by_the_processor() -> None:
     weights = {"v": _integers((20, 16), "float"), "w": _integers((16, 8), "float")}
     emulated = Emulated(model_of(text, weights))
     assert len([n for n in emulated.names if n.startswith("tiles")]) == 1
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("float", 3), ("float16", 70), ("int32", 3)])
+def test_parts_of_sums_meet(kind: str, rows: int) -> None:
+    """Few outputs and long sums: thread blocks share them; known sizes, and sizes of a run."""
+    feeds = {"x": _integers((rows, 400), kind), "w": _integers((400, 40), kind)}
+    for given in ((str(rows), "400"), ("N", "K")):
+        n, k = given
+        text = MATMUL.format(t=kind, a=f"[{n},{k}]", b=f"[{k},40]", y=f"[{n},40]")
+        _check(text, feeds, processors=8)
+
+
+def test_runs_of_different_sizes_use_different_tiles() -> None:
+    text = MATMUL.format(t="float16", a="[N,32]", b="[32,128]", y="[N,128]")
+    emulated = Emulated(model_of(text), Tiling(processors=2))
+    assert len(emulated.names) == 2
+    w = _integers((32, 128), "float16")
+    for n in (130, 20):
+        x = _integers((n, 32), "float16")
+        (got,) = emulated.run({"x": x, "w": w})
+        np.testing.assert_array_equal(got, x.astype(np.float32) @ w.astype(np.float32))
+    used = [emulated.blocks({"N": n}) for n in (130, 20)]
+    assert [b > 0 for b in used[0]] != [b > 0 for b in used[1]]

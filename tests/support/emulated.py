@@ -46,6 +46,10 @@ class Emulated:
         """The kernels in the order in which they run."""
         return [i.kernel.program.name for i in self.compiled.invocations]
 
+    def blocks(self, symbols: Mapping[str, int]) -> list[int]:
+        """How many blocks each kernel has."""
+        return [sizes.evaluate(i.kernel.blocks, symbols) for i in self.compiled.invocations]
+
     def run(self, feeds: Mapping[str, Any], grid: int = 2) -> list[np.ndarray[Any, Any]]:
         """The outputs."""
         symbols: dict[str, int] = {}

@@ -14,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from sardonyx.kernel.context import TICKETS
 from sardonyx.kernel.program import (
     Block,
     Constant,
@@ -164,7 +165,8 @@ class Machine:
         self.threads = THREADS if self.is_block else WARP
         scratch = np.zeros(max(64, scratch_bytes), np.uint8)
         arrays = [a for a in arguments if isinstance(a, np.ndarray)]
-        self.memory = Memory([*arrays, scratch])
+        self.tickets = np.zeros(TICKETS, np.int32)
+        self.memory = Memory([*arrays, scratch, self.tickets])
         self.shared: Shared | None = None
         self.arguments, self.scratch = arguments, scratch
         self.groups: list[list[tuple[Array, Array, Array]]] = []
@@ -187,6 +189,7 @@ class Machine:
             with np.errstate(all="ignore"):
                 self.block(self.program.body, np.ones(self.threads, bool))
             assert not self.open and not any(self.groups), "copies are still under way"
+        assert not self.tickets.any(), "tickets are left"
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -279,7 +282,10 @@ class Machine:
                 self.shared = Shared(int(str(let.attribute("size_bytes"))))
                 return np.full(self.threads, Shared.BASE)
             case "context":
-                wanted = {"scratch": self.scratch.ctypes.data, "scratch_bytes": 0}
+                wanted = {
+                    "scratch": self.scratch.ctypes.data, "scratch_bytes": 0,
+                    "tickets": self.tickets.ctypes.data,
+                }  # fmt: skip
                 return np.full(self.threads, wanted[str(let.attribute("field"))])
             case "constant":
                 return given[0]
@@ -324,6 +330,12 @@ class Machine:
             case "to_tf32":
                 bits = given[0].view(np.int32)
                 return np.where(np.isfinite(given[0]), (bits + 0x1000) & ~0x1FFF, bits)
+            case "atomic":
+                assert active.sum() == 1
+                old = self.memory.read(given[0], 4, active).view(np.int32)[:, 0]
+                new = np.ascontiguousarray((old + given[1]).astype(np.int32)[:, None])
+                self.memory.write(given[0], new.view(np.uint8), active)
+                return old
             case "load_matrix":
                 assert active.all()
                 return self.load_matrix(given[0], bool(let.attribute("transposed")))
@@ -413,7 +425,7 @@ class Machine:
 
     def effect(self, effect: Effect, active: Array) -> None:
         match effect.op:
-            case "sync_warp" | "prefetch":
+            case "sync_warp" | "prefetch" | "fence":
                 pass
             case "barrier":
                 assert active.all(), "not all threads reach a barrier"
