@@ -20,6 +20,7 @@ from sardonyx.kernel.tile_schedule import TileSchedule, takes
 from sardonyx.kernel.winograd_form import fitting
 from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
@@ -159,7 +160,9 @@ class Former:
     def _name(self, prefix: str) -> str:
         return f"{prefix}_{len(self.kernels)}"
 
-    def _rows(self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
+    def _rows(
+        self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]], name: str | None = None
+    ) -> Invocation:
         canonical = Canonical(group, strides)
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
@@ -169,13 +172,19 @@ class Former:
                 self.lanes,
                 self.grain,
             )
-            form = RowsKernel(schedule, self._name(_kind(canonical.group)))
+            form = RowsKernel(schedule, self._name(name or _kind(canonical.group)))
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
 
     def _product(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The kernel of a contraction, after the packing of a right factor that never changes."""
         fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
+        image: list[Invocation] = []
+        bordered = with_borders(group) if fixed else None
+        if bordered is not None:
+            contents, place, group = bordered
+            image = [self._image(contents, place, strides, group)]
+            strides = {**strides, place: row_major(place.shape)}
         canonical = Canonical(group, strides)
         key = (canonical.key, fixed)
         if key not in self.kernels:
@@ -188,10 +197,17 @@ class Former:
             self.kernels[key], self._packings[key] = self._product_form(schedule, fixed).build()
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
-            return [_invocation(kernel, canonical.buffers, group)]
+            return [*image, _invocation(kernel, canonical.buffers, group)]
         packed, steps = self._packed_buffer(_actual(packing, canonical), strides)
         actual = {**canonical.buffers, packing.packed: packed}
-        return [*steps, _invocation(kernel, actual, group)]
+        return [*image, *steps, _invocation(kernel, actual, group)]
+
+    def _image(
+        self, contents: Map, place: Buffer, strides: dict[Tensor, tuple[Dim, ...]], group: Product
+    ) -> Invocation:
+        """What lays out the left factor of a contraction."""
+        made = self._pack(contents, place, strides, "image")
+        return replace(made, group=group)
 
     def _product_form(self, schedule: ProductSchedule, fixed: bool) -> ProductKernel:
         """How a contraction is computed."""
@@ -239,11 +255,15 @@ class Former:
         return found
 
     def _pack(
-        self, contents: Map, packed: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
+        self,
+        contents: Map,
+        packed: Buffer,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        name: str | None = None,
     ) -> Invocation:
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root)
-        return self._rows(group, {**strides, packed: row_major(packed.shape)})
+        return self._rows(group, {**strides, packed: row_major(packed.shape)}, name)
 
     def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         names: dict[Tensor, Buffer] = {}

@@ -1,0 +1,141 @@
+"""Convolutions of few channels read an image that is laid out for them.
+
+A window over an image of three channels, one plane after the other, is many short runs of elements,
+and at the borders some of them are not there. Where the left factor of a contraction depends on
+sums `step * row + tap`, it is written once with those sums as axes: borders and all, channels last,
+so that a window's last tap and all its channels are one run. Patches, spectra of a signal by
+convolution, and the first layer of most vision models are such contractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.groups import Product
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
+
+#: With more channels, each tap is a run that is long enough.
+_MOST_CHANNELS = 7
+#: The shortest run that is worth it.
+_LEAST_RUN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """`step * row + tap`, in place of which `whole` stands."""
+
+    row: Dim
+    tap: Dim
+    step: int
+    whole: Dim
+
+
+def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
+    """What the image is, where it is to lie (row-major), and the contraction that reads it there.
+
+    None where the contraction is no convolution of few channels.
+    """
+    left = scalar.cast(group.left, group.accumulator)
+    ours, others = _atoms(left), _atoms(group.right)
+    rows = [v for v in group.loops if _is_in(v, ours) and not _is_in(v, others)]
+    batch = [v for v in group.loops if _is_in(v, ours) and _is_in(v, others)]
+    reduced = [v for v in group.reduced if sizes.as_atom(v) is not None]
+    if not all(isinstance(extent_of(v), int) for v in reduced):
+        return None
+    sums: list[_Sum] = []
+    for tap in reduced:
+        for row in rows:
+            found = None if any(s.row is row for s in sums) else _sum(left, row, tap, len(sums))
+            if found is not None:
+                sums.append(found)
+                left = rewrite(left, atoms=_in_place_of(found))
+                break
+    taps = [s.tap for s in sums]
+    channels = [v for v in reduced if v not in taps]
+    count = math.prod(_known(v) for v in channels)
+    if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < _LEAST_RUN:
+        return None
+    lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
+    return _written(group, left, lead, sums, channels)
+
+
+def _written(
+    group: Product, left: Scalar, lead: list[Dim], sums: list[_Sum], channels: list[Dim]
+) -> tuple[Map, Buffer, Product]:
+    count = math.prod(_known(v) for v in channels)
+    *outer, last = sums
+    wholes = [extent_of(s.whole) for s in outer]
+    shape = (*map(extent_of, lead), *wholes, sizes.multiply(extent_of(last.whole), count))
+    own = indices(shape)
+    atoms = dict(zip(map(sizes.variable, [*lead, *(s.whole for s in outer)]), own, strict=False))
+    atoms |= _split(own[-1], last.whole, channels)
+    image = make_map(shape, rewrite(left, atoms=atoms))
+    place = buffer(("image", image), shape, group.accumulator)
+    run = sizes.numbered_index(_known(last.tap) * count, 0, "run")
+    at = [sizes.add(sizes.multiply(s.row, s.step), s.tap) for s in outer]
+    start = sizes.multiply(last.row, last.step * count)
+    inside = load(place, (*lead, *at, sizes.add(start, run)))
+    right = rewrite(group.right, atoms=_split(run, last.tap, channels))
+    reduced = (*(s.tap for s in outer), run)
+    return image, place, replace(group, left=inside, right=right, reduced=reduced)
+
+
+def _split(flat: Dim, along: Dim, channels: Sequence[Dim]) -> dict[Atom, Dim]:
+    """A position along an axis, and the channels, of their common number."""
+    found: dict[Atom, Dim] = {}
+    for variable in reversed(channels):
+        found[sizes.variable(variable)] = integer.modulo(flat, extent_of(variable))
+        flat = integer.floordiv(flat, extent_of(variable))
+    found[sizes.variable(along)] = flat
+    return found
+
+
+def _sum(left: Scalar, row: Dim, tap: Dim, number: int) -> _Sum | None:
+    """The sum of a row axis and a tap, if nothing depends on either of them otherwise."""
+    step = _step(left, row, tap)
+    if step is None:
+        return None
+    reach = sizes.add(sizes.multiply(sizes.add(extent_of(row), -1), step), extent_of(tap))
+    # Nothing is read for no rows at all: the image may be smaller than a window.
+    extent = sizes.multiply(reach, integer.minimum(extent_of(row), 1))
+    found = _Sum(row, tap, step, sizes.numbered_index(extent, number, "sum"))
+    moved = rewrite(left, atoms=_in_place_of(found))
+    back = sizes.add(sizes.multiply(row, step), tap)
+    return found if rewrite(moved, atoms={sizes.variable(found.whole): back}) is left else None
+
+
+def _step(left: Scalar, row: Dim, tap: Dim) -> int | None:
+    for dim in dims_of(left):
+        if sizes.variable(tap) not in sizes.atoms_of(dim, "index"):
+            continue
+        along, across = (sizes.coefficient_of(dim, sizes.variable(v)) for v in (tap, row))
+        if along is None or across is None or along[0] != 1:
+            return None
+        return across[0] if isinstance(across[0], int) and across[0] > 0 else None
+    return None
+
+
+def _in_place_of(s: _Sum) -> dict[Atom, Dim]:
+    return {sizes.variable(s.row): 0, sizes.variable(s.tap): s.whole}
+
+
+def _atoms(body: Scalar) -> set[Atom]:
+    return {atom for dim in dims_of(body) for atom in sizes.atoms_of(dim, "index")}
+
+
+def _is_in(variable: Dim, atoms: set[Atom]) -> bool:
+    return sizes.as_atom(variable) in atoms
+
+
+def _known(variable: Dim) -> int:
+    extent = extent_of(variable)
+    assert isinstance(extent, int)  # noqa: S101 - `with_borders` looked
+    return extent
