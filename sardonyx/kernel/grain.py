@@ -28,6 +28,7 @@ class Grain:
         rows: Rows of a product, or queries of attention, at most.
         elements: Elements along the vector axis of a pointwise kernel, at most.
         vectors: Vectors of columns in a tile of a product.
+        turns: Whether squares of results are turned in registers to be stored along rows.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
     """
@@ -35,6 +36,7 @@ class Grain:
     rows: int = 96
     elements: int = 4096
     vectors: int = 4
+    turns: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
 

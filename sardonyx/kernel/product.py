@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.product_finish import Finish
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
@@ -27,7 +27,7 @@ from sardonyx.tensor.traverse import loads_of
 _ALIGN = 64
 
 
-class ProductKernel:
+class ProductKernel(Finish):
     """Builds the kernel of one contraction.
 
     Args:
@@ -78,7 +78,8 @@ class ProductKernel:
     def _functions(self) -> tuple[Program, ...]:
         """What the kernel calls."""
         s = self.schedule
-        return tuple(build_micro(s.element, r, s.vectors, s.lanes) for r in self.tile_rows)
+        micro = (build_micro(s.element, r, s.vectors, s.lanes) for r in self.tile_rows)
+        return (*micro, *self._finish_functions())
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
@@ -108,9 +109,15 @@ class ProductKernel:
             high = b.min(b.binary("add", low, s.block_rows), n_rows)
             row = b.variable(low, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), high)):
-                count = self._rows_of_tile(b.binary("sub", high, row.get()))
-                self._tile(level, row.get(), count, taps, depth, at, first_column, extents)
-                row.set(b.binary("add", row.get(), count))
+                first = row.get()
+                count = self._rows_of_tile(b.binary("sub", high, first))
+                tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
+                self._tile(level, first, count, taps, depth, at, tile, extents)
+                if s.run is None:
+                    self._finish_rows(level, count, first_column)
+                row.set(b.binary("add", first, count))
+            if s.run is not None:
+                self._finish_block(level, low, high, first_column, extents)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
         """How many of the `rest` rows the next tile has: the most that leave no single row."""
@@ -128,7 +135,7 @@ class ProductKernel:
         s = self.schedule
         most = self.tile_rows[0]
         depth = s.depth_extent
-        layout: list[tuple[str, Dim]] = [("tile", most * s.width * size)]
+        layout: list[tuple[str, Dim]] = self._tile_layout(most if s.run is None else s.block_rows)
         layout.append(("table", taps * most * 8))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
@@ -156,18 +163,6 @@ class ProductKernel:
         if "zero" in self.scratch:
             with self.b.for_(0, depth) as k:
                 self.b.store(Constant(self.schedule.element, 0), self.scratch["zero"], k)
-
-    def _unflatten(
-        self, flat: Operand, axes: list[Dim], extents: dict[Dim, Operand]
-    ) -> dict[Atom, Operand]:
-        b, rest = self.b, flat
-        found: dict[Atom, Operand] = {}
-        for k, axis in enumerate(reversed(axes)):
-            last = k == len(axes) - 1
-            found[sizes.variable(axis)] = rest if last else b.binary("rem", rest, extents[axis])
-            if not last:
-                rest = b.binary("div", rest, extents[axis])
-        return found
 
     def _panel_pointer(
         self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
@@ -225,7 +220,7 @@ class ProductKernel:
         taps: int,
         depth: Operand,
         panel: Operand,
-        first_column: Operand,
+        tile: Operand,
         extents: dict[Dim, Operand],
     ) -> None:
         s = self.schedule
@@ -241,16 +236,7 @@ class ProductKernel:
                 self._row_pointers(inner, table, r, count)
             else:
                 self._copy_row(inner, table, r, depth)
-        tile = self.scratch["tile"]
         self._call_micro(count, taps, depth, panel, tile)
-        with b.for_(0, count) as r:
-            place = b.binary("mul", r, max(1, len(s.rows)))
-            atoms: dict[Atom, Operand] = {
-                sizes.variable(v): b.load(I64, coordinates, b.binary("add", place, k))
-                for k, v in enumerate(s.rows)
-            }
-            line = b.offset(tile, r, s.width * s.element.size_bytes)
-            self._epilogue(level.child(atoms), line, first_column)
 
     def _call_micro(
         self, count: Operand, taps: int, depth: Operand, panel: Operand, target: Operand
@@ -319,25 +305,3 @@ class ProductKernel:
                 mask = b.tail_mask(b.binary("sub", extent, i), lanes)
             here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
             b.store(b.lift(here.scalar(s.left), kind), line, i, mask=mask)
-
-    def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
-        """Pointwise work on one row of the tile, and its store."""
-        s = self.schedule
-        b, lanes = self.b, s.lanes
-        atom = sizes.variable(s.column)
-        row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
-        extent = row.dim(extent_of(s.column))
-        kind = s.element.with_lanes(lanes)
-        result = value_type(s.token.dtype)
-        with b.for_(0, s.width, lanes) as j:
-            start = b.binary("add", first_column, j)
-            left = b.binary("sub", extent, start)
-            with b.if_(b.compare("gt", left, 0)):
-                mask = None
-                if not (isinstance(extent, Constant) and int(extent.value) % lanes == 0):
-                    mask = b.tail_mask(left, lanes)
-                total = b.convert(b.load(kind, line, j, align_bytes=16), result)
-                here = row.child(
-                    {atom: start}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
-                )
-                here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))

@@ -100,7 +100,7 @@ class ProductSchedule:
         found = roles(group)
         if found is None:
             raise EngineError(message("product", "The contraction has no columns"))
-        self.group, self.block_rows = group, grain.rows
+        self.group, self.block_rows, self.turns = group, grain.rows, grain.turns
         self.strides = dict(strides)
         self.element = value_type(group.accumulator)
         self.lanes = lanes * 32 // max(32, self.element.bits)
@@ -235,6 +235,22 @@ class ProductSchedule:
                     key=lambda v: (-(-needed // v) * v - needed, -v),
                 )
         self.width = self.vectors * self.lanes
+
+    @property
+    def run(self) -> Dim | None:
+        """The last row axis, where results lie side by side along it and not along columns.
+
+        None where the target does not turn results.
+        """
+        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
+
+        def is_dense(variable: Dim) -> bool:
+            linear = sizes.coefficient_of(offset, sizes.variable(variable))
+            return linear is not None and linear[0] == 1
+
+        if not self.turns or not self.rows or is_dense(self.column) or not is_dense(self.rows[-1]):
+            return None
+        return self.rows[-1]
 
     def panels(self) -> Dim:
         """How many panels the columns make."""

@@ -137,10 +137,10 @@ class WinogradKernel(ProductKernel):
         s, f = self.schedule, self.form
         size = s.element.size_bytes
         depth = int(s.depth_extent)
-        layout = {
+        layout: dict[str, Dim] = {
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
-            "tile": f.outputs**2 * s.width * size,
+            **dict(self._tile_layout(f.outputs**2)),
             "sources": f.places * PTR.size_bytes,
             "table": self.tile_rows[0] * PTR.size_bytes,
             "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
@@ -253,10 +253,18 @@ class WinogradKernel(ProductKernel):
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
         rows = b.min(b.binary("sub", ends[0], at[y]), f.outputs)
         columns = b.min(b.binary("sub", ends[1], at[x]), f.outputs)
-        with b.for_(0, rows) as i, b.for_(0, columns) as j:
-            here = {**at, y: b.binary("add", at[y], i), x: b.binary("add", at[x], j)}
-            number = b.binary("add", b.binary("mul", i, f.outputs), j)
-            self._epilogue(level.child(here), b.offset(tile, number, line_bytes), first_column)
+        if s.run is f.image[1]:
+            self._turn(f.outputs**2)
+        with b.for_(0, rows) as i:
+            row = {**at, y: b.binary("add", at[y], i)}
+            first = b.binary("mul", i, f.outputs)
+            if s.run is f.image[1]:
+                self._finish_run(level.child(row), s.run, columns, first, first_column, f.outputs)
+            else:
+                with b.for_(0, columns) as j:
+                    here = {**row, x: b.binary("add", at[x], j)}
+                    line = self._line(b.binary("add", first, j))
+                    self._epilogue(level.child(here), line, first_column)
 
 
 def _factor(outputs: int, row: Dim, tap: int) -> Scalar:

@@ -87,6 +87,29 @@ def test_values(name, threads):
             np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * largest)
 
 
+def test_between_other_convolutions():
+    """The result is read channels last: columns are stored side by side."""
+    weights = {
+        "e": _random.standard_normal((24, 20, 1, 1)).astype(np.float32),
+        "w": _random.standard_normal((40, 24, 3, 3)).astype(np.float32),
+        "f": np.eye(40, dtype=np.float32)[:, :, None, None],
+    }
+    text = """
+    g (float[n, 20, h, w] x) => (float[n, 40, h, w] y) {
+        a = Conv(x, e)
+        b = Conv<pads = [1, 1, 1, 1]>(a, w)
+        r = Relu(b)
+        y = Conv(r, f)
+    }"""
+    session = _session(model_of(text, weights).SerializeToString())
+    assert "winograd4" in session.explain()
+    direct = _session(model_of(text, weights).SerializeToString(), disable_winograd="1")
+    for size in ((1, 1), (4, 8), (9, 30)):
+        x = _random.standard_normal((2, 20, *size)).astype(np.float32)
+        (found,), (wanted,) = session.run(None, {"x": x}), direct.run(None, {"x": x})
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
 def test_what_lies_outside_an_image_does_not_matter():
     """Tiles reach over the edge, into the next image; what is there is never multiplied."""
     model, _ = _model(16, 16, 1, (0, 0, 0, 0), "h, w")

@@ -1,0 +1,170 @@
+"""What happens to sums of a product: the epilogue, and the stores.
+
+Where results lie side by side along columns, a row of a tile is finished vector by vector. Where
+they do so along rows (images whose channels come first), storing a row's columns would touch as
+many cache lines, perhaps all of one set: squares of sums are turned first, and lanes run along
+rows.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.product_schedule import ProductSchedule
+from sardonyx.kernel.program import Constant, Operand, Program
+from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.transpose import build_transpose, transpose_name
+from sardonyx.kernel.types import I64
+from sardonyx.plan.axes import extent_of
+
+
+class Finish:
+    """The part of a product's kernel behind its sums.
+
+    Attributes:
+        schedule: How the kernel goes over the contraction's axes.
+        b: Writes the kernel.
+        scratch: Parts of the thread's memory by name.
+    """
+
+    schedule: ProductSchedule
+    b: Builder
+    scratch: dict[str, Operand]
+    _kept: int
+
+    def _finish_functions(self) -> tuple[Program, ...]:
+        s = self.schedule
+        return () if s.run is None else (build_transpose(s.element, s.lanes),)
+
+    def _tile_layout(self, rows: int) -> list[tuple[str, Dim]]:
+        """Scratch for the sums of so many rows, and for the same turned."""
+        s = self.schedule
+        self._kept = -(-rows // s.lanes) * s.lanes if s.run is not None else rows
+        size_bytes = self._kept * s.width * s.element.size_bytes
+        names = ("tile",) if s.run is None else ("tile", "turned")
+        return [(name, size_bytes) for name in names]
+
+    def _line(self, row: Operand | int) -> Operand:
+        """Where a row of products lies in scratch."""
+        s = self.schedule
+        return self.b.offset(self.scratch["tile"], row, s.width * s.element.size_bytes)
+
+    def _unflatten(
+        self, flat: Operand, axes: list[Dim], extents: dict[Dim, Operand]
+    ) -> dict[Atom, Operand]:
+        b, rest = self.b, flat
+        found: dict[Atom, Operand] = {}
+        for k, axis in enumerate(reversed(axes)):
+            last = k == len(axes) - 1
+            found[sizes.variable(axis)] = rest if last else b.binary("rem", rest, extents[axis])
+            if not last:
+                rest = b.binary("div", rest, extents[axis])
+        return found
+
+    def _finish_rows(self, level: Expression, count: Operand, first_column: Operand) -> None:
+        """The epilogue of a tile, row by row."""
+        s, b = self.schedule, self.b
+        with b.for_(0, count) as r:
+            place = b.binary("mul", r, max(1, len(s.rows)))
+            atoms: dict[Atom, Operand] = {
+                sizes.variable(v): b.load(
+                    I64, self.scratch["coordinates"], b.binary("add", place, k)
+                )
+                for k, v in enumerate(s.rows)
+            }
+            self._epilogue(level.child(atoms), self._line(r), first_column)
+
+    def _finish_block(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The epilogue of all rows of a block, in runs whose results lie side by side."""
+        s, b = self.schedule, self.b
+        assert s.run is not None  # noqa: S101 - the caller looked
+        self._turn(b.binary("sub", high, low))
+        row = b.variable(low, name="row")
+        with b.while_(lambda: b.compare("lt", row.get(), high)):
+            first = row.get()
+            at = self._unflatten(first, s.rows, extents)
+            left = b.binary("sub", extents[s.run], at[sizes.variable(s.run)])
+            count = b.min(left, b.binary("sub", high, first))
+            self._finish_run(
+                level.child(at), s.run, count, b.binary("sub", first, low), first_column, s.lanes
+            )
+            row.set(b.binary("add", first, count))
+
+    def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
+        """Pointwise work on one row of the tile, and its store."""
+        s = self.schedule
+        b, lanes = self.b, s.lanes
+        atom = sizes.variable(s.column)
+        row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
+        extent = row.dim(extent_of(s.column))
+        kind = s.element.with_lanes(lanes)
+        result = value_type(s.token.dtype)
+        with b.for_(0, s.width, lanes) as j:
+            start = b.binary("add", first_column, j)
+            left = b.binary("sub", extent, start)
+            with b.if_(b.compare("gt", left, 0)):
+                mask = None
+                if not (isinstance(extent, Constant) and int(extent.value) % lanes == 0):
+                    mask = b.tail_mask(left, lanes)
+                total = b.convert(b.load(kind, line, j, align_bytes=16), result)
+                here = row.child(
+                    {atom: start}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
+                )
+                here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+
+    def _turn(self, count: Operand | int) -> None:
+        """Turn the sums of some rows: those of a column lie side by side then."""
+        s, b = self.schedule, self.b
+        name, size = transpose_name(s.element, s.lanes), s.element.size_bytes
+        with b.for_(0, count, s.lanes) as r, b.for_(0, s.width, s.lanes) as c:
+            source = b.offset(self._line(r), c, size)
+            column = b.offset(self.scratch["turned"], c, self._kept * size)
+            target = b.offset(column, r, size)
+            b.call(name, [source, Constant(I64, s.width), target, Constant(I64, self._kept)])
+
+    def _finish_run(
+        self,
+        start: Expression,
+        axis: Dim,
+        count: Operand,
+        first_row: Operand,
+        first_column: Operand,
+        lanes: int,
+    ) -> None:
+        """The epilogue of some rows, with lanes along them: column after column.
+
+        Args:
+            start: The emitter at the first of the rows.
+            axis: The axis along which they follow each other.
+            count: How many rows.
+            first_row: Number of the first row among those that were turned.
+            first_column: Number of the first sum's column.
+            lanes: How many rows at a time, at most.
+        """
+        s, b = self.schedule, self.b
+        atom, column = sizes.variable(axis), sizes.variable(s.column)
+        kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
+        first = start.atoms[atom]
+        columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
+        with b.for_(0, columns) as c:
+            here = start.child({column: b.binary("add", first_column, c)})
+            here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
+            line = b.binary("add", b.binary("mul", c, self._kept), first_row)
+            with b.for_(0, count, lanes) as r:
+                mask = b.tail_mask(b.binary("sub", count, r), lanes)
+                at = b.binary("add", line, r)
+                total = b.convert(b.load(kind, self.scratch["turned"], at, mask=mask), result)
+                inner = here.child(
+                    {atom: b.binary("add", first, r)},
+                    values={s.token: total}, vector=atom, lanes=lanes, mask=mask,
+                )  # fmt: skip
+                inner.store(s.group.root.buffer, s.store_at, inner.scalar(s.epilogue))
