@@ -43,6 +43,7 @@ _NUMBERS = frozenset(
     "gpu_mem_limit user_compute_stream gpu_external_alloc gpu_external_free"
     " gpu_external_empty_cache".split()
 )
+_FLAGS = {"False": "0", "True": "1", "false": "0", "true": "1"}
 _STRATEGIES = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
 
 
@@ -53,11 +54,14 @@ def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
         InvalidArgument: There is no such option, or not such a value.
         NotImplemented: A value asks for something that is not there yet.
     """
-    found = {**DEFAULTS, **given}
+    found = dict(DEFAULTS)
     for key, value in given.items():
         if key not in DEFAULTS:
             text = f"There is no option {key!r}"
             raise InvalidArgument(message(CUDA, text, do=nearest(key, DEFAULTS)))
+        if DEFAULTS[key] in _FLAGS.values():
+            value = _FLAGS.get(value, value)
+        found[key] = value
         if key == "device_id":
             if not value.isdecimal():
                 raise _wrong(key, "Invalid device ID", "0 or more", value)
@@ -70,6 +74,10 @@ def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
         elif key == "use_tf32":
             if value not in ("0", "1"):
                 raise _wrong(key, "No such value", "0 or 1", value)
+        elif key == "enable_cuda_graph":
+            if value not in _FLAGS.values():
+                raise _wrong(key, "No such value", "0 or 1", value)
+            # Graphs are captured all the same; what onnxruntime asks of their users is not needed.
         elif key == "has_user_compute_stream" or value == DEFAULTS[key]:
             continue
         elif key in _HINTS:

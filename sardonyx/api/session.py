@@ -10,21 +10,18 @@ from numpy import ndarray
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
-from sardonyx.api.devices import OrtDevice, OrtEpDevice, OrtMemoryInfo, info_of
+from sardonyx.api.devices import OrtDevice
 from sardonyx.api.making import make_engine
-from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
-from sardonyx.api.providers import CPU, choose
+from sardonyx.api.providers import choose
 from sardonyx.api.run_options import RunOptions
+from sardonyx.api.session_facts import SessionFacts
 from sardonyx.api.spelling import nearest
-from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.declared import ModelMetadata
-from sardonyx.runtime.storage import HOST, Wanted
+from sardonyx.runtime.storage import HOST, DeviceArray, Wanted
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 _logger = get_logger("session")
 
 
-class InferenceSession:
+class InferenceSession(SessionFacts):
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -77,6 +74,7 @@ class InferenceSession:
         record = self._engine.record
         self._names = tuple(v.name for v in record.inputs)
         self._output_names = [v.name for v in record.outputs]
+        self._every = list(range(len(self._output_names)))
         self._run = self._engine.run
         self._input_count = len(self._names)
         self._kind = self._engine.executable.memory_kind
@@ -122,8 +120,8 @@ class InferenceSession:
         """
         places = self._places(output_names) if output_names else None
         if not self._is_on_host and (places is not None or stream is not None):
-            names = range(len(self._output_names)) if places is None else places
-            return self._run_to(input_feed, list(names), None, run_options, timeout, stream)
+            chosen = self._every if places is None else places
+            return self._run_to(input_feed, chosen, None, run_options, timeout, stream)
         self._check_stream(stream)
         run = self._run
         given = _plain_feeds(self._names, input_feed)
@@ -150,16 +148,21 @@ class InferenceSession:
         stream: Any,
     ) -> list[Any]:
         """The outputs at `places`, each in the memory `target`; the others stay on the device."""
-        self._check_stream(stream)
-        engine, given = self._sorted_feeds(feeds)
-        chosen = frozenset(places)
-        count = len(self._output_names)
-        targets = [target if k in chosen else self._kind for k in range(count)]
-        options = run_options or RunOptions()
-        wanted = Wanted(targets, stream, target is None or not options.is_left)
-        with options.limit(timeout) as cancel, options.graph():
-            results = engine.run_to(given, wanted, cancel)
-        self._after_run(run_options)
+        engine = self._engine
+        given = _plain_feeds(self._names, feeds)
+        if given is None:
+            engine, given = self._sorted_feeds(feeds)
+        targets = [self._kind] * len(self._output_names)
+        for place in places:
+            targets[place] = target
+        if run_options is None and timeout is None:
+            results = engine.run_to(given, Wanted(targets, stream))
+        else:
+            options = run_options or RunOptions()
+            wanted = Wanted(targets, stream, target is None or not options.is_left)
+            with options.limit(timeout) as cancel, options.graph():
+                results = engine.run_to(given, wanted, cancel)
+            self._after_run(run_options)
         return [results[k] for k in places]
 
     def _check_stream(self, stream: Any) -> None:
@@ -221,8 +224,7 @@ class InferenceSession:
         if convert is None:
             results = self.run(None, feeds)
         else:
-            every = list(range(len(self._output_names)))
-            found = self._run_to(feeds, every, self._kind, None, None, None)
+            found = self._run_to(feeds, self._every, self._kind, None, None, None)
             results = [convert(OrtValue(x)) for x in found]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -263,8 +265,7 @@ class InferenceSession:
         if self._is_on_host:
             found = self.run(output_names, given, run_options, stream=stream)
         else:
-            every = range(len(self._output_names))
-            places = self._places(output_names) if output_names else list(every)
+            places = self._places(output_names) if output_names else self._every
             found = self._run_to(given, places, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]
 
@@ -336,36 +337,6 @@ class InferenceSession:
             return OrtValue(own.empty(tuple(map(int, shape)), numpy_type(element_type)))
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
-    # -- what it is ---------------------------------------------------------------------------
-
-    def get_inputs(self) -> list[NodeArg]:
-        """The inputs that a run must be given."""
-        return [NodeArg(v, self._options.free_dimension_overrides) for v in self._engine.inputs]
-
-    def get_outputs(self) -> list[NodeArg]:
-        """The outputs that a run gives."""
-        return [NodeArg(v) for v in self._engine.outputs]
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers that the file lists as inputs, too."""
-        return [NodeArg(v) for v in self._engine.record.overridable]
-
-    def get_modelmeta(self) -> ModelMetadata:
-        """What the file says about itself."""
-        return self._engine.record.metadata
-
-    def get_session_options(self) -> SessionOptions:
-        """The options that the session was made with."""
-        return self._options
-
-    def get_providers(self) -> list[str]:
-        """The execution providers in use."""
-        return list(self._providers)
-
-    def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Their options."""
-        return {name: dict(options) for name, options in self._providers.items()}
-
     def set_providers(
         self,
         providers: Sequence[Any] | None = None,
@@ -376,86 +347,6 @@ class InferenceSession:
         self._engine = self._create()
         self._set_up()
 
-    def enable_fallback(self) -> None:
-        """There is one provider: nothing to fall back to."""
-
-    def disable_fallback(self) -> None:
-        """There is one provider: nothing to fall back to."""
-
-    def end_profiling(self) -> str:
-        """The file of the profile: "", for profiling cannot be enabled yet."""
-        return ""
-
-    def get_profiling_start_time_ns(self) -> int:
-        """0: profiling cannot be enabled yet."""
-        return 0
-
-    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where each input is wanted."""
-        return [info_of(self._kind) for _ in self._engine.inputs]
-
-    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where each output lies."""
-        return [info_of(self._kind) for _ in self._engine.outputs]
-
-    def get_input_epdevices(self) -> list[OrtEpDevice]:
-        """The device of each input."""
-        number = -1 if self._is_on_host else self._kind.number
-        return [OrtEpDevice(number) for _ in self._engine.inputs]
-
-    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Which nodes of the file each provider has.
-
-        Raises:
-            Fail: The session-config entry that asks for it is not set.
-        """
-        key = "session.record_ep_graph_assignment_info"
-        if self._options.config(key) != "1":
-            raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
-        return [assigned(self._source)]
-
-    def get_tuning_results(self) -> list[Any]:
-        """Nothing is tuned."""
-        return []
-
-    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
-        """Not supported, unless there are none.
-
-        Raises:
-            NotImplemented: There are results.
-        """
-        if results:
-            raise errors.NotImplemented(message("set_tuning_results", "Nothing can be tuned"))
-
-    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """The processor's provider has no such options.
-
-        Raises:
-            InvalidArgument: Always, unless there are none.
-        """
-        if options:
-            raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
-
-    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Forget the graphs of a device that runs with this `gpu_graph_id` became."""
-        for engine in (self._engine, *self._engine.variants.values()):
-            engine.executable.release_graphs(graph_annotation_id)
-
-    def explain(self, *, verbose: bool = False) -> str:
-        """What a run does: kernels with the nodes they compute, copies, memory, other plans.
-
-        Args:
-            verbose: Add sizes, buffers, conditions and phases of loading.
-        """
-        from sardonyx.runtime.explain import explain
-
-        return explain(self._engine, verbose=verbose)
-
-    @property
-    def timings(self) -> dict[str, float]:
-        """Seconds by phase of making the session."""
-        return dict(self._engine.timings)
-
     def __reduce__(self) -> Any:
         return (
             InferenceSession,
@@ -464,11 +355,13 @@ class InferenceSession:
 
 
 def _plain_feeds(names: tuple[str, ...], feeds: Mapping[str, Any]) -> list[Any] | None:
-    """The feeds in order, if they are arrays for exactly these inputs."""
+    """The feeds in order, if they are arrays, or values with one, for exactly these inputs."""
     if type(feeds) is not dict or len(feeds) != len(names):
         return None
     given = [feeds.get(name) for name in names]
-    for value in given:
-        if type(value) is not ndarray:
+    for place, value in enumerate(given):
+        if type(value) is OrtValue:
+            value = given[place] = value._array
+        if type(value) is not ndarray and not isinstance(value, DeviceArray):
             return None
     return given

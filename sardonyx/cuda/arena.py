@@ -138,16 +138,19 @@ class Arena:
         Raises:
             OutOfMemory: The device, or the limit, has no room. The arena is as it was.
         """
-        wanted = max(1, -(-size_bytes // _ALIGNMENT)) * _ALIGNMENT
+        wanted = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
         with self._lock:
-            self._drain()
-            span = self._from_bin(wanted, stream) or self._find(wanted, stream, purpose, exact)
+            if self._freed:
+                self._drain()
+            span = self._from_bin(wanted) or self._find(wanted, purpose, exact)
             span.is_free, span.purpose = False, purpose
             self._used[span.address] = span
             self.used_bytes += span.size
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            if self.used_bytes > self.peak_bytes:
+                self.peak_bytes = self.used_bytes
             block = Block(self, span)
-        self._wait(span, stream)
+        if span.events:
+            self._wait(span, stream)
         return block
 
     def _wait(self, span: _Span, stream: Stream | None) -> None:
@@ -160,11 +163,13 @@ class Arena:
             elif home is not stream:
                 stream.wait_for(event)
 
-    def _from_bin(self, wanted: int, stream: Stream | None) -> _Span | None:
+    def _from_bin(self, wanted: int) -> _Span | None:
         """A free block of that very size; memory of the host only if nothing works in it."""
         spans = self._bins.get(wanted)
         if not spans:
             return None
+        if not spans[-1].events:
+            return spans.pop()
         for k in range(len(spans) - 1, -1, -1):
             if self._may_use(spans[k]):
                 return spans.pop(k)
@@ -173,7 +178,7 @@ class Arena:
     def _may_use(self, span: _Span) -> bool:
         return not self._source.is_host or all(event.is_done for _, event in span.events)
 
-    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> _Span:
+    def _find(self, wanted: int, purpose: str, exact: bool) -> _Span:
         found = self._best(wanted)
         if found is None and not self._source.is_direct:
             self._merge()
@@ -219,7 +224,8 @@ class Arena:
             self._used.pop(span.address, None)
             self.used_bytes -= span.size
             span.is_free, span.purpose = True, ""
-            span.events.extend(uses.items())
+            if uses:
+                span.events.extend(uses.items())
             if is_lent:
                 span.events.append((None, self._source.device.record()))
             if self._source.is_direct:

@@ -9,6 +9,8 @@ import numpy as np
 
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.cuda import staging
+from sardonyx.cuda.arena import Block
+from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.plan.plan import InputSpec, Plan
 from sardonyx.plan.steps import JumpUnless
@@ -98,11 +100,12 @@ def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
                 expected=f"device {where.number}", got=f"device {feed.device.number}",
             )
         )  # fmt: skip
-    if feed.dtype != spec.dtype.stored:
+    stored = spec.dtype.stored
+    if feed.dtype is not stored and feed.dtype != stored:
         raise InvalidArgument(
             message(
                 name, "The feed has the wrong element type",
-                expected=f"{spec.dtype.name} ({spec.dtype.stored})", got=str(feed.dtype),
+                expected=f"{spec.dtype.name} ({stored})", got=str(feed.dtype),
             )
         )  # fmt: skip
     if len(feed.shape) != len(spec.dims):
@@ -117,7 +120,9 @@ def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
         )
 
 
-def give_feed(frame: CudaFrame, number: int, feed: Any, spec: InputSpec, mapped: bool) -> Any:
+def give_feed(
+    frame: CudaFrame, number: int, feed: Any, spec: InputSpec, mapped: bool
+) -> tuple[Any, ...]:
     """Have a feed where kernels reach it; gives what must live as long as the run.
 
     Args:
@@ -133,12 +138,12 @@ def give_feed(frame: CudaFrame, number: int, feed: Any, spec: InputSpec, mapped:
         if not mapped:
             feed.ready_in(queue)
             frame.feeds.put(number, feed.address, feed.shape)
-            return feed
+            return ()
     array = arrays.plain(feed, spec)
     if mapped or frame.is_mapped:
         block = staging.pinned_copy(queue.device, array, "a feed")
         frame.feeds.put(number, block.address, array.shape)
-        return block
+        return (block,)
     held = frame.memory.arena.allocate(array.nbytes, f"input {spec.name}", queue)
     kept = staging.upload(held.address, array, queue)
     frame.feeds.put(number, held.address, array.shape)
@@ -198,7 +203,7 @@ class Result:
             return source
         kept.append(source)
         if isinstance(target, CudaArray):
-            kept.append(target.copy_in(source, frame.queue))
+            kept += target.copy_in(source, frame.queue)
             return target
         if isinstance(target, np.ndarray) and target.flags.c_contiguous:
             staging.download(source.address, target, frame.queue)
@@ -210,6 +215,17 @@ class Result:
             target[...] = source.numpy()
             return target
         return target.copy_of(source)  # type: ignore[union-attr]
+
+
+def note_use(used: Any, queue: Stream, event: Event) -> bool:
+    """Note that work which ends with `event` uses something; False if it must be kept till then."""
+    if isinstance(used, Block):
+        used.uses[queue] = event
+        return True
+    if isinstance(used, CudaArray):
+        used.used_until(queue, event)
+        return used.block is not None
+    return used is None
 
 
 def spans_of(feeds: Sequence[Any]) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ class Device:
             raise InvalidArgument(message("CUDA device_id", what, expected=expected))
         self.number = number
         self._device = call("cuDeviceGet", number)
-        self._context = call("cuDevicePrimaryCtxRetain", self._device)
+        self._context = int(call("cuDevicePrimaryCtxRetain", self._device))
         self.name = call("cuDeviceGetName", 128, self._device).split(b"\0")[0].decode()
         major, minor, self.processors = (
             self._attribute(f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -40,6 +40,8 @@ class Device:
         self._streams: dict[int, Stream] = {}
         self._copying: Stream | None = None
         self._spare: list[Stream] = []
+        #: Handles of events to which nothing refers.
+        self.spare_events: list[int] = []
         self._lock = RenewedLock()
 
     def _attribute(self, name: str) -> int:
@@ -91,11 +93,12 @@ class Device:
     def record(self) -> Event:
         """An event behind all work of the device so far, in any stream."""
         self.enter()
-        event = Event()
+        event = Event(self)
         driver = bindings()
         record = getattr(driver, "cuCtxRecordEvent", None)  # CUDA 12.5
         if record is None or record(self._context, event.handle)[0] != 0:
             self.synchronize()
+            return self.copying.record()
         return event
 
     def synchronize(self) -> None:

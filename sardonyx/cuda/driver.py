@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -31,6 +33,36 @@ def bindings() -> Any:
     return driver
 
 
+#: What runs call, with the C types of arguments. Through ctypes such a call costs a fraction.
+_HANDLE, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_DIRECT: dict[str, tuple[Any, ...]] = {
+    "cuCtxSetCurrent": (_HANDLE,),
+    "cuMemcpyAsync": (_HANDLE, _HANDLE, _SIZE, _HANDLE),
+    "cuGraphLaunch": (_HANDLE, _HANDLE),
+    "cuStreamSynchronize": (_HANDLE,),
+    "cuEventRecord": (_HANDLE, _HANDLE),
+    "cuEventQuery": (_HANDLE,),
+    "cuStreamWaitEvent": (_HANDLE, _HANDLE, ctypes.c_uint),
+}
+#: Calls that may take long: they let other threads of Python run.
+_LONG = frozenset(("cuStreamSynchronize",))
+#: The first version of the driver's interface that has what is called here.
+INTERFACE = 12000
+
+
+@cache
+def direct() -> dict[str, Callable[..., int]]:
+    """Functions of the driver that are called without the package; each gives a code."""
+    driver = bindings()
+    found: dict[str, Callable[..., int]] = {}
+    for name, arguments in _DIRECT.items():
+        code, address, *_ = driver.cuGetProcAddress(name.encode(), INTERFACE, 0)
+        if code == 0 and address:
+            kind = ctypes.CFUNCTYPE if name in _LONG else ctypes.PYFUNCTYPE
+            found[name] = kind(ctypes.c_int, *arguments)(int(address))
+    return found
+
+
 def call(name: str, *arguments: Any) -> Any:
     """Call a function of the driver; gives its result, or the tuple of them.
 
@@ -38,13 +70,22 @@ def call(name: str, *arguments: Any) -> Any:
         OutOfMemory: The device has not so much memory.
         RuntimeException: It failed for another reason, which the text names.
     """
-    driver = bindings()
-    code, *results = getattr(driver, name)(*arguments)
-    if code != driver.CUresult.CUDA_SUCCESS:
-        if code == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise OutOfMemory(message("CUDA", f"{name}: the device has no memory left"))
-        raise RuntimeException(message("CUDA", f"{name} failed: {error_text(code)}"))
+    function = direct().get(name)
+    if function is not None:
+        number = function(*arguments)
+        if number:
+            raise _failure(name, number)
+        return None
+    code, *results = getattr(bindings(), name)(*arguments)
+    if code != 0:
+        raise _failure(name, int(code))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _failure(name: str, number: int) -> Exception:
+    if number == bindings().CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return OutOfMemory(message("CUDA", f"{name}: the device has no memory left"))
+    return RuntimeException(message("CUDA", f"{name} failed: {error_text(number)}"))
 
 
 def release(name: str, *arguments: Any) -> None:

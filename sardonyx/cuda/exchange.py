@@ -7,7 +7,9 @@ https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +53,10 @@ class _Tensor(ctypes.Structure):
     )
 
 
+#: The fields of a tensor, and, in the second form of DLPack, what comes before it: the flags last.
+_FIELDS = struct.Struct("QiiiBBHQQQ")
+_FLAGS = struct.Struct("24xQ")
+
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -70,6 +76,7 @@ class _Versioned(ctypes.Structure):
 
 
 _FORMS: dict[bytes, type[Any]] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
+_VERSIONED = b"dltensor_versioned"
 _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
 
 _api = ctypes.pythonapi
@@ -212,23 +219,21 @@ class _Taken:
     """What a capsule held; given back to its library when nothing refers to it."""
 
     def __init__(self, capsule: Any) -> None:
-        for name, form in _FORMS.items():
-            if _is_valid(capsule, name):
-                self._address = _pointer_of(capsule, name)
-                self.record = form.from_address(self._address)
-                _rename(capsule, _USED[name])
-                return
-        raise BufferError("the capsule is none of DLPack, or was used before")
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether nobody may write to the memory."""
-        return isinstance(self.record, _Versioned) and bool(self.record.flags & _READ_ONLY)
+        self._name, self._address = _found(capsule)
+        self._deleter = _FORMS[self._name].from_address(self._address).deleter
+        _rename(capsule, _USED[self._name])
 
     def __del__(self) -> None:
-        record = getattr(self, "record", None)
-        if record is not None and record.deleter and sys is not None:
-            _Deleter(record.deleter)(self._address)
+        if getattr(self, "_deleter", None) and sys is not None:
+            _Deleter(self._deleter)(self._address)
+
+
+def _found(capsule: Any) -> tuple[bytes, int]:
+    """The name of what a capsule holds, and its address."""
+    for name in _FORMS:
+        if _is_valid(capsule, name):
+            return name, int(_pointer_of(capsule, name) or 0)
+    raise BufferError("the capsule is none of DLPack, or was used before")
 
 
 def from_producer(value: Any) -> CudaArray:
@@ -242,6 +247,7 @@ def from_producer(value: Any) -> CudaArray:
     if type(value).__name__ == "PyCapsule":
         return _from_capsule(value, None)
     if hasattr(value, "__dlpack__"):
+        # A capsule that nobody takes gives its memory back by itself.
         return _from_capsule(_capsule_of(value, -1), value)
     return _from_interface(value)
 
@@ -264,20 +270,30 @@ def wait_for_producer(value: Any, stream: Stream) -> None:
 def _from_capsule(capsule: Any, producer: Any) -> CudaArray:
     from sardonyx.cuda.values import CudaArray
 
-    taken = _Taken(capsule)
-    tensor = taken.record.tensor
-    if tensor.device_type not in (CUDA, MANAGED):
-        raise BufferError(f"it belongs to the device {tensor.device_type} of DLPack")
-    shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
-    dtype = _dtype_of(tensor.code, tensor.bits, tensor.lanes)
+    name, address = _found(capsule)
+    read_only = False
+    if name == _VERSIONED:
+        flags, start = _FLAGS.unpack(ctypes.string_at(address, _FLAGS.size))[0], _FLAGS.size
+        read_only = bool(flags & _READ_ONLY)
+    else:
+        start = 0
+    fields = _FIELDS.unpack(ctypes.string_at(address + start, _FIELDS.size))
+    data, kind, number, rank, code, bits, lanes, sizes, steps, offset = fields
+    if kind not in (CUDA, MANAGED):
+        raise BufferError(f"it belongs to the device {kind} of DLPack")
     array = CudaArray(
-        device(tensor.device_id), shape, dtype, (tensor.data or 0) + tensor.byte_offset,
-        owner=taken, producer=producer, is_read_only=taken.is_read_only,
+        device(number), _longs(sizes, rank), _dtype_of(code, bits, lanes), data + offset,
+        owner=_Taken(capsule) if producer is None else capsule, producer=producer,
+        is_read_only=read_only,
     )  # fmt: skip
-    return _dense(array, strides)
+    return _dense(array, _longs(steps, rank) if steps else None)
 
 
+def _longs(address: int, count: int) -> tuple[int, ...]:
+    return struct.unpack(f"{count}q", ctypes.string_at(address, 8 * count)) if count else ()
+
+
+@cache
 def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     if lanes == 1 and code in _NAMES:
         return dtypes.BY_NAME[_NAMES[code]].numpy

@@ -19,7 +19,7 @@ from sardonyx.base.errors import (
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
 from sardonyx.cuda.arena import Arena
-from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, spans_of
+from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, note_use, spans_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
@@ -200,7 +200,7 @@ class CudaExecutable(Executable):
             )
         for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
             mapped = number in self._read_by_host
-            kept.append(give_feed(frame, number, feed, spec, mapped))
+            kept += give_feed(frame, number, feed, spec, mapped)
         state = self._native_bind(frame.address, frame.feeds.address)
         if state < 0:
             raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
@@ -256,15 +256,17 @@ class CudaExecutable(Executable):
         self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: list[Tensor]
     ) -> None:
         """Note what a run uses for which nobody waits."""
-        event = frame.queue.record()
+        queue = frame.queue
+        event = queue.record()
         frame.left(event)
-        for feed in feeds:
-            if isinstance(feed, CudaArray):
-                feed.used_until(frame.queue, event)
         for result in given:
             if isinstance(result, CudaArray):
-                result.used_until(frame.queue, event, is_written=True)
-        frame.queue.keep(event, kept, list(feeds), given)
+                result.used_until(queue, event, is_written=True)
+        # Blocks of arenas may be let go of, and used again after the event. Others may not.
+        used = [*kept, *given, *(f for f in feeds if isinstance(f, CudaArray))]
+        foreign = [x for x in used if not note_use(x, queue, event)]
+        if foreign:
+            queue.keep(event, foreign)
 
     def check_fault(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
         """After a run has happened.

@@ -39,7 +39,7 @@ Key = tuple[int, bytes, bytes]
 class Graph:
     """A captured run, ready to be replayed."""
 
-    __slots__ = ("_executable",)
+    __slots__ = ("_executable", "_number")
 
     def __init__(self, stream: Any, record: Callable[[], None]) -> None:
         driver = bindings()
@@ -56,12 +56,13 @@ class Graph:
         graph = call("cuStreamEndCapture", stream)
         try:
             self._executable = call("cuGraphInstantiate", graph, 0)
+            self._number = int(self._executable)
         finally:
             call("cuGraphDestroy", graph)
 
     def launch(self, stream: Any) -> None:
         """Replay it."""
-        call("cuGraphLaunch", self._executable, stream)
+        call("cuGraphLaunch", self._number, stream)
 
     def __del__(self) -> None:
         if hasattr(self, "_executable") and release is not None:

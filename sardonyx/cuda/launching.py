@@ -17,7 +17,7 @@ import numpy as np
 from sardonyx.codegen.ptx import THREADS
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import call
+from sardonyx.cuda.driver import INTERFACE, call
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.staging import pinned_arena
@@ -31,14 +31,12 @@ from sardonyx.runtime.storage import array_at
 
 #: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
 PER_PROCESSOR = 16
-#: The first version of the driver's interface that has what is called here.
-_INTERFACE = 12000
 
 
 @cache
 def function_of_driver(name: str) -> int:
     """The address of a function of the driver."""
-    found = call("cuGetProcAddress", name.encode(), _INTERFACE, 0)
+    found = call("cuGetProcAddress", name.encode(), INTERFACE, 0)
     return int(found[0] if isinstance(found, tuple) else found)
 
 
@@ -95,6 +93,8 @@ class Launches:
         self._most = queue.device.processors * PER_PROCESSOR
         self._table = DeviceMemory(arena, "arguments of kernels")
         self._table.grow(max(WORD, arguments.nbytes))
+        #: What the table has once all copies to it have happened.
+        self._sent = b""
         #: Where copies to the table begin; each with the end of a run that may still read it.
         self._pinned: list[tuple[PinnedWords, Event | None]] = []
         count = max(1, len(commands))
@@ -164,7 +164,10 @@ class Launches:
         self._jobs[:, JOB["blocks"]] = self._blocks
 
     def send(self) -> None:
-        """Copy the arguments to the device, in the order of the stream."""
+        """Copy the arguments to the device, in the order of the stream, unless they are there."""
+        content = self._arguments.tobytes()
+        if content == self._sent:
+            return
         for place, (_, end) in enumerate(self._pinned):
             if end is None or end.is_done:
                 pinned, _ = self._pinned.pop(place)
@@ -175,6 +178,7 @@ class Launches:
         pinned.words[: len(self._arguments)] = self._arguments
         size, stream = self._arguments.nbytes, self.queue.handle
         call("cuMemcpyAsync", self._table.address, pinned.address, size, stream)
+        self._sent = content
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""

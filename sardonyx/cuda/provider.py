@@ -74,7 +74,7 @@ class CudaProvider:
 
     def load(self, path: Path) -> Any:
         """A module from its file."""
-        return Module(self.device, read_entry(path).decode())
+        return Module(self.device, (read_entry(path) or b"").decode())
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.cuda.driver import bindings, call, release
+from sardonyx.cuda.driver import bindings, call, direct
 
 if TYPE_CHECKING:
     from sardonyx.cuda.device import Device
@@ -32,7 +32,7 @@ class Stream:
 
     def record(self) -> Event:
         """A new event behind all work so far."""
-        event = Event()
+        event = Event(self.device)
         call("cuEventRecord", event.handle, self.handle)
         return event
 
@@ -62,31 +62,40 @@ class Stream:
 
 
 class Event:
-    """A point in a stream, without a time. The driver forgets it when nothing refers to it.
+    """A point in a stream, without a time. Handles of the driver are used again.
 
     Attributes:
         handle: As the driver has it.
     """
 
-    __slots__ = ("handle",)
+    __slots__ = ("_device", "_is_done", "handle")
 
-    def __init__(self) -> None:
-        flags = bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING.value
-        self.handle: Any = call("cuEventCreate", flags)
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._is_done = False
+        try:
+            self.handle: int = device.spare_events.pop()
+        except IndexError:
+            flags = bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING.value
+            self.handle = int(call("cuEventCreate", flags))
 
     @property
     def is_done(self) -> bool:
         """Whether the work before it has happened."""
-        (code,) = bindings().cuEventQuery(self.handle)
-        return bool(code == 0)
+        if not self._is_done:
+            query = direct().get("cuEventQuery")
+            code = query(self.handle) if query else bindings().cuEventQuery(self.handle)[0]
+            self._is_done = code == 0
+        return self._is_done
 
     def synchronize(self) -> None:
         """Wait for it on the host."""
         call("cuEventSynchronize", self.handle)
+        self._is_done = True
 
     def __del__(self) -> None:
-        if release is not None and hasattr(self, "handle"):  # else the interpreter is going away
-            release("cuEventDestroy", self.handle)
+        if hasattr(self, "handle"):
+            self._device.spare_events.append(self.handle)
 
 
 def handle_of(stream: Any) -> int:

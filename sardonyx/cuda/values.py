@@ -128,14 +128,14 @@ class CudaArray(DeviceArray):
                 source.used_until(queue, event)
             queue.keep(event, kept, self, source)
 
-    def copy_in(self, source: Tensor, stream: Stream) -> Any:
+    def copy_in(self, source: Tensor, stream: Stream) -> tuple[Any, ...]:
         """Copy a tensor of this size here, in a stream; gives what must live as long."""
         self.free_in(stream)
         if isinstance(source, CudaArray):
             source.ready_in(stream)
             if self.nbytes:
                 call("cuMemcpyAsync", self.address, source.address, self.nbytes, stream.handle)
-            return source
+            return (source,)
         if isinstance(source, DeviceArray):
             source = source.numpy()
         plain = np.ascontiguousarray(source)

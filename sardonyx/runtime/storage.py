@@ -7,7 +7,7 @@ of `DeviceArray`s, and `MemoryKind`s that make them.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -23,8 +23,10 @@ Array: TypeAlias = NDArray[Any]
 Tensor: TypeAlias = "Array | DeviceArray"
 
 
-class DeviceArray(ABC):
+class DeviceArray:
     """A dense array in memory that the processor does not work in.
+
+    Providers derive from it. It has no metaclass: runs ask often whether something is one.
 
     Attributes:
         shape, dtype, nbytes: As NumPy's.
@@ -132,9 +134,12 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     Raises:
         InvalidArgument: An axis has a negative size.
     """
-    if any(size < 0 for size in shape):
-        raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
-    return math.prod(shape) * int(dtype.itemsize)
+    count = 1
+    for size in shape:
+        if size < 0:
+            raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
+        count *= size
+    return count * int(dtype.itemsize)
 
 
 def to_host(tensor: Tensor) -> Array:

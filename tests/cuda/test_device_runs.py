@@ -430,3 +430,43 @@ def test_a_session_of_the_processor_takes_values_of_devices(gpu: FakeDriver | No
     session.run_with_iobinding(binding)
     assert [v.device_name() for v in binding.get_outputs()] == ["cuda", "cpu"]
     _check(binding.copy_outputs_to_cpu(), feeds)
+
+
+# -- as the documents of users have it ------------------------------------------------------------
+
+
+def test_the_example_of_graphs(gpu: FakeDriver | None) -> None:
+    """From the page of the CUDA provider, with a model made here."""
+    text = "g (float[3,2] X, float[2,1] W) => (float[3,1] Y) { Y = MatMul(X, W) }"
+    weights = np.array([[1.0], [2.0]], np.float32)
+    text = text.replace(", float[2,1] W", "")
+    model = model_of(text, {"W": weights}).SerializeToString()
+    providers = [(CUDA, {"enable_cuda_graph": True})]
+    x = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
+    y = np.array([[0.0], [0.0], [0.0]], dtype=np.float32)
+    x_ortvalue = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
+    y_ortvalue = ort.OrtValue.ortvalue_from_numpy(y, "cuda", 0)
+    session = ort.InferenceSession(model, providers=providers)
+    assert session.get_provider_options()[CUDA]["enable_cuda_graph"] == "1"
+    io_binding = session.io_binding()
+    io_binding.bind_ortvalue_input("X", x_ortvalue)
+    io_binding.bind_ortvalue_output("Y", y_ortvalue)
+    session.run_with_iobinding(io_binding)
+    expected_y = np.array([[5.0], [11.0], [17.0]], dtype=np.float32)
+    np.testing.assert_allclose(expected_y, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+    session.run_with_iobinding(io_binding)
+    np.testing.assert_allclose(expected_y, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+    x_ortvalue.update_inplace(x * 10)
+    session.run_with_iobinding(io_binding)
+    np.testing.assert_allclose(expected_y * 10, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+
+
+def test_the_stream_of_set_providers(gpu: FakeDriver | None) -> None:
+    """From the page of device tensors, on the CUDA provider."""
+    sess = ort.InferenceSession(model_of(_TEXT).SerializeToString(), providers=[CUDA])
+    option = {}
+    s = Stream()
+    option["user_compute_stream"] = str(s.__cuda_stream__()[1])
+    sess.set_providers([CUDA], [option])
+    feeds = _feeds()
+    _check(sess.run(None, feeds), feeds)

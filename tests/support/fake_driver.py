@@ -43,6 +43,7 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 
@@ -137,7 +138,9 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        found = self._launch if name == b"cuLaunchKernel" else self._wait
+        found = {b"cuLaunchKernel": self._launch, b"cuStreamSynchronize": self._wait}.get(name)
+        if found is None:
+            return CUresult.CUDA_ERROR_NOT_FOUND, 0, 1
         return CUresult.CUDA_SUCCESS, ctypes.cast(found, ctypes.c_void_p).value, 0
 
     # -- memory -------------------------------------------------------------------------------
@@ -384,7 +387,8 @@ def installed() -> Iterator[FakeDriver]:
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
     before = {name: sys.modules.get(name) for name in modules}
     caches = (
-        driver.bindings, launching.function_of_driver, device.device, values.cuda_memory,
+        driver.bindings, driver.direct, launching.function_of_driver, device.device,
+        values.cuda_memory,
     )  # fmt: skip
     sys.modules.update(modules)
     for cached in caches:

@@ -1,0 +1,138 @@
+"""What a session says about itself: inputs, outputs, devices, memory, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
+from sardonyx.api.devices import OrtEpDevice, OrtMemoryInfo, info_of
+from sardonyx.api.node_arg import NodeArg
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.providers import CPU
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.declared import ModelMetadata
+from sardonyx.runtime.storage import MemoryKind
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.engine import Engine
+
+
+class SessionFacts:
+    """The part of `InferenceSession` that runs nothing."""
+
+    _source: Any
+    _engine: Engine
+    _options: SessionOptions
+    _providers: dict[str, dict[str, str]]
+    _kind: MemoryKind
+    _is_on_host: bool
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that a run must be given."""
+        return [NodeArg(v, self._options.free_dimension_overrides) for v in self._engine.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs that a run gives."""
+        return [NodeArg(v) for v in self._engine.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that the file lists as inputs, too."""
+        return [NodeArg(v) for v in self._engine.record.overridable]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self._engine.record.metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that the session was made with."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """The execution providers in use."""
+        return list(self._providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Their options."""
+        return {name: dict(options) for name, options in self._providers.items()}
+
+    def enable_fallback(self) -> None:
+        """There is one provider: nothing to fall back to."""
+
+    def disable_fallback(self) -> None:
+        """There is one provider: nothing to fall back to."""
+
+    def end_profiling(self) -> str:
+        """The file of the profile: "", for profiling cannot be enabled yet."""
+        return ""
+
+    def get_profiling_start_time_ns(self) -> int:
+        """0: profiling cannot be enabled yet."""
+        return 0
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each input is wanted."""
+        return [info_of(self._kind) for _ in self._engine.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each output lies."""
+        return [info_of(self._kind) for _ in self._engine.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """The device of each input."""
+        number = -1 if self._is_on_host else self._kind.number
+        return [OrtEpDevice(number) for _ in self._engine.inputs]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which nodes of the file each provider has.
+
+        Raises:
+            Fail: The session-config entry that asks for it is not set.
+        """
+        key = "session.record_ep_graph_assignment_info"
+        if self._options.config(key) != "1":
+            raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
+        return [assigned(self._source)]
+
+    def get_tuning_results(self) -> list[Any]:
+        """Nothing is tuned."""
+        return []
+
+    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
+        """Not supported, unless there are none.
+
+        Raises:
+            NotImplemented: There are results.
+        """
+        if results:
+            raise errors.NotImplemented(message("set_tuning_results", "Nothing can be tuned"))
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """The processor's provider has no such options.
+
+        Raises:
+            InvalidArgument: Always, unless there are none.
+        """
+        if options:
+            raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Forget the graphs of a device that runs with this `gpu_graph_id` became."""
+        for engine in (self._engine, *self._engine.variants.values()):
+            engine.executable.release_graphs(graph_annotation_id)
+
+    def explain(self, *, verbose: bool = False) -> str:
+        """What a run does: kernels with the nodes they compute, copies, memory, other plans.
+
+        Args:
+            verbose: Add sizes, buffers, conditions and phases of loading.
+        """
+        from sardonyx.runtime.explain import explain
+
+        return explain(self._engine, verbose=verbose)
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds by phase of making the session."""
+        return dict(self._engine.timings)
