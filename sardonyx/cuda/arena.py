@@ -24,6 +24,8 @@ _FIRST_REGION = 1 << 20
 _LARGEST_STEP = 1 << 30
 #: A remainder of at least so much is a block of its own.
 _SMALLEST_REMAINDER = 4096
+#: Handles of the default stream, which no library can end.
+_LASTING = frozenset((0, 1))
 STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
 
 
@@ -82,20 +84,20 @@ class Block:
     Attributes:
         address, size_bytes: Where it is; at least what was asked for.
         uses: For each stream the end of the last work in it that nobody waited for.
-        is_lent: Whether another library had it: nobody knows in which streams that works in it.
+        lent: Handles of the streams in which other libraries had it; -1 for any.
     """
 
-    __slots__ = ("_arena", "_span", "address", "is_lent", "size_bytes", "uses")
+    __slots__ = ("_arena", "_span", "address", "lent", "size_bytes", "uses")
 
     def __init__(self, arena: Arena, span: _Span) -> None:
         self._arena, self._span = arena, span
         self.address, self.size_bytes = span.address, span.size
         self.uses: dict[Stream, Event] = {}
-        self.is_lent = False
+        self.lent: frozenset[int] = frozenset()
 
     def __del__(self) -> None:
         # Finalizers run anywhere, also inside the arena: it looks here when it is asked next.
-        self._arena._freed.append((self._span, self.uses, self.is_lent))
+        self._arena._freed.append((self._span, self.uses, self.lent))
 
 
 class Arena:
@@ -108,7 +110,7 @@ class Arena:
 
     def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
-        self._freed: deque[tuple[_Span, dict[Stream, Event], bool]] = deque()
+        self._freed: deque[tuple[_Span, dict[Stream, Event], frozenset[int]]] = deque()
         self._bins: dict[int, list[_Span]] = {}
         self._sizes: list[int] = []
         self._regions: dict[int, tuple[_Span, int]] = {}
@@ -142,7 +144,7 @@ class Arena:
         with self._lock:
             if self._freed:
                 self._drain()
-            span = self._from_bin(wanted) or self._find(wanted, purpose, exact)
+            span = self._from_bin(wanted, stream) or self._find(wanted, stream, purpose, exact)
             span.is_free, span.purpose = False, purpose
             self._used[span.address] = span
             self.used_bytes += span.size
@@ -163,37 +165,50 @@ class Arena:
             elif home is not stream:
                 stream.wait_for(event)
 
-    def _from_bin(self, wanted: int) -> _Span | None:
-        """A free block of that very size; memory of the host only if nothing works in it."""
+    def _from_bin(self, wanted: int, stream: Stream | None) -> _Span | None:
+        """A free block of that very size for which nobody must wait."""
         spans = self._bins.get(wanted)
         if not spans:
             return None
         if not spans[-1].events:
             return spans.pop()
-        for k in range(len(spans) - 1, -1, -1):
-            if self._may_use(spans[k]):
-                return spans.pop(k)
+        return self._ready(spans, stream)
+
+    def _ready(self, spans: list[_Span], stream: Stream | None) -> _Span | None:
+        """Of free blocks one that `stream` may use now; memory of the host if nothing works in it.
+
+        A block that another stream still works in would make one stream wait for the other, where
+        both could work at once.
+        """
+        any_stream = None if self._source.is_host else stream
+        for place in range(len(spans) - 1, -1, -1):
+            span = spans[place]
+            if all((x and x is any_stream) or e.is_done for x, e in span.events):
+                return spans.pop(place)
         return None
 
-    def _may_use(self, span: _Span) -> bool:
-        return not self._source.is_host or all(event.is_done for _, event in span.events)
-
-    def _find(self, wanted: int, purpose: str, exact: bool) -> _Span:
-        found = self._best(wanted)
+    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> _Span:
+        found = self._best(wanted, stream)
         if found is None and not self._source.is_direct:
             self._merge()
-            found = self._best(wanted)
+            found = self._best(wanted, stream)
+        found = found or self._extend(wanted, exact) or self._best(wanted, stream, waits=True)
         if found is None:
-            found = self._extend(wanted, purpose, exact)
+            for owner in list(self._owners):
+                owner.trim()
+            self.trim()
+            found = self._best(wanted, stream, waits=True) or self._extend(wanted, True)
+        if found is None:
+            raise OutOfMemory(self._refusal(wanted, purpose))
         return self._cut(found, wanted)
 
-    def _best(self, wanted: int) -> _Span | None:
-        """The smallest free block that is large enough."""
+    def _best(self, wanted: int, stream: Stream | None, *, waits: bool = False) -> _Span | None:
+        """The smallest free block that is large enough; with `waits` also one in use elsewhere."""
         for k in range(bisect.bisect_left(self._sizes, wanted), len(self._sizes)):
             spans = self._bins[self._sizes[k]]
-            for place in range(len(spans) - 1, -1, -1):
-                if self._may_use(spans[place]):
-                    return spans.pop(place)
+            found = spans.pop() if waits and spans else self._ready(spans, stream)
+            if found is not None:
+                return found
         return None
 
     def _cut(self, span: _Span, wanted: int) -> _Span:
@@ -220,18 +235,27 @@ class Arena:
     def _drain(self) -> None:
         """Blocks to which nothing refers any more become free."""
         while self._freed:
-            span, uses, is_lent = self._freed.popleft()
+            span, uses, lent = self._freed.popleft()
             self._used.pop(span.address, None)
             self.used_bytes -= span.size
             span.is_free, span.purpose = True, ""
             if uses:
                 span.events.extend(uses.items())
-            if is_lent:
-                span.events.append((None, self._source.device.record()))
+            if lent:
+                span.events.append(self._after_lending(lent))
             if self._source.is_direct:
                 self._release(span)
             else:
                 self._put(span)
+
+    def _after_lending(self, handles: frozenset[int]) -> _Use:
+        """What must happen before memory is used that other libraries let go of."""
+        where = self._source.device
+        if handles <= _LASTING:
+            legacy = where.stream_of(1)
+            return legacy, legacy.record()
+        # Other streams may have ended, or others yet may work in it.
+        return None, where.record()
 
     def _merge(self) -> None:
         """Free neighbours become one."""
@@ -283,7 +307,8 @@ class Arena:
 
     # -- growing ------------------------------------------------------------------------------
 
-    def _extend(self, wanted: int, purpose: str, exact: bool) -> _Span:
+    def _extend(self, wanted: int, exact: bool) -> _Span | None:
+        """A new region; None if the limit, or the device, has no room."""
         for size in self._attempts(wanted, exact):
             try:
                 address = self._source.take(size)
@@ -293,10 +318,10 @@ class Arena:
             span = _Span(address, size, address)
             self._regions[address] = (span, size)
             return span
-        raise OutOfMemory(self._refusal(wanted, purpose))
+        return None
 
     def _attempts(self, wanted: int, exact: bool) -> Iterator[int]:
-        """Sizes of a new region to try, as far as the limit allows; the last after a clean-up."""
+        """Sizes of a new region to try, as far as the limit allows."""
         grows = self.settings.strategy == STRATEGIES[0] and not exact and not self._source.is_direct
         if grows:
             while self._next_bytes < wanted:
@@ -305,11 +330,6 @@ class Arena:
                 size, step = self._next_bytes, min(self._next_bytes, _LARGEST_STEP)
                 self._next_bytes += step
                 yield size
-        if self._allows(wanted):
-            yield wanted
-        for owner in list(self._owners):
-            owner.trim()
-        self.trim()
         if self._allows(wanted):
             yield wanted
 

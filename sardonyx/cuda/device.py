@@ -43,6 +43,8 @@ class Device:
         #: Handles of events to which nothing refers.
         self.spare_events: list[int] = []
         self._lock = RenewedLock()
+        #: Held while a stream is captured: then the driver refuses to look at all streams.
+        self.capturing = RenewedLock()
 
     def _attribute(self, name: str) -> int:
         which = getattr(bindings().CUdevice_attribute, name)
@@ -94,17 +96,18 @@ class Device:
         """An event behind all work of the device so far, in any stream."""
         self.enter()
         event = Event(self)
-        driver = bindings()
-        record = getattr(driver, "cuCtxRecordEvent", None)  # CUDA 12.5
-        if record is None or record(self._context, event.handle)[0] != 0:
-            self.synchronize()
-            return self.copying.record()
-        return event
+        record = getattr(bindings(), "cuCtxRecordEvent", None)  # CUDA 12.5
+        with self.capturing:
+            if record is not None and record(self._context, event.handle)[0] == 0:
+                return event
+        self.synchronize()
+        return self.copying.record()
 
     def synchronize(self) -> None:
         """Wait, on the host, for all work of the device."""
         self.enter()
-        call("cuCtxSynchronize")
+        with self.capturing:
+            call("cuCtxSynchronize")
 
 
 @cache

@@ -165,7 +165,8 @@ def to_capsule(
     address = ctypes.addressof(record)
     _lent[address] = (record, sizes, array)
     if array.block is not None:
-        array.block.is_lent = True
+        known = stream is not None and stream >= 0
+        array.block.lent |= {stream if known else _LEGACY if stream is None else -1}
     name = b"dltensor_versioned" if is_versioned else b"dltensor"
     return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
 
@@ -183,7 +184,7 @@ def to_interface(array: CudaArray) -> dict[str, Any]:
         "data": (array.address, array.is_read_only),
     }  # fmt: skip
     if array.block is not None:
-        array.block.is_lent = True
+        array.block.lent |= {-1}
     if array.written is not None and not array.written[1].is_done:
         found["stream"] = array.written[0].handle or _LEGACY
     return found

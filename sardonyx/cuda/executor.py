@@ -324,7 +324,8 @@ class CudaExecutable(Executable):
         frame.launches.use_stream(frame.own_queue)
         frame.launches.use_table()
         try:
-            return Graph(frame.own_queue.handle, record)
+            with self.device.capturing:
+                return Graph(frame.own_queue.handle, record)
         except SardonyxError as error:
             self._no_graph = f"the driver does not capture it: {error}"
             _logger.warning("runs go without a graph: %s", self._no_graph)

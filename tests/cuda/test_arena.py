@@ -102,7 +102,7 @@ def test_random_blocks_do_not_overlap() -> None:
 def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
     where = device(0)
     first, second = where.new_stream(), where.new_stream()
-    arena = _arena()
+    arena = _arena(limit_bytes=512, strategy="kSameAsRequested")
     block = arena.allocate(100, "test", first)
     call("cuMemcpyAsync", block.address, lazy.cuMemHostAlloc(64, 0)[1], 64, first.handle)
     block.uses[first] = first.record()
@@ -112,14 +112,34 @@ def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
     assert (again.address, len(lazy.queues[second.handle])) == (address, 0)
     again.uses[first] = first.record()
     del again
+    other = arena.allocate(100, "test", second)  # nor does another, while there is room
+    assert (other.address != address, len(lazy.queues[second.handle])) == (True, 0)
     third = arena.allocate(100, "test", second)
     assert third.address == address
     assert len(lazy.queues[second.handle]) == 1  # it waits for the event
     assert lazy.queues[first.handle]
-    third.is_lent = True
+    third.lent |= {-1}
     del third
     arena.allocate(100, "test")
     assert not lazy.queues[first.handle]
+
+
+def test_memory_that_another_library_had(lazy: FakeDriver) -> None:
+    value = ort.OrtValue.ortvalue_from_numpy(np.ones(64, np.float32), "cuda", 0)
+    address = value.data_ptr()
+    for stream, waits in ((None, False), (1, False), (77, True), (-1, True)):
+        capsule = value.__dlpack__(stream=stream)
+        block = value._array.block
+        assert block.lent
+        block.lent = frozenset(block.lent)
+        del capsule, block, value
+        busy = device(0).new_stream()
+        call(
+            "cuMemcpyAsync", lazy.cuMemAlloc(64)[1], lazy.cuMemHostAlloc(64, 0)[1], 64, busy.handle
+        )
+        value = ort.OrtValue.ortvalue_from_numpy(np.ones(64, np.float32), "cuda", 0)
+        assert value.data_ptr() == address
+        assert (not lazy.queues[busy.handle]) == waits
 
 
 def test_memory_of_the_host_is_not_used_while_a_copy_reads_it(lazy: FakeDriver) -> None:

@@ -209,15 +209,15 @@ def test_memory_may_be_larger_than_the_output(gpu: FakeDriver | None, device: st
 
 def test_a_feed_may_be_an_output_of_the_same_run(gpu: FakeDriver | None) -> None:
     session = _session(_TAKE)
-    x = np.arange(5, dtype=np.float32)
+    x = np.arange(5000, dtype=np.float32)
     value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
     binding = session.io_binding()
     binding.bind_ortvalue_input("x", value)
-    binding.bind_cpu_input("i", np.array([4, 3, 2, 1, 0]))
+    binding.bind_cpu_input("i", np.arange(5000)[::-1].copy())
     binding.bind_ortvalue_output("y", value)
     for times in range(1, 4):
         session.run_with_iobinding(binding)
-        assert value.numpy().tolist() == (x[::-1] if times % 2 else x).tolist()
+        assert np.array_equal(value.numpy(), x[::-1] if times % 2 else x)
 
 
 def test_outputs_in_one_memory_are_written_in_order(gpu: FakeDriver | None) -> None:
@@ -315,6 +315,16 @@ def test_results_that_are_let_go_of_are_not_overwritten_early(gpu: FakeDriver | 
         other = ort.OrtValue.ortvalue_from_numpy(one * 99, "cuda", 0)
         assert np.array_equal(z.numpy(), one * 3)
         assert np.array_equal(other.numpy(), one * 99)
+
+
+def test_a_feed_is_not_overwritten_before_it_is_read(gpu: FakeDriver | None) -> None:
+    session = _session(_ADD)
+    one = np.ones(300, np.float32)
+    x, w = (ort.OrtValue.ortvalue_from_numpy(one, "cuda", 0) for _ in range(2))
+    for step in range(5):
+        (y,) = session.run_with_ort_values(None, {"x": x, "w": w}, _left(), stream=Stream())
+        x.update_inplace(one * (step + 2))
+        assert np.array_equal(y.numpy(), one * (step + 2))
 
 
 def test_bindings_that_are_left_fill_memory_of_the_host(gpu: FakeDriver | None) -> None:
