@@ -28,14 +28,28 @@ DEFAULTS = {
     "sdpa_kernel": "0",
 }  # fmt: skip
 
-#: Hints about how fast work is done: with any value the results are the same.
-_HINTS = frozenset(
-    "cudnn_conv_algo_search do_copy_in_default_stream"
-    " cudnn_conv_use_max_workspace cudnn_conv1d_pad_to_nc1d tunable_op_enable"
-    " tunable_op_tuning_enable tunable_op_max_tuning_duration_ms prefer_nhwc"
-    " use_ep_level_unified_stream fuse_conv_bias sdpa_kernel"
-    " enable_skip_layer_norm_strict_mode".split()
-)
+_NOT_TUNED = "kernels are not tuned by measuring"
+#: Hints about how fast work is done, and why they change nothing: results are the same anyway.
+_HINTS = {
+    "do_copy_in_default_stream": "copies are in the stream of the run",
+    "cudnn_conv1d_pad_to_nc1d": "images of one axis have it last in any case",
+    "tunable_op_enable": _NOT_TUNED,
+    "tunable_op_tuning_enable": _NOT_TUNED,
+    "tunable_op_max_tuning_duration_ms": _NOT_TUNED,
+    "prefer_nhwc": "channels lie side by side in any case",
+    "use_ep_level_unified_stream": "a run has one stream in any case",
+    "fuse_conv_bias": "biases are part of convolutions in any case",
+    "sdpa_kernel": "there is one kernel of attention",
+    "enable_skip_layer_norm_strict_mode": "sums are in float32 in any case",
+}
+
+#: Options that act, with all their values.
+_CHOICES = {
+    "use_tf32": ("0", "1"),
+    "enable_cuda_graph": ("0", "1"),
+    "cudnn_conv_use_max_workspace": ("0", "1"),
+    "cudnn_conv_algo_search": ("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
+}
 
 
 #: Options that are numbers: what they mean is checked here, not when a session is made.
@@ -71,17 +85,13 @@ def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
             found[key] = _STRATEGIES.get(value, value)
             if found[key] not in _STRATEGIES.values():
                 raise _wrong(key, "No such strategy", " or ".join(_STRATEGIES.values()), value)
-        elif key == "use_tf32":
-            if value not in ("0", "1"):
-                raise _wrong(key, "No such value", "0 or 1", value)
-        elif key == "enable_cuda_graph":
-            if value not in _FLAGS.values():
-                raise _wrong(key, "No such value", "0 or 1", value)
-            # Graphs are captured all the same; what onnxruntime asks of their users is not needed.
+        elif key in _CHOICES:
+            if value not in _CHOICES[key]:
+                raise _wrong(key, "No such value", " or ".join(_CHOICES[key]), value)
         elif key == "has_user_compute_stream" or value == DEFAULTS[key]:
             continue
         elif key in _HINTS:
-            note(f"{CUDA} option {key} = {value}", "kernels are generated; no library is used yet")
+            note(f"{CUDA} option {key} = {value}", _HINTS[key])
         else:
             text = f"The option {key} = {value} is not supported yet"
             raise errors.NotImplemented(message(CUDA, text, expected=DEFAULTS[key]))
@@ -117,4 +127,6 @@ def settings(options: Mapping[str, str], *, shares_arena: bool) -> CudaSettings:
         ArenaSettings(int(options["gpu_mem_limit"]), options["arena_extend_strategy"]),
         shares_arena, (allocate, free, empty), int(options["user_compute_stream"]),
         options["use_tf32"] == "1",
+        "wanted" if options["enable_cuda_graph"] == "1" else "automatic",
+        options["cudnn_conv_algo_search"], options["cudnn_conv_use_max_workspace"] == "1",
     )  # fmt: skip

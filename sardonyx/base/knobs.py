@@ -96,6 +96,13 @@ _DECLARED = (
         "Least severe level that is logged; what no handler takes goes to stderr.",
     ),
     Knob(
+        "SARDONYX_LIBRARIES",
+        _flag,
+        True,
+        "0 or 1",
+        "Let libraries of a device's maker do products and convolutions where they are installed.",
+    ),
+    Knob(
         "SARDONYX_THREADS",
         _count,
         0,

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field, replace
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.codegen.accelerate import accelerated
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
 from sardonyx.kernel.product import ProductKernel
-from sardonyx.kernel.product_schedule import Packing, ProductSchedule, roles
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
 from sardonyx.kernel.tile import TileKernel
 from sardonyx.kernel.tile_schedule import TileSchedule, takes
+from sardonyx.kernel.tile_shape import Choice
 from sardonyx.kernel.winograd_form import fitting
 from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
@@ -26,6 +28,9 @@ from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.layout import row_major
+from sardonyx.plan.library import Accelerator
+from sardonyx.plan.plan import LibraryCall
+from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
@@ -52,6 +57,9 @@ class Invocation:
         reads: Buffers read.
         writes: Buffers written.
         group: Where it comes from.
+        note: Why no library does it, where one was asked.
+        call: What a library may do instead.
+        call_arguments: Buffers and sizes of that call.
     """
 
     kernel: Kernel
@@ -60,12 +68,15 @@ class Invocation:
     writes: tuple[Buffer, ...]
     group: Group | None = None
     note: str = ""
+    call: LibraryCall | None = None
+    call_arguments: tuple[Buffer | Dim, ...] = ()
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
         """Every size that must be known before it begins."""
         kernel = self.kernel
-        passed = (a for a in self.arguments if not isinstance(a, Buffer))
+        every = (*self.arguments, *self.call_arguments)
+        passed = (a for a in every if not isinstance(a, Buffer))
         shapes = (d for b in self.writes for d in b.shape)
         return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
 
@@ -78,12 +89,14 @@ class Former:
         lanes: 32-bit lanes of a vector register.
         grain: How much a block of a kernel does.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        accelerator: Who has libraries.
         kernels: Every kernel formed so far, by the structure that it serves.
     """
 
     lanes: int
     grain: Grain = FEW_CORES
     winograd: bool = False
+    accelerator: Accelerator | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
     _packings: dict[object, Packing | None] = field(default_factory=dict)
     _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
@@ -107,13 +120,39 @@ class Former:
         if isinstance(group, Attention):
             return [self._attention(group, strides)]
         if isinstance(group, Product):
-            tiling = self.grain.tiling
-            if tiling is not None and takes(group, tiling) and not _is_prepared(group):
-                return self._tiles(group, strides, tiling)
-            if roles(group) is not None:
-                return self._product(group, strides)
-            return self._per_lane(group, strides)
-        return [self._rows(group, strides)]
+            return self._accelerated(group, strides)
+        return [self.rows(group, strides)]
+
+    def _accelerated(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> list[Invocation]:
+        """A contraction, by a library where one takes it."""
+        found: list[Invocation] | str = ""
+        if self.accelerator is not None and not _is_prepared(group):
+            found = accelerated(self, group, strides, self.accelerator)
+        if isinstance(found, list):
+            return found
+        formed = self.product(group, strides)
+        formed[-1].note = found
+        return formed
+
+    def product(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], *, pack: bool = True
+    ) -> list[Invocation]:
+        """The invocations of kernels alone that compute a contraction.
+
+        Args:
+            group: What to compute.
+            strides: Of all buffers.
+            pack: Whether constant factors may be packed, and several kernels formed of which sizes
+                choose one. What a library mostly does has one kernel, that shares its operands.
+        """
+        tiling = self.grain.tiling
+        if tiling is not None and takes(group, tiling) and not _is_prepared(group):
+            return self._tiles(group, strides, tiling, pack)
+        if roles(group) is not None:
+            return self._product(group, strides, pack)
+        return self._per_lane(group, strides)
 
     def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """A contraction without columns (a depthwise convolution): every lane sums its own.
@@ -130,12 +169,12 @@ class Former:
             atoms = dict(zip(map(sizes.variable, order), indices(shape), strict=True))
             value = scalar.cast(group.right, group.accumulator)
             contents = make_map(shape, rewrite(value, atoms=atoms))
-            packed, steps = self._packed_buffer(contents, strides)
+            packed, steps = self.packed_buffer(contents, strides)
             strides = {**strides, packed: row_major(shape)}
             group = replace(group, right=load(packed, tuple(order)))
-        return [*steps, self._rows(as_rows(group), strides)]
+        return [*steps, self.rows(as_rows(group), strides)]
 
-    def _packed_buffer(
+    def packed_buffer(
         self, contents: Map, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> tuple[Buffer, list[Invocation]]:
         """The buffer with these contents, and what fills it if nothing does yet."""
@@ -160,9 +199,10 @@ class Former:
     def _name(self, prefix: str) -> str:
         return f"{prefix}_{len(self.kernels)}"
 
-    def _rows(
+    def rows(
         self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]], name: str | None = None
     ) -> Invocation:
+        """The invocation that computes maps and reductions."""
         canonical = Canonical(group, strides)
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
@@ -176,9 +216,11 @@ class Former:
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
 
-    def _product(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+    def _product(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
+    ) -> list[Invocation]:
         """The kernel of a contraction, after the packing of a right factor that never changes."""
-        fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
+        fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
         image: list[Invocation] = []
         bordered = with_borders(group) if fixed else None
         if bordered is not None:
@@ -198,7 +240,7 @@ class Former:
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
             return [*image, _invocation(kernel, canonical.buffers, group)]
-        packed, steps = self._packed_buffer(_actual(packing, canonical), strides)
+        packed, steps = self.packed_buffer(_actual(packing, canonical), strides)
         actual = {**canonical.buffers, packing.packed: packed}
         return [*image, *steps, _invocation(kernel, actual, group)]
 
@@ -217,20 +259,20 @@ class Former:
         return ProductKernel(schedule, self._name("product"), fixed)
 
     def _tiles(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, pack: bool
     ) -> list[Invocation]:
         """The kernels of a contraction that thread blocks compute in tiles: a run uses one."""
         canonical = Canonical(group, strides)
-        fixed = {name for name, tensor in canonical.buffers.items() if is_constant(tensor)}
-        key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers))
+        fixed = {name for name, x in canonical.buffers.items() if pack and is_constant(x)}
+        key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers), pack)
         if key not in self._tiled:
-            self._tiled[key] = self._form_tiles(canonical, tiling, fixed)
+            self._tiled[key] = self._form_tiles(canonical, tiling, fixed, alone=not pack)
         steps: dict[Buffer, list[Invocation]] = {}
         found = []
         for number, (kernel, packings, partial) in enumerate(self._tiled[key]):
             actual: dict[Buffer, Tensor] = dict(canonical.buffers)
             for packing in packings:
-                packed, before = self._packed_buffer(_actual(packing, canonical), strides)
+                packed, before = self.packed_buffer(_actual(packing, canonical), strides)
                 steps.setdefault(packed, before)
                 actual[packing.packed] = packed
             if partial is not None:
@@ -240,12 +282,13 @@ class Former:
         return [*(step for before in steps.values() for step in before), *found]
 
     def _form_tiles(
-        self, canonical: Canonical, tiling: Tiling, fixed: set[Buffer]
+        self, canonical: Canonical, tiling: Tiling, fixed: set[Buffer], *, alone: bool
     ) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
         group = canonical.group
         assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
         found = []
-        for choice in TileSchedule(group, canonical.strides, tiling).choices:
+        choices = TileSchedule(group, canonical.strides, tiling).choices
+        for choice in [Choice(choices[0].shape)] if alone else choices:
             schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
             packings = schedule.pack(fixed.__contains__)
             name = self._name("tiles")
@@ -263,7 +306,7 @@ class Former:
     ) -> Invocation:
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root)
-        return self._rows(group, {**strides, packed: row_major(packed.shape)}, name)
+        return self.rows(group, {**strides, packed: row_major(packed.shape)}, name)
 
     def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         names: dict[Tensor, Buffer] = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
+from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
@@ -26,6 +27,7 @@ class CpuProvider:
     def __init__(self) -> None:
         self.target: Target = host_target()
         self.key = self.target.key
+        self.accelerator: Accelerator | None = None
 
     def generate(
         self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]

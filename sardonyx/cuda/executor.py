@@ -24,11 +24,12 @@ from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.stream import Stream, handle_of
 from sardonyx.cuda.values import CudaArray, CudaMemory
-from sardonyx.plan.plan import Plan
+from sardonyx.plan.plan import Command, LibraryCall, Plan
 from sardonyx.runtime.arena import Memory, address_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
@@ -56,7 +57,9 @@ class CudaExecutable(Executable):
         budget: What its memory counts in.
         arena: Where memory of the device comes from; by default that of all values.
         stream: Handle of the stream of runs that name none; 0 for our own.
-        graphs: Whether runs become graphs: `automatic` or `off`.
+        graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`: then a warning says
+            why if they do not.
+        libraries: What does some of the commands.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class CudaExecutable(Executable):
         arena: Arena | None = None,
         stream: int = 0,
         graphs: str = "automatic",
+        libraries: Libraries | None = None,
     ) -> None:
         self.device, self.module = device, module
         self.mapped = len(plan.segments) > 1
@@ -77,11 +81,18 @@ class CudaExecutable(Executable):
         self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
         self._default_queue = device.stream_of(stream) if stream else None
         addresses = self._upload(constants)
-        self.image = Image(plan, module, constants, 1, remote=addresses)
+        self.libraries = libraries or Libraries({})
+        self._calls = {} if self.mapped else _calls_of(plan, self.libraries)
+        #: Commands that no library did when they were last done.
+        self._undone: set[int] = set()
+        hosted = self._calls.keys()
+        self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
         self._read_by_host = inputs_of_the_host(plan)
         self.graph_mode = graphs
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
+        if graphs == "wanted" and self._no_graph:
+            _logger.warning("runs go without a CUDA graph: %s", self._no_graph)
         self.device_memory.arena.reclaim_from(self)
 
     def _why_no_graph(self) -> str:
@@ -295,9 +306,10 @@ class CudaExecutable(Executable):
         code = self._native_execute(frame.address, items, 0)  # writes the arguments
         if code:
             return code
-        key = (number, frame.launches.bucket, frame.launches.fixed)
+        version = self.libraries.version
+        key = (number, frame.launches.bucket, frame.launches.fixed, version)
         graph = frame.graphs.find(key)
-        if graph is None and frame.graphs.wants(key):
+        if graph is None and frame.graphs.wants(key) and not self.libraries.pending:
             graph = self._capture(frame, items, outputs)
             if graph is not None:
                 frame.graphs.add(key, graph)
@@ -334,6 +346,20 @@ class CudaExecutable(Executable):
             frame.launches.use_arguments()
             frame.launches.use_stream(frame.queue)
 
+    def _call_host(self, frame: Frame, number: int) -> None:
+        """Let a library do a command, or launch the kernel that does the same."""
+        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+        library_call, first, last = self._calls[number]
+        start = self.image.argument_places[number]
+        words = frame.table("arguments")[start + first : start + last].tolist()
+        place = Place(frame.launches.queue.handle, frame.work_in)
+        if self.libraries.run(library_call, words, place):
+            self._undone.discard(number)
+        else:
+            self._undone.add(number)
+            frame.launches.launch(number)
+        frame.go_on(number + 1)
+
     def release_graphs(self, number: int) -> None:
         """Forget the graphs that runs with this number captured."""
         for frame in list(self._frames):
@@ -342,11 +368,17 @@ class CudaExecutable(Executable):
 
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""
+        others = [f"no library: {reason}" for reason in self.libraries.missing.values()]
+        if self._calls:
+            done, pending = len(self._calls) - len(self._undone), self.libraries.pending
+            text = f"libraries: {done} of {len(self._calls)} calls done by them in the last run"
+            others.append(f"{text}, {pending} plans in the making" if pending else text)
         if self._no_graph:
-            return [f"CUDA graphs: none, {self._no_graph}"]
+            return [f"CUDA graphs: none, {self._no_graph}", *others]
         graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
         held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
-        return [f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"]
+        text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
+        return [text, *others]
 
     def _not_launched(self, frame: Frame, code: int) -> Exception:
         what = f"A kernel is refused: {error_text(code)}"
@@ -358,3 +390,14 @@ class CudaExecutable(Executable):
         for target, result in zip(outputs, found, strict=True):
             if target.shape != result.shape:
                 raise Fail(message("run", "An array to write to does not fit"))
+
+
+def _calls_of(plan: Plan, libraries: Libraries) -> dict[int, tuple[LibraryCall, int, int]]:
+    """Calls of libraries, and which of a command's arguments are the call's: from, up to."""
+    found = {}
+    for number, command in enumerate(plan.commands):
+        planned = command.library if isinstance(command, Command) else None
+        if planned is not None and libraries.takes(planned):
+            last = len(command.arguments)  # type: ignore[union-attr]  # steps have no calls
+            found[number] = (planned, last - planned.count, last)
+    return found

@@ -41,7 +41,7 @@ class CudaFrame(Frame):
 
     __slots__ = (
         "_contexts", "_device", "_found", "busy", "feeds", "given", "graphs", "is_mapped",
-        "launches", "memory", "own_queue", "queue",
+        "launches", "memory", "own_queue", "queue", "_workspace",
     )  # fmt: skip
 
     def __init__(self, owner: CudaExecutable) -> None:
@@ -65,6 +65,7 @@ class CudaFrame(Frame):
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
         self.graphs = Graphs()
+        self._workspace = DeviceMemory(owner.device_memory.arena, "what libraries work in")
 
     def __del__(self) -> None:
         super().__del__()
@@ -100,6 +101,14 @@ class CudaFrame(Frame):
         """Let native code do what comes before the commands, but no command."""
         self.go_on(len(self._image.plan.commands))
 
+    def work_in(self, size_bytes: int) -> int:
+        """The address of so much memory for calls of libraries."""
+        if size_bytes > self._workspace.capacity_bytes:
+            self.queue.synchronize()
+            self.graphs.release()  # they know where it was
+            self._workspace.grow(size_bytes)
+        return self._workspace.address
+
     # -- runs that nobody waits for -----------------------------------------------------------
 
     def may_run_in(self, queue: Stream | None) -> bool:
@@ -120,7 +129,8 @@ class CudaFrame(Frame):
         """Its run is under way, and nobody waits for it."""
         self.busy = (self.queue, event)
         self.launches.left(event)
-        for memory in (*self.arenas, *self._grown, self.scratch, self._contexts):
+        others = (self.scratch, self._contexts, self._workspace)
+        for memory in (*self.arenas, *self._grown, *others):
             assert isinstance(memory, DeviceMemory)  # noqa: S101 - its owner makes no others
             memory.used_until(self.queue, event)
 

@@ -32,8 +32,9 @@ def numbered(number: int) -> Iterator[None]:
         GRAPH_ID.reset(token)
 
 
-#: A run that one graph serves: its number, and what its launches were made for.
-Key = tuple[int, bytes, bytes]
+#: A run that one graph serves: its number, what its launches and its calls of libraries were made
+#: for, and what libraries could do then.
+Key = tuple[int, bytes, bytes, int]
 
 
 class Graph:

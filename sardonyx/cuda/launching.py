@@ -86,7 +86,9 @@ class Launches:
         waits: bool,
     ) -> None:
         commands = image.plan.commands
-        kernels = [(k, c) for k, c in enumerate(commands) if _is_kernel(c)]
+        kernels = [
+            (k, c) for k, c in enumerate(commands) if isinstance(c, Command) and c.host is None
+        ]
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
         self._library = _library_words(image)
@@ -194,10 +196,6 @@ class Launches:
             grid = min(-(-blocks // group), most)
             stream = self.queue.handle
             call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)
-
-
-def _is_kernel(command: object) -> bool:
-    return isinstance(command, Command) and command.host is None
 
 
 def _library_words(image: Image) -> np.ndarray[Any, Any]:

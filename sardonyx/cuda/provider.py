@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
-from sardonyx.base.errors import message
+from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.ptx import ptx_target
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cuda.device import device
 from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.cuda.libraries import LibrarySettings, find_libraries
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.settings import CudaSettings
 from sardonyx.kernel.grain import Tiling
+from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
@@ -47,7 +49,12 @@ class CudaProvider:
         self.arena = self._settings.arena_for(self.device)
         tiling = Tiling(self.device.processors, self._settings.tf32)
         self.target: Target = ptx_target(self.device.architecture, tiling)
-        self.key = f"cuda {self.target.key} {host_target().key}"
+        s = self._settings
+        self.libraries = find_libraries(
+            self.device, LibrarySettings(s.tf32, s.convolution_search, s.any_workspace)
+        )
+        self.accelerator: Accelerator | None = self.libraries
+        self.key = f"cuda {self.target.key} {host_target().key} {self.libraries.key}"
 
     def generate(
         self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
@@ -74,11 +81,16 @@ class CudaProvider:
 
     def load(self, path: Path) -> Any:
         """A module from its file."""
-        return Module(self.device, (read_entry(path) or b"").decode())
+        held = read_entry(path)
+        if held is None:
+            raise EngineError(message("CUDA", f"{path} is no entry of the cache"))
+        return Module(self.device, held.decode())
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
     ) -> Executable:
         """What runs a plan."""
-        stream = self._settings.stream
-        return CudaExecutable(plan, code, constants, self.device, budget, self.arena, stream)
+        return CudaExecutable(
+            plan, code, constants, self.device, budget, self.arena, self._settings.stream,
+            self._settings.graphs, self.libraries,
+        )  # fmt: skip

@@ -21,6 +21,9 @@ class CudaSettings:
             lets go of what they keep; zeros for none.
         stream: Handle of the stream of runs that name none; 0 for our own.
         tf32: Whether factors of products of float32 may be rounded to 10 bits of mantissa.
+        graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`, which warns if not.
+        convolution_search: How cuDNN's plans are chosen: `EXHAUSTIVE`, `HEURISTIC` or `DEFAULT`.
+        any_workspace: Whether convolutions may use as much memory as they like.
     """
 
     arena: ArenaSettings = field(default_factory=ArenaSettings)
@@ -28,6 +31,9 @@ class CudaSettings:
     external: tuple[int, int, int] = (0, 0, 0)
     stream: int = 0
     tf32: bool = True
+    graphs: str = "automatic"
+    convolution_search: str = "EXHAUSTIVE"
+    any_workspace: bool = True
 
     def arena_for(self, device: Device) -> Arena:
         """The arena of a session with these settings."""

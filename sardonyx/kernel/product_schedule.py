@@ -20,9 +20,11 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import memory_type
-from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import cost_of
+from sardonyx.plan.roles import index_atoms as _atoms
+from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -41,32 +43,6 @@ class Packing:
 
     packed: Buffer
     contents: Map
-
-
-def roles(group: Product) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
-    """Batch, row and column variables; None where no panel form fits."""
-    left, right = (_atoms(b) for b in (group.left, group.right))
-    batch: list[Dim] = []
-    rows: list[Dim] = []
-    columns: list[Dim] = []
-    for variable in group.loops:
-        atom = sizes.as_atom(variable)
-        if atom is None:
-            continue
-        if atom in right and atom not in left:
-            columns.append(variable)
-        elif atom in left and atom not in right:
-            rows.append(variable)
-        else:
-            batch.append(variable)
-    return (batch, rows, columns) if columns else None
-
-
-def _atoms(body: Scalar) -> set[Atom]:
-    found: set[Atom] = set()
-    for dim in dims_of(body):
-        found |= sizes.atoms_of(dim, "index")
-    return found
 
 
 class ProductSchedule:

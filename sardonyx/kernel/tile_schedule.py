@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.grain import Tiling
-from sardonyx.kernel.product_schedule import Packing, roles
+from sardonyx.kernel.product_schedule import Packing
 from sardonyx.kernel.representation import HALVES, value_type
 from sardonyx.kernel.tile_factor import WORD, Factor
 from sardonyx.kernel.tile_shape import Extents, TileShape, choose
@@ -22,6 +22,7 @@ from sardonyx.kernel.types import F32, Type, memory_type
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.layout import row_major
+from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar

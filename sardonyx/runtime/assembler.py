@@ -163,7 +163,7 @@ class PlanWriter:
     def _call(self, invocation: Invocation, origins: Origins) -> None:
         arguments: list[Argument] = []
         self._places.written.update(invocation.writes)
-        for a in invocation.arguments:
+        for a in (*invocation.arguments, *invocation.call_arguments):
             if isinstance(a, Buffer):
                 number, offset = self._use(a)
                 arguments.append(PointerArgument(number, offset))
@@ -180,6 +180,8 @@ class PlanWriter:
                 _origin(invocation, origins),
                 self._here,
                 kernel.host,
+                invocation.call,
+                invocation.note,
             )  # fmt: skip
         )
 

@@ -18,6 +18,7 @@ from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.library import Accelerator
 from sardonyx.runtime import face
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.compiler import Compiled, compile_tensors
@@ -80,8 +81,9 @@ def build_model(
         lowered = _lowered(graph, options, phases)
     fuse = options.optimization_level > 0
     compiled, places = compile_lowered(
-        graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd
-    )
+        graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
+        accelerator=provider.accelerator,
+    )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
     generated = provider.generate(compiled, phases)
@@ -113,6 +115,7 @@ def compile_lowered(
     *,
     fuse: bool = True,
     winograd: bool = True,
+    accelerator: Accelerator | None = None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
@@ -126,6 +129,7 @@ def compile_lowered(
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
+        accelerator,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

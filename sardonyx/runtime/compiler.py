@@ -17,6 +17,7 @@ from sardonyx.codegen.target import Target
 from sardonyx.kernel.program import Program
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
+from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.runtime.blocks import Block, Blocks
@@ -67,6 +68,7 @@ def compile_tensors(
     ends: Mapping[Dim, Tensor] | None = None,
     separate: Container[Tensor] | None = None,
     winograd: bool = False,
+    accelerator: Accelerator | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -80,8 +82,9 @@ def compile_tensors(
         ends: The region whose end brings a symbol.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        accelerator: Who has libraries.
     """
-    former = Former(target.lanes(32), target.grain, winograd)
+    former = Former(target.lanes(32), target.grain, winograd, accelerator)
     blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

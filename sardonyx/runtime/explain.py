@@ -107,7 +107,10 @@ def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
             lines.append(f"{number:4d} {command}")
             continue
         share = f" {100 * (costs[number] or 0) / whole:3.0f} %" if shares else ""
-        line = f"{number:4d} {command.kernel:{width}s}{share}  "
+        name = f"{command.kernel:{width}s}{share}"
+        if command.library is not None:
+            name += f" or library: {command.library.function}"
+        line = f"{number:4d} {name}  "
         lines.append(line + _nodes(command, None if verbose else _WIDTH - len(line)))
         if verbose:
             lines += [f"       {text}" for text in _details(plan, command, known)]
@@ -133,6 +136,11 @@ def _details(plan: Plan, command: Command, known: Mapping[str, int]) -> list[str
         f"blocks {_shown_value(command.blocks, known)}, uses {' '.join(dict.fromkeys(buffers))}",
         f"estimated {_shown_value(command.cost_ns, known)} ns on one thread",
     ]
+    if command.library is not None:
+        facts = ", ".join(f"{name} {value}" for name, value in command.library.facts if value)
+        found.append(f"a library does it where it can: {command.library.function}, {facts}")
+    if command.note:
+        found.append(f"no library does it: {command.note}")
     if command.scratch_bytes != 0:
         found.append(f"scratch {_shown_value(command.scratch_bytes, known)} bytes for each thread")
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sardonyx.codegen.target import Target
+from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executor import Executable
@@ -40,10 +41,12 @@ class Provider(Protocol):
     Attributes:
         target: What kernels are formed for.
         key: Everything about it that decides on the code.
+        accelerator: Says what its libraries take, if it has any.
     """
 
     target: Target
     key: str
+    accelerator: Accelerator | None
 
     def generate(
         self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]

@@ -102,6 +102,7 @@ def test_without_a_device_the_processor_runs_it_with_a_warning() -> None:
         ({"device_id": "first"}, errors.InvalidArgument, "Invalid device ID"),
         ({"enable_cuda_graph": "always"}, errors.InvalidArgument, "enable_cuda_graph"),
         ({"enable_skip_layer_norm": "1"}, errors.InvalidArgument, "strict_mode"),
+        ({"cudnn_conv_algo_search": "FAST"}, errors.InvalidArgument, "HEURISTIC"),
         ({"gpu_mem_limit": "a lot"}, errors.InvalidArgument, "gpu_mem_limit"),
         ({"arena_extend_strategy": "kTwice"}, errors.InvalidArgument, "kSameAsRequested"),
         ({"user_compute_stream": "-4"}, errors.InvalidArgument, "user_compute_stream"),

@@ -198,8 +198,8 @@ class FakeDriver:
         self.copied[name] = self.copied.get(name, 0) + size
         if kinds[0] == "host":  # the driver takes such memory at once
             held = ctypes.string_at(source, size)
-            return self._do("copy", lambda: ctypes.memmove(target, held, size), stream)
-        code = self._do("copy", lambda: ctypes.memmove(target, source, size), stream)
+            return self.do("copy", lambda: ctypes.memmove(target, held, size), stream)
+        code = self.do("copy", lambda: ctypes.memmove(target, source, size), stream)
         if kinds[1] == "host":
             self._run_stream(stream)
         return code
@@ -214,7 +214,7 @@ class FakeDriver:
             for target, source in rows:
                 ctypes.memmove(target, source, given.WidthInBytes)
 
-        return self._do("copy", work, stream)
+        return self.do("copy", work, stream)
 
     # -- streams and events -------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class FakeDriver:
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
         held = _Event()
         held.stream, held.mark = self.events[event].stream, self.events[event].mark
-        return self._do("wait", lambda: self._wait_for(held), stream)
+        return self.do("wait", lambda: self._wait_for(held), stream)
 
     def cuCtxRecordEvent(self, context: int, event: int) -> Any:
         return (CUresult.CUDA_ERROR_INVALID_VALUE,)
@@ -283,7 +283,7 @@ class FakeDriver:
         addresses = (ctypes.c_void_p * count).from_address(rest[8])
         words = [ctypes.c_int64.from_address(a).value for a in addresses]
         self.launches += self.capture is None
-        code, *_ = self._do("launch", lambda: self._run(function, words), rest[7] or 0)
+        code, *_ = self.do("launch", lambda: self._run(function, words), rest[7] or 0)
         return int(code)
 
     def _run(self, function: int, words: Sequence[int]) -> None:
@@ -294,7 +294,8 @@ class FakeDriver:
         held = (ctypes.c_int64 * max(1, len(slots)))(*slots)
         _KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
 
-    def _do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
+    def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
+        """Put work in a stream, or in the graph that it is captured to."""
         if self.capture is None or int(stream) != self.captured:
             self.queues.setdefault(int(stream), []).append(work)
         elif what in self.uncapturable:
@@ -332,7 +333,7 @@ class FakeDriver:
     def cuGraphLaunch(self, graph: int, stream: Any) -> Any:
         self.replays += 1
         for work in self.graphs[graph]:
-            self._do("replay", work, stream)
+            self.do("replay", work, stream)
         return (CUresult.CUDA_SUCCESS,)
 
 
@@ -356,6 +357,7 @@ class FakeProvider(provider.CudaProvider):
     def __init__(self, fake: FakeDriver, **options: Any) -> None:
         super().__init__(0, options.pop("settings", None))
         self.fake, self.options = fake, options
+        self.accelerator = options.get("libraries")
         self.target = host_target()
         self.key = f"fake {id(fake)}"
 

@@ -1,0 +1,252 @@
+"""Matrix products by cuBLASLt, through nvmath-python's bindings.
+
+cuBLASLt's matrices have their columns one behind the other, so `out = left * right` is asked for as
+`out^T = right^T * left^T`. An algorithm is chosen once for each shape.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.cuda.device import Device
+from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
+from sardonyx.plan.library import BATCHES, MATMUL, Offer
+
+#: What cuBLASLt may use; NVIDIA's advice for Hopper.
+WORKSPACE_BYTES = 32 << 20
+#: Matrix products that one command may be made of, besides a batch that lies regularly.
+_MOST_CALLS = 64
+_MOST_SHAPES = 4096
+#: cudaDataType, cublasComputeType and the type of alpha and beta.
+_TYPES = {"float": 0, "double": 1, "float16": 2, "bfloat16": 14}
+_COMPUTE_32F, _COMPUTE_32F_TF32, _COMPUTE_64F = 68, 77, 70
+_MOST_ALIGNMENT = 256
+_COLUMNS = 1 << 31
+
+
+class _Product:
+    """One matrix product, or a batch of them.
+
+    Attributes:
+        lock: The descriptor holds the bias's address: one call at a time.
+        left, right, out: Where its matrices begin, in bytes behind the command's.
+        bias: Which address the descriptor holds.
+    """
+
+    def __init__(
+        self, descriptor: int, layouts: tuple[int, ...], algorithm: Any, bias: int
+    ) -> None:
+        self.descriptor, self.layouts, self.bias = descriptor, layouts, bias
+        self._algorithm, self.algorithm_address = algorithm, int(algorithm.ctypes.data)
+        self.lock = threading.Lock()
+        self.left = self.right = self.out = 0
+
+
+class CublasLt:
+    """See `libraries.Library`.
+
+    Args:
+        device: Where.
+        settings: Whether products of float may be rounded to TF32.
+
+    Raises:
+        ImportError: The package is missing.
+    """
+
+    pending = version = 0
+    key = ""
+
+    def __init__(self, device: Device, settings: LibrarySettings) -> None:
+        from nvmath.bindings import cublasLt
+
+        device.enter()
+        self._lt = cublasLt
+        self._handle = cublasLt.create()
+        self._tf32 = settings.tf32
+        self._products: dict[object, list[_Product] | None] = {}
+        self._attributes = cublasLt.MatmulDescAttribute
+        kinds = {"float": np.float32, "double": np.float64}
+        self._numbers = [np.array([1, 0], kind) for kind in kinds.values()]
+        #: Addresses of 1 and 0.
+        self._factors = {
+            name: (held.ctypes.data, held.ctypes.data + held.itemsize)
+            for name, held in zip(kinds, self._numbers, strict=True)
+        }
+
+    def refusal(self, offer: Offer) -> str:
+        """See `Library.refusal`."""
+        facts = dict(offer.facts)
+        if facts["dtype"] not in _TYPES:
+            return f"cuBLASLt has no products of {facts['dtype']}"
+        return ""
+
+    def run(self, work: Work, place: Place) -> bool:
+        """See `Library.run`."""
+        alignments = tuple(map(_alignment, (work.left, work.right, work.out, work.residual)))
+        key = (work.call, work.numbers, alignments)
+        try:
+            products = self._products[key]
+        except KeyError:
+            while len(self._products) >= _MOST_SHAPES:
+                self._products.pop(next(iter(self._products)), None)
+            products = self._products[key] = self._plan(work, alignments)
+        if products is None:
+            return False
+        workspace = place.workspace(WORKSPACE_BYTES)
+        for product in products:
+            self._call(product, work, workspace, int(place.stream))
+        return True
+
+    def _call(self, product: _Product, work: Work, workspace: int, stream: int) -> None:
+        one, zero = self._factors["double" if work.dtype == "double" else "float"]
+        a, b, d = product.layouts
+        right, left = work.right + product.right, work.left + product.left
+        out = work.out + product.out
+        residual = work.residual + product.out if work.residual else 0
+        with product.lock:
+            if work.bias != product.bias:
+                self._set(product.descriptor, self._attributes.BIAS_POINTER, work.bias, np.uint64)
+                product.bias = work.bias
+            self._lt.matmul(
+                self._handle, product.descriptor, one, right, a, left, b,
+                one if residual else zero, residual or out, d, out, d, product.algorithm_address,
+                workspace, WORKSPACE_BYTES, stream,
+            )  # fmt: skip
+
+    # -- shapes -------------------------------------------------------------------------------
+
+    def _plan(self, work: Work, alignments: tuple[int, ...]) -> list[_Product] | None:
+        """The calls that a command is at these sizes; None if there are none."""
+        n = dict(zip(MATMUL, work.numbers, strict=True))
+        if min(n["m"], n["n"], n["k"]) < 1 or max(n["m"], n["n"], n["k"]) >= _COLUMNS:
+            return None
+        names = ("batch", "left", "right", "out")
+        axes = [tuple(n[f"{x}_{k}"] for x in names) for k in range(BATCHES)]
+        batch, *others = sorted((a for a in axes if a[0] != 1), reverse=True) or [(1, 0, 0, 0)]
+        if math.prod(a[0] for a in others) > _MOST_CALLS or min(a[0] for a in axes) < 1:
+            return None
+        found, sizes = [], (SIZES[work.dtype], SIZES[work.dtype], SIZES[work.result])
+        for at in itertools.product(*(range(a[0]) for a in others)):
+            places = [sum(i * a[k] for i, a in zip(at, others, strict=True)) for k in (1, 2, 3)]
+            left, right, out = (size * p for size, p in zip(sizes, places, strict=True))
+            moved = zip(alignments, (left, right, out, out), strict=True)
+            product = self._product(work, n, batch, tuple(min(a, _alignment(p)) for a, p in moved))
+            if product is None:
+                return None
+            product.left, product.right, product.out = left, right, out
+            found.append(product)
+        return found
+
+    def _product(
+        self, work: Work, n: Mapping[str, int], batch: tuple[int, ...], alignments: tuple[int, ...]
+    ) -> _Product | None:
+        lt, kind, result = self._lt, _TYPES[work.dtype], _TYPES[work.result]
+        right = _columns(n["n"], n["k"], n["right_n"], n["right_k"])
+        left = _columns(n["k"], n["m"], n["left_k"], n["left_m"])
+        out = _columns(n["n"], n["m"], n["out_n"], n["out_m"])
+        if right is None or left is None or out is None or out[0]:
+            return None
+        compute = _COMPUTE_32F_TF32 if self._tf32 and work.dtype == "float" else _COMPUTE_32F
+        scale = 0
+        if work.dtype == "double":
+            compute, scale = _COMPUTE_64F, 1
+        descriptor = lt.matmul_desc_create(compute, scale)
+        names = self._attributes
+        self._set(descriptor, names.TRANSA, int(right[0]), np.int32)
+        self._set(descriptor, names.TRANSB, int(left[0]), np.int32)
+        self._set(descriptor, names.EPILOGUE, int(self._epilogue(work)), np.int32)
+        if work.bias:
+            self._set(descriptor, names.BIAS_DATA_TYPE, result, np.int32)
+            self._set(descriptor, names.BIAS_POINTER, work.bias, np.uint64)
+        strides = (batch[2], batch[1], batch[3])
+        layouts = []
+        parts = zip((right, left, out), strides, (kind, kind, result), strict=True)
+        for (_, rows, columns, leading), stride, held in parts:
+            layout = lt.matrix_layout_create(held, rows, columns, leading)
+            if batch[0] != 1:
+                named = lt.MatrixLayoutAttribute
+                self._set_layout(layout, named.BATCH_COUNT, batch[0], np.int32)
+                self._set_layout(layout, named.STRIDED_BATCH_OFFSET, stride, np.int64)
+            layouts.append(layout)
+        algorithm = self._algorithm(descriptor, layouts, alignments)
+        if algorithm is None:
+            return None
+        return _Product(descriptor, tuple(layouts), algorithm, work.bias)
+
+    def _epilogue(self, work: Work) -> Any:
+        names = self._lt.Epilogue
+        if work.activation:
+            return names.RELU_BIAS if work.bias else names.RELU
+        return names.BIAS if work.bias else names.DEFAULT
+
+    def _algorithm(self, descriptor: int, layouts: list[int], alignments: tuple[int, ...]) -> Any:
+        """The algorithm that cuBLASLt thinks is the fastest, or None."""
+        lt = self._lt
+        preference = lt.matmul_preference_create()
+        names = lt.MatmulPreferenceAttribute
+        left, right, out, residual = alignments
+        wanted = {
+            names.MAX_WORKSPACE_BYTES: (WORKSPACE_BYTES, np.uint64),
+            names.MIN_ALIGNMENT_A_BYTES: (right, np.uint32),
+            names.MIN_ALIGNMENT_B_BYTES: (left, np.uint32),
+            names.MIN_ALIGNMENT_C_BYTES: (min(out, residual), np.uint32),
+            names.MIN_ALIGNMENT_D_BYTES: (out, np.uint32),
+        }
+        for name, (value, kind) in wanted.items():
+            held = np.array([value], kind)
+            lt.matmul_preference_set_attribute(preference, int(name), held.ctypes.data, held.nbytes)
+        results = np.zeros(1, lt.matmul_heuristic_result_dtype)
+        count = np.zeros(1, np.int32)
+        a, b, d = layouts
+        try:
+            lt.matmul_algo_get_heuristic(
+                self._handle,
+                descriptor,
+                a,
+                b,
+                d,
+                d,
+                preference,
+                1,
+                results.ctypes.data,
+                count.ctypes.data,
+            )
+        except lt.cuBLASLtError:
+            return None
+        finally:
+            lt.matmul_preference_destroy(preference)
+        return results if count[0] else None
+
+    def _set(self, descriptor: int, name: Any, value: int, kind: Any) -> None:
+        held = np.array([value], kind)
+        self._lt.matmul_desc_set_attribute(descriptor, int(name), held.ctypes.data, held.nbytes)
+
+    def _set_layout(self, layout: int, name: Any, value: int, kind: Any) -> None:
+        held = np.array([value], kind)
+        self._lt.matrix_layout_set_attribute(layout, int(name), held.ctypes.data, held.nbytes)
+
+
+def _columns(
+    rows: int, columns: int, row_step: int, column_step: int
+) -> tuple[bool, int, int, int] | None:
+    """A matrix as cuBLASLt holds it: whether it is transposed, rows, columns, leading dimension."""
+    if row_step == 1 or rows == 1:
+        leading = max(rows, column_step if columns > 1 else rows)
+        if columns == 1 or column_step >= rows:
+            return False, rows, columns, leading
+    if column_step == 1 or columns == 1:
+        leading = max(columns, row_step if rows > 1 else columns)
+        if rows == 1 or row_step >= columns:
+            return True, columns, rows, leading
+    return None
+
+
+def _alignment(address: int) -> int:
+    """The largest power of two that divides an address, as far as it matters."""
+    return min(address & -address, _MOST_ALIGNMENT) if address else _MOST_ALIGNMENT

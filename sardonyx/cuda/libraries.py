@@ -1,0 +1,189 @@
+"""NVIDIA's libraries: which are there, what they take, and the calls that runs make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from sardonyx.base import knobs
+from sardonyx.base.errors import SardonyxError
+from sardonyx.base.log import get_logger
+from sardonyx.cuda.device import Device
+from sardonyx.plan.library import Offer
+from sardonyx.plan.plan import LibraryCall
+
+_logger = get_logger("cuda")
+
+#: How many operands a call has before bias and residual: two factors, and the result.
+_OPERANDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call's work goes.
+
+    Attributes:
+        stream: The queue.
+        workspace: Gives the address of so many bytes that only this queue's work uses.
+    """
+
+    stream: Any
+    workspace: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A call with the values of a run.
+
+    Attributes:
+        dtype: Name of the type of the factors' elements.
+        result: The same of all others.
+        activation: `relu` or "".
+        left, right, out: Addresses of factors and result.
+        bias, residual: Addresses of what is added; 0 for nothing.
+        numbers: Sizes and strides, as `plan.library` orders them.
+        call: What was planned.
+    """
+
+    dtype: str
+    result: str
+    activation: str
+    left: int
+    right: int
+    out: int
+    bias: int
+    residual: int
+    numbers: tuple[int, ...]
+    call: LibraryCall
+
+    @staticmethod
+    def of(call: LibraryCall, words: Sequence[int]) -> Work:
+        """From the arguments of a command: pairs of address and offset, then numbers."""
+        facts = dict(call.facts)
+        count = _OPERANDS + bool(facts["bias"]) + bool(facts["residual"])
+        dtype, result = str(facts["dtype"]), str(facts["result"])
+        each = [SIZES[dtype]] * 2 + [SIZES[result]] * (count - 2)
+        places = [words[2 * k] + words[2 * k + 1] * size for k, size in enumerate(each)]
+        left, right, out, *added = places
+        bias = added.pop(0) if facts["bias"] else 0
+        residual = added.pop(0) if facts["residual"] else 0
+        return Work(
+            dtype, result, str(facts["activation"]), left, right, out, bias, residual,
+            tuple(words[2 * count :]), call,
+        )  # fmt: skip
+
+
+class Library(Protocol):
+    """One of them.
+
+    Attributes:
+        pending: How many plans are being made in the background.
+        version: Changes when a plan has been made that another call used to do without.
+        key: What of it changes what it takes.
+    """
+
+    pending: int
+    version: int
+    key: str
+
+    def refusal(self, offer: Offer) -> str:
+        """Why it does not take an offer, when a plan is made; "" if it does."""
+
+    def run(self, work: Work, place: Place) -> bool:
+        """Do the work; False if it cannot at these sizes, or not yet."""
+
+
+#: Bytes of one element of the types that libraries take.
+SIZES = {"float16": 2, "bfloat16": 2, "float": 4, "double": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySettings:
+    """What a session asks of libraries; see `settings.CudaSettings`."""
+
+    tf32: bool = True
+    convolution_search: str = "EXHAUSTIVE"
+    any_workspace: bool = True
+
+
+class Libraries:
+    """All of a provider; also says what they take (`plan.library.Accelerator`).
+
+    Attributes:
+        missing: Why functions are done by kernels alone, by function.
+
+    Args:
+        found: A library by function, or why there is none.
+    """
+
+    def __init__(self, found: Mapping[str, Library | str]) -> None:
+        self._found = {name: x for name, x in found.items() if not isinstance(x, str)}
+        self.missing = {name: x for name, x in found.items() if isinstance(x, str)}
+
+    def refusal(self, offer: Offer) -> str:
+        """See `Accelerator.refusal`."""
+        library = self._found.get(offer.function)
+        if library is None:
+            return self.missing.get(offer.function, f"no library does {offer.function}")
+        return library.refusal(offer)
+
+    @property
+    def key(self) -> str:
+        """What of it changes plans."""
+        return " ".join(f"{name} {self._found[name].key}" for name in sorted(self._found))
+
+    def takes(self, call: LibraryCall | None) -> bool:
+        """Whether there is a library for a planned call."""
+        return call is not None and call.function in self._found
+
+    @property
+    def pending(self) -> int:
+        """How many plans are being made in the background."""
+        return sum(library.pending for library in self._every())
+
+    @property
+    def version(self) -> int:
+        """Changes when calls are done otherwise than before."""
+        return sum(library.version for library in self._every())
+
+    def _every(self) -> list[Library]:
+        return list({id(x): x for x in self._found.values()}.values())
+
+    def run(self, call: LibraryCall, words: Sequence[int], place: Place) -> bool:
+        """Do what a command plans; False if the kernel has to."""
+        try:
+            return self._found[call.function].run(Work.of(call, words), place)
+        except SardonyxError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the kernel does what a library fails at
+            _logger.warning("a library failed at %s: %s", call.function, error)
+            return False
+
+
+@cache
+def find_libraries(device: Device, settings: LibrarySettings) -> Libraries:
+    """The libraries that are installed, shared by all sessions with equal settings.
+
+    Args:
+        device: Where they work.
+        settings: What is asked of them.
+    """
+    if not knobs.get("SARDONYX_LIBRARIES"):
+        return Libraries({})
+    from sardonyx.cuda.cublaslt import CublasLt
+    from sardonyx.cuda.cudnn import Cudnn
+
+    makers: dict[str, tuple[str, Callable[[], Library]]] = {
+        "matmul": ("nvmath-python", lambda: CublasLt(device, settings)),
+        "convolution": ("nvidia-cudnn-frontend", lambda: Cudnn(device, settings)),
+    }
+    found: dict[str, Library | str] = {}
+    for function, (package, make) in makers.items():
+        try:
+            found[function] = make()
+        except Exception as error:  # noqa: BLE001 - packages and their libraries fail in many ways
+            found[function] = f"{package} is not usable: {error}"
+            _logger.info("no library for %s: %s", function, found[function])
+    return Libraries(found)

@@ -1,0 +1,138 @@
+"""A library that does products and convolutions with NumPy, in memory that is the host's."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sardonyx.cuda.libraries import Place, Work
+from sardonyx.plan.library import BATCHES, MATMUL, Offer
+from sardonyx.plan.library_convolution import convolution_numbers
+from tests.support.fake_driver import FakeDriver
+
+_DTYPES = {
+    "float": np.float32, "double": np.float64, "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}  # fmt: skip
+
+
+def _array(address: int, dtype: Any, shape: list[int], steps: list[int]) -> Any:
+    """Elements in memory, with strides in elements."""
+    size = np.dtype(dtype).itemsize
+    count = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + 1
+    memory = (ctypes.c_char * (count * size)).from_address(address)
+    flat = np.frombuffer(memory, dtype)
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * size for s in steps])
+
+
+@dataclass
+class FakeLibrary:
+    """See `libraries.Library`.
+
+    Attributes:
+        driver: Whose device it works on.
+        refuses: Why no offer is taken.
+        unable: Whether calls are refused when they are made.
+        done: Functions that were called.
+        offers: What was offered.
+    """
+
+    driver: FakeDriver
+    refuses: str = ""
+    unable: bool = False
+    key: str = ""
+    pending: int = 0
+    version: int = 0
+    done: list[str] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
+
+    def refusal(self, offer: Offer) -> str:
+        self.offers.append(offer)
+        return self.refuses
+
+    def run(self, work: Work, place: Place) -> bool:
+        assert place.workspace(1000)
+        if self.unable:
+            return False
+        compute = _matmul if work.call.function == "matmul" else _convolve
+
+        def call() -> None:
+            self.done.append(work.call.function)
+            compute(work)
+
+        self.driver.do("call", call, place.stream)
+        return True
+
+
+def _finished(work: Work, total: Any, residual: Any, bias: Any) -> Any:
+    total = total + bias + residual
+    return np.maximum(total, 0) if work.activation else total
+
+
+def _matmul(work: Work) -> None:
+    dtype = _DTYPES[work.dtype]
+    n = dict(zip(MATMUL, work.numbers, strict=True))
+    counts = [n[f"batch_{k}"] for k in range(BATCHES)]
+
+    def steps(what: str) -> list[int]:
+        return [n[f"{what}_{k}"] for k in range(BATCHES)]
+
+    left = _array(
+        work.left, dtype, [*counts, n["m"], n["k"]], [*steps("left"), n["left_m"], n["left_k"]]
+    )
+    right = _array(
+        work.right, dtype, [*counts, n["k"], n["n"]], [*steps("right"), n["right_k"], n["right_n"]]
+    )
+    place = [*counts, n["m"], n["n"]], [*steps("out"), n["out_m"], n["out_n"]]
+    dtype = _DTYPES[work.result]
+    out = _array(work.out, dtype, *place)
+    bias = _array(work.bias, dtype, [n["n"]], [1]).astype(np.float64) if work.bias else 0
+    residual = _array(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
+    out[...] = _finished(work, left.astype(np.float64) @ right.astype(np.float64), residual, bias)
+
+
+def _convolve(work: Work) -> None:
+    dtype = _DTYPES[work.dtype]
+    spatial = int(str(work.call["spatial"]))
+    n = dict(zip(convolution_numbers(spatial), work.numbers, strict=True))
+
+    def each(name: str) -> list[int]:
+        return [n[f"{name}_{axis}"] for axis in range(spatial)]
+
+    image = _array(
+        work.left, dtype, [n["n"], n["channels"], *each("size")],
+        [n["image_n"], n["image_channel"], *each("image_step")],
+    ).astype(np.float64)  # fmt: skip
+    taps = each("filter")
+    shape = [n["filters"], *taps, n["channels"]]
+    filters = _array(
+        work.right, dtype, shape, [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
+    ).astype(np.float64)
+    place = (
+        [n["n"], n["filters"], *each("out")], [n["out_n"], n["out_filter"], *each("out_step")],
+    )  # fmt: skip
+    dtype = _DTYPES[work.result]
+    out = _array(work.out, dtype, *place)
+    bias: Any = 0
+    if work.bias:
+        bias = _array(work.bias, dtype, [n["filters"]], [1]).astype(np.float64)
+        bias = bias.reshape(-1, *[1] * spatial)
+    residual = _array(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
+    total = np.zeros(place[0])
+    for at in itertools.product(*map(range, taps)):
+        for where in itertools.product(*map(range, each("out"))):
+            source = [
+                w * s + t * d - p
+                for w, s, t, d, p in zip(
+                    where, each("stride"), at, each("dilation"), each("pad"), strict=True
+                )
+            ]
+            if all(0 <= x < size for x, size in zip(source, each("size"), strict=True)):
+                pixel = image[(slice(None), slice(None), *source)]
+                total[(slice(None), slice(None), *where)] += pixel @ filters[(slice(None), *at)].T
+    out[...] = _finished(work, total, residual, bias)
