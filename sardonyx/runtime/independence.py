@@ -15,6 +15,8 @@ def arranged(works: Sequence[Work], block: Block) -> list[list[Work]]:
     A list of several is one of loops: what comes between the first and the last of them is done
     before, or after if it needs one of them. Everything else is alone, and stays where it was.
     """
+    if sum(map(_is_plain_loop, works)) < 2:
+        return [[work] for work in works]
     found: list[list[Work]] = []
     left = list(works)
     while left:
