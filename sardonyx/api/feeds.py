@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.storage import DeviceArray
@@ -81,10 +81,17 @@ def as_array(value: Any, info: ValueInfo) -> Any:
             raise InvalidArgument(
                 message(f"input {info.name}", f"The feed is no array: {error}")
             ) from None
-    if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
-        return OrtValue.from_dlpack(value)._tensor()
-    if hasattr(value, "__array__"):
-        return np.asarray(value)
+    try:
+        if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
+            return OrtValue.from_dlpack(value)._tensor()
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+    except SardonyxError:
+        raise
+    except Exception as error:  # what an object of another library raises
+        kind = type(value).__name__
+        what = f"The feed, a {kind}, gives no array: {type(error).__name__}: {error}"
+        raise InvalidArgument(message(f"input {info.name}", what)) from error
     raise InvalidArgument(
         message(
             f"input {info.name}", "The feed is no array",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str]) -> str:
     """A sentence that names the nearest of `valid`, or all of them if few; "" if there is none."""
     import difflib  # only for errors
 
+    if not isinstance(name, str):
+        return "Names are text"
     known = sorted(valid)
     folded = {word.lower(): word for word in known}
     found = difflib.get_close_matches(name.lower(), folded, 1)

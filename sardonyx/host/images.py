@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.interrupt import claim
 from sardonyx.base.log import get_logger
 from sardonyx.host.functions import host_function
 
@@ -16,6 +17,8 @@ _logger = get_logger("images")
 
 #: Pillow's names of the formats that the standard lists.
 _FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
+#: What a pixel takes at most while it is decoded and converted, with 64-bit integers for grey ones.
+_PIXEL_BYTES = 24
 #: How many channels each pixel format has.
 CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
 
@@ -42,8 +45,12 @@ def decode(encoded: Any, *, pixel_format: str) -> Any:
     channels = CHANNELS[pixel_format]
     try:
         with module.open(io.BytesIO(encoded.tobytes()), formats=_FORMATS) as picture:
+            # The size stands in the file's head: what it says is not decoded in vain.
+            claim(picture.width * picture.height * _PIXEL_BYTES)
             array = _pixels(picture, "L" if channels == 1 else "RGB")
-    except (OSError, ValueError, SyntaxError, module.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each decoder has kinds of its own
         _logger.warning("[ImageDecoder] The picture cannot be decoded, and is empty: %s", error)
         return np.empty((0, 0, channels), np.uint8)
     array = array.reshape(*array.shape[:2], channels)

@@ -152,6 +152,8 @@ def sparse_attention(
     rows, columns, lengths = block_row_indices, block_col_indices, key_total_sequence_lengths
     if rows is None or columns is None or total_sequence_length is None or lengths is None:
         raise InvalidGraph(message(where, "Blocks, or lengths, are missing"))
+    if sparse_block_size < 1:
+        raise InvalidGraph(message(where, "Bad sparse_block_size", got=str(sparse_block_size)))
     queries, keys, values = grouped_heads(where, query, key, value, num_heads, kv_num_heads)
     batch, _, length, _ = queries.shape
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
@@ -175,7 +177,7 @@ def sparse_attention(
     def hidden(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
         here = scalar.load(begins, (b,)) + scalar.size(i)
         block = scalar.binary("div", here, sparse_block_size)
-        row = scalar.as_index(block, visible.shape[1])
+        row = scalar.as_index(scalar.check_index(block, visible.shape[1]), visible.shape[1])
         layout = integer.modulo(head, rows.shape[0])
         listed = scalar.load(visible, (layout, row, integer.floordiv(j, sparse_block_size)))
         seen = (scalar.size(j) <= here) & scalar.compare("ne", listed, 0)

@@ -140,6 +140,7 @@ def relative_position_bias(
         what = "It needs a table of two axes, and a distance"
         raise InvalidGraph(message(where, what, got=str(list(table.shape))))
     count, heads = table.shape
+    assume_at_most(1, count, where, "The table is empty")
     by_head = reshape(table, (heads, count))
     queries, keys = (
         contents(reshape(x, (1,)), "A length", 0)[0] for x in (query_length, key_length)
@@ -158,7 +159,8 @@ def relative_position_bias(
         ratio = scalar.cast(scalar.binary("max", distance, 1), DOUBLE) / near
         steps = scalar.unary("log", ratio) / scalar.unary("log", float(max_distance) / near) * far
         large = exact + scalar.cast(steps, INT64)
-        large = scalar.binary("min", large, buckets - 1)
+        # A distance that no bucket was made for may lie on either side of them.
+        large = scalar.binary("max", scalar.binary("min", large, buckets - 1), 0)
         return offset + scalar.select(distance < exact, distance, large)
 
     def body(_: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:

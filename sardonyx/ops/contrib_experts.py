@@ -109,6 +109,7 @@ class Mixture:
         wide = accumulator(x.dtype)
         tokens = sizes.product(x.shape[:-1])
         assume_equal(router.shape[0], tokens, self.where, "The rows of the router's tensor")
+        self._check(x.shape[-1], router.shape[1], first, second, third)
         flat = cast(reshape(x, (tokens, x.shape[-1])), wide)
         scores = cast(router, wide)
         _, chosen = top_k(scores, self.count, 1)
@@ -125,6 +126,16 @@ class Mixture:
         )
         weighted = outputs * reshape(parts, (tokens, self.count, 1))
         return cast(reshape(weighted.sum(1), x.shape), x.dtype)
+
+    def _check(
+        self, hidden: Dim, experts: Dim, first: Layer, second: Layer, third: Layer | None
+    ) -> None:
+        """Take the layers as having an expert for each column of the router's tensor."""
+        for layer in (first, second, *([] if third is None else [third])):
+            assume_equal(layer.experts, experts, self.where, "The numbers of experts differ")
+            if layer is not second:
+                assume_equal(layer.columns, hidden, self.where, "A layer's width is wrong")
+                assume_equal(layer.rows, first.rows, self.where, "The layers' widths differ")
 
     def _shares(self, scores: Tensor, given: Tensor | None, chosen: Tensor) -> Tensor:
         """How much each chosen expert counts: (tokens, count)."""
@@ -293,6 +304,11 @@ def _packed(
     assume_shape(scales.shape, wanted, where, "A tensor of scales")
     if bias is not None:
         assume_shape(bias.shape, (experts, rows), where, "A bias")
+
+    if zeros is not None:
+        each = (experts, rows) if zeros.rank == 2 else (experts, rows, blocks)
+        packed = integer.ceildiv(sizes.multiply(each[-1], bits), 8)
+        assume_shape(zeros.shape, (*each[:-1], packed), where, "A tensor of zero points")
 
     def zero(e: Dim, n: Dim, part: Dim) -> Scalar:
         if zeros is None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
-from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
+from sardonyx.base.errors import ContradictingSizes, InvalidArgument, OutOfMemory, message
+from sardonyx.base.interrupt import claim
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.native_layout import (
@@ -121,7 +122,7 @@ def plain(feed: object, spec: InputSpec) -> Array:
                     got=f"{found.name if found else 'unknown'} ({array.dtype})",
                 )
             )
-        array = array.astype(wanted)
+        array = _copied(array, wanted, where)
     if array.ndim != len(spec.dims):
         kind = InvalidArgument if spec.dims else ContradictingSizes
         raise kind(
@@ -133,9 +134,19 @@ def plain(feed: object, spec: InputSpec) -> Array:
             )
         )
     if array.flags.num & NEEDED_FLAGS != NEEDED_FLAGS:
-        array = np.array(array, order="C", copy=True)
+        array = _copied(array, wanted, where)
     # Equal dtypes may be different objects; native code compares addresses.
     return array if array.dtype is wanted else array.view(wanted)
+
+
+def _copied(array: Array, dtype: np.dtype[Any], where: str) -> Array:
+    """The elements one after the other: an array of few bytes can repeat them without end."""
+    claim(array.size * dtype.itemsize)
+    try:
+        return np.array(array, dtype, order="C", copy=True)
+    except (MemoryError, ValueError):
+        what = f"There is no memory for a copy of a feed of shape {array.shape}"
+        raise OutOfMemory(message(where, what)) from None
 
 
 def _shape_text(spec: InputSpec) -> str:

@@ -15,7 +15,7 @@ from sardonyx.base.errors import (
     RuntimeException,
     message,
 )
-from sardonyx.base.interrupt import Interrupted, watching
+from sardonyx.base.interrupt import Interrupted, counting, watching
 from sardonyx.codegen.target import host_target
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Plan
@@ -272,12 +272,16 @@ class Executable:
             if number == seen:
                 raise EngineError(message("run", f"Feed {number} cannot be made plain"))
             seen = number
-            fit = arrays.plain(feeds[number], self.plan.inputs[number])
+            with counting(self._claim, self.budget.give):
+                fit = arrays.plain(feeds[number], self.plan.inputs[number])
             feeds = (*feeds[:number], fit, *feeds[number + 1 :])
             state = self._enter(frame, feeds)
         if state:
             self._resolve(frame)
         return feeds
+
+    def _claim(self, size_bytes: int) -> None:
+        self.budget.take(size_bytes, "copies of feeds")
 
     def _enter(self, frame: Frame, feeds: tuple[object, ...]) -> int:
         if NATIVE:

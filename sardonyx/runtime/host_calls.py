@@ -19,7 +19,7 @@ from sardonyx.base.errors import (
     SardonyxError,
     message,
 )
-from sardonyx.base.interrupt import Interrupted, counting
+from sardonyx.base.interrupt import Interrupted, claim, counting
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
 from sardonyx.host.items import Items
@@ -38,6 +38,8 @@ from sardonyx.runtime.storage import Array
 
 #: A held value's number is that of its command times this, and which result it is.
 _MOST_RESULTS = 64
+#: About what a string of a feed takes beside its characters, as code and as object.
+_ELEMENT_BYTES = 24
 #: About what a new object takes, without the tensors in it.
 _OBJECT_BYTES = 200
 
@@ -124,7 +126,8 @@ class Strings:
 
 def _as_text(value: object, where: str) -> str:
     if isinstance(value, str):
-        return value
+        # Text of a class of its own may compare as it likes.
+        return value if type(value) is str else str.__str__(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     what = "An element is no string"
@@ -172,10 +175,12 @@ class HostTable:
 
     def _encode(self, feed: object, spec: InputSpec) -> Array:
         where = f"input {spec.name}"
-        if spec.dtype is dtypes.STRING:
-            return self.strings.encode(_string_array(feed, where), where)
-        assert isinstance(spec.dtype, ObjectType)  # noqa: S101 - the other dtype with codes
-        return np.array(self._add(_fed(feed, spec.dtype, where)), np.int64)
+        # What is fed stays for the run: nothing that is taken is given back before.
+        with counting(self._count, lambda _: None):
+            if spec.dtype is dtypes.STRING:
+                return self.strings.encode(_string_array(feed, where), where)
+            assert isinstance(spec.dtype, ObjectType)  # noqa: S101 - the other dtype with codes
+            return np.array(self._add(_fed(feed, spec.dtype, where)), np.int64)
 
     def decode(self, specs: Iterable[OutputSpec], results: list[Any]) -> list[Any]:
         """Results with objects in place of codes."""
@@ -302,6 +307,7 @@ def _array(kind: tuple[np.dtype[Any], int], words: list[int]) -> Array:
 
 def _string_array(feed: object, where: str) -> Array:
     array = np.asarray(feed)
+    claim(_ELEMENT_BYTES * array.size)  # an array of few bytes can repeat them without end
     if array.dtype.kind == "T":
         return array.astype(object)
     if array.dtype.kind not in "OUS" and array.size:
@@ -337,12 +343,21 @@ def _fed_map(value: Mapping[Any, Any], type_: ObjectType, where: str) -> dict[An
             raise _wrong(where, type_, key)
         if isinstance(type_.element, ObjectType):
             held = _fed(item, type_.element, where)
-        elif isinstance(item, (str, bytes)) is not texts or np.ndim(item):
+        elif isinstance(item, (str, bytes)) is not texts:
             raise _wrong(where, type_, item)
         else:
-            held = _as_text(item, where) if texts else np.asarray(item, type_.element.numpy).item()
-        found[_as_text(key, where) if keys_are_texts else int(key)] = held
+            held = _as_text(item, where) if texts else _number(item, type_.element, type_, where)
+        whole = _as_text(key, where) if keys_are_texts else _number(key, dtypes.INT64, type_, where)
+        found[whole] = held
     return found
+
+
+def _number(value: Any, dtype: DType, whole: ObjectType, where: str) -> Any:
+    """One number of a map, as a Python number that is one of the type."""
+    try:
+        return np.asarray(value, dtype.numpy).reshape(()).item()
+    except (ValueError, TypeError, OverflowError):
+        raise _wrong(where, whole, value) from None
 
 
 def _fed_array(value: Any, dtype: DType, where: str) -> Array:
@@ -350,14 +365,17 @@ def _fed_array(value: Any, dtype: DType, where: str) -> Array:
         texts = _string_array(value, where)
         flat = [_as_text(t, where) for t in texts.reshape(-1).tolist()]
         return np.array([*flat, None], object)[:-1].reshape(texts.shape)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+        claim(array.size * dtype.numpy.itemsize)
+        if not isinstance(value, np.ndarray):
+            array = array.astype(dtype.numpy)
+    except (ValueError, TypeError, OverflowError) as error:
+        what = f"An item, a {type(value).__name__}, is no array: {error}"
+        raise InvalidArgument(message(where, what)) from None
     if array.dtype != dtype.numpy:
-        if isinstance(value, np.ndarray):
-            what = "An item has the wrong element type"
-            raise InvalidArgument(
-                message(where, what, expected=str(dtype.numpy), got=str(array.dtype))
-            )
-        array = array.astype(dtype.numpy)
+        what = "An item has the wrong element type"
+        raise InvalidArgument(message(where, what, expected=str(dtype.numpy), got=str(array.dtype)))
     return array.copy()
 
 

@@ -99,5 +99,5 @@ def test_refusals():
     with pytest.raises(InvalidGraph, match="Bad pixel_format.*CMYK"):
         session_of("CMYK")
     text = "g (float[n] x) => (uint8[h, w, c] y) { y = ImageDecoder(x) }"
-    with pytest.raises(InvalidGraph, match="no tensor of bytes"):
+    with pytest.raises(InvalidGraph, match="The type of its input"):
         sardonyx.InferenceSession(model_of(text, opset=20).SerializeToString())

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from tests.fuzz import control, elementwise, layout, products, selecting
+from tests.fuzz import control, elementwise, further, layout, products, selecting
 from tests.fuzz.builder import Builder, Declined
 from tests.fuzz.values import RUNS, Extent, Value, fixed, numpy_dtype
 
@@ -18,9 +18,10 @@ Rule = Callable[[Builder], Value]
 
 _RULES: list[tuple[Rule, int]] = [
     *elementwise.RULES, *products.RULES, *layout.RULES, *selecting.RULES, *control.RULES,
+    *further.RULES,
 ]  # fmt: skip
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 24, 33, 40, 65, 100)
-_OPSET = 21
+_OPSET = 26
 #: Attempts in a row that find nothing before a graph is left as it is.
 _PATIENCE = 60
 
@@ -104,7 +105,7 @@ def _model(g: Builder) -> onnx.ModelProto:
         for v in [*leaves, *extra]
     ]
     graph = helper.make_graph(g.nodes, "fuzz", g.inputs, outputs, g.initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=13)
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:

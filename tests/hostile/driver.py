@@ -24,8 +24,11 @@ from tests.hostile.case import (
 )
 from tests.hostile.corpus import Corpus
 
-#: A case that has not ended by then is a hang: the process is killed.
+#: A case that has not ended by then, though it had a processor for as long, or did nothing at all
+#: meanwhile, is a hang: the process is killed.
 _HANG_SECONDS = LOAD_SECONDS + 4 * RUN_SECONDS + 3 * SLACK_SECONDS
+#: Who has had less of a processor meanwhile waits for something.
+_IDLE_SECONDS = 0.2
 _CASES_PER_PROCESS = 400
 #: No case may use more, whatever it asks for: what Python builds counts, too.
 _DATA_LIMIT_BYTES = 6 << 30
@@ -108,8 +111,7 @@ def _batch(
     running: int | None = None
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while True:
-            ready, _, _ = select.select([pipe], [], [], _HANG_SECONDS)
-            if not ready:
+            if _hangs(child, pipe):
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 return _lost(seed if running is None else running, "hang", corpus, tally, report)
@@ -136,6 +138,22 @@ def _batch(
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status}"
         return _lost(seed if running is None else running, how, corpus, tally, report)
     return seed if time.monotonic() >= deadline else last
+
+
+def _hangs(child: int, pipe: object) -> bool:
+    """Wait for the next message; on a machine with much else to do a case may take long."""
+    start = before = _processor_seconds(child)
+    while not select.select([pipe], [], [], _HANG_SECONDS)[0]:
+        now = _processor_seconds(child)
+        if now - start > _HANG_SECONDS or now - before < _IDLE_SECONDS:
+            return True
+        before = now
+    return False
+
+
+def _processor_seconds(child: int) -> float:
+    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _line(pipe: object) -> bytes:

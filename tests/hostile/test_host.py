@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import time
+import warnings
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +14,7 @@ import onnx
 import pytest
 
 import sardonyx
-from sardonyx.base.errors import SardonyxError, TimedOut
+from sardonyx.base.errors import OutOfMemory, SardonyxError, TimedOut
 from tests.support.session import model_of
 
 
@@ -121,6 +124,32 @@ MUCH: list[tuple[str, dict[str, Any]]] = [
         max_skip_count=0, mode="IDF", ngram_counts=[0], ngram_indexes=[2000000000],
         pool_int64s=[1]>(x) }""", {"x": np.ones(3, np.int64)}),
 ]  # fmt: skip
+
+
+def picture(width: int, height: int) -> Any:
+    """The bytes of a PNG whose head says so; there are no pixels in it."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    parts = [struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d))
+             for k, d in chunks]  # fmt: skip
+    return np.frombuffer(b"\x89PNG\r\n\x1a\n" + b"".join(parts), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "outcome"),
+    [(9000, 9000, OutOfMemory), (12000, 12000, OutOfMemory), (1 << 30, 1 << 30, (0, 0, 3)),
+     (10, 10, (0, 0, 3))],
+)  # fmt: skip
+def test_pictures_that_unfold(width: int, height: int, outcome: Any) -> None:
+    pytest.importorskip("PIL")
+    made = session("(uint8[N] x) => (uint8[H,W,C] y) { y = ImageDecoder(x) }")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(outcome, tuple):
+            assert made.run(None, {"x": picture(width, height)})[0].shape == outcome
+        else:
+            with pytest.raises(outcome):
+                made.run(None, {"x": picture(width, height)})
 
 
 @pytest.mark.parametrize(("text", "feeds"), MUCH, ids=[m[0][:60] for m in MUCH])
