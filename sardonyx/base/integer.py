@@ -13,6 +13,7 @@ from math import gcd
 from sardonyx.base.sizes import (
     Atom,
     Dim,
+    Monomial,
     Size,
     add,
     as_atom,
@@ -206,7 +207,7 @@ def _atom_nonnegative(atom: Atom) -> bool:
 
 def _extreme(a: Size) -> Dim:
     """`a` with every bounded atom at the end of its range that makes `a` smallest."""
-    result: Dim = 0
+    sums: dict[Monomial, int] = {}
     for monomial, coefficient in a.terms:
         value: Dim = 1
         for atom in monomial:
@@ -220,8 +221,9 @@ def _extreme(a: Size) -> Dim:
             if factor is None or (isinstance(factor, int) and factor == _UNBOUNDED_BELOW):
                 factor = of_atom(atom)
             value = multiply(value, factor)
-        result = add(result, multiply(value, coefficient))
-    return result
+        for m, c in terms_of(multiply(value, coefficient)):
+            sums[m] = sums.get(m, 0) + c
+    return from_terms(sums)
 
 
 def known_equal(a: Dim, b: Dim) -> bool | None:

@@ -247,6 +247,14 @@ def add(a: Dim, b: Dim) -> Dim:
     return from_terms(sums)
 
 
+def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
+    both = sorted(a + b, key=lambda x: x.order)
+    for atom in a:
+        if atom.arguments == (0, 1) and atom.kind == "symbol" and atom in b:
+            both.remove(atom)  # m * m -> m for m of 0 and 1
+    return tuple(both)
+
+
 def multiply(a: Dim, b: Dim) -> Dim:
     """a * b."""
     if isinstance(a, int) and isinstance(b, int):
@@ -258,7 +266,7 @@ def multiply(a: Dim, b: Dim) -> Dim:
     products: dict[Monomial, int] = {}
     for m, c in terms_of(a):
         for n, d in terms_of(b):
-            key = tuple(sorted(m + n, key=lambda x: x.order)) if m and n else m or n
+            key = _monomial_product(m, n) if m and n else m or n
             products[key] = products.get(key, 0) + c * d
     return from_terms(products)
 

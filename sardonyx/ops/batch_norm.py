@@ -54,8 +54,9 @@ def _trained_batch_norm(
         return unsqueeze(wider, [0]) if per_activation else per_channel(wider, x)
 
     def kept(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
-        own = reshape(new, old.shape)
-        mixed = cast(old, wide) * momentum + own * (1.0 - momentum)
+        kind = old.dtype if old.dtype.bits > wide.bits else wide
+        own = cast(reshape(new, old.shape), kind)
+        mixed = cast(old, kind) * momentum + own * (1.0 - momentum)
         return cast(mixed, old.dtype), cast(own, old.dtype)
 
     result = cast(centred * inverse * along(scale) + along(bias), x.dtype)

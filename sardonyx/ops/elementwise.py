@@ -38,7 +38,6 @@ for _name, _operation, *_versions in (
     ("Exp", "exp", 1, 6, 13),
     ("Log", "log", 1, 6, 13),
     ("Reciprocal", "reciprocal", 1, 6, 13),
-    ("Erf", "erf", 9, 13),
     ("Tanh", "tanh", 1, 6, 13),
     ("Sigmoid", "sigmoid", 1, 6, 13),
     ("Sin", "sin", 7),
@@ -62,6 +61,14 @@ for _name, _operation, *_versions in (
     ("Round", "round", 11),
 ):
     _register_unary(_name, functools.partial(_integer_or_float, _operation), *_versions)
+
+
+@op("Erf", 9, 13)
+def erf(x: Tensor) -> Tensor:
+    """The error function; of integers it is computed in double and cut off."""
+    if x.dtype.is_float:
+        return t.unary("erf", x)
+    return t.cast(t.unary("erf", t.cast(x, dtypes.DOUBLE)), x.dtype)
 
 
 def _register_binary(

@@ -95,8 +95,13 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean 0 and variance 1 over the axes from `axis` on; also gives mean and inverse deviation."""
-    return layer_norm(x, scale, bias, axis, epsilon, stash_type)
+    """Mean 0 and variance 1 over the axes from `axis` on; also gives mean and inverse deviation.
+
+    These two are of the type that `stash_type` names, even where more digits were computed.
+    """
+    result, average, inverse = layer_norm(x, scale, bias, axis, epsilon, stash_type)
+    kept = dtypes.BY_ONNX_ID.get(stash_type, dtypes.FLOAT)
+    return result, cast(average, kept), cast(inverse, kept)
 
 
 def rms_norm(
@@ -117,8 +122,12 @@ def rms_norm(
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
-    """Divided by the root of the mean square over the axes from `axis` on."""
-    return rms_norm(x, scale, axis, epsilon, stash_type)[0]
+    """Divided by the root of the mean square over the axes from `axis` on; of the scale's type."""
+    if scale.dtype is x.dtype:
+        return rms_norm(x, scale, axis, epsilon, stash_type)[0]
+    normalised = rms_norm(x, None, axis, epsilon, stash_type)[0]
+    assume_broadcast(scale.shape, x.shape, "RMSNormalization", "The scale")
+    return cast(normalised, scale.dtype) * scale
 
 
 # -- channels ---------------------------------------------------------------------------------

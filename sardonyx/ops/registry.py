@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
@@ -103,6 +104,7 @@ class OpRecord:
             that it annotates.
         repeated: The first of the inputs that the lowering takes as `*`, if none of them may be
             omitted.
+        defaults: Those of float attributes, as the file's 32 bits hold them.
     """
 
     domain: str
@@ -118,6 +120,7 @@ class OpRecord:
     supplied: frozenset[str]
     kinds: Mapping[str, Kind] = field(compare=False)
     repeated: int | None
+    defaults: Mapping[str, float] = field(compare=False)
 
     def __repr__(self) -> str:
         return f"{self.domain or 'ai.onnx'}.{self.op_type}-{self.since}"
@@ -200,7 +203,11 @@ def _record(
         frozenset(named) & _SUPPLIED,
         {n: kind_of(notes[n]) for n in named if n in notes.keys() - _SUPPLIED},
         positional if notes.get(variadic) == "Tensor" else None,
+        {n: _FLOAT32.unpack(_FLOAT32.pack(v))[0] for n, v in defaults.items() if type(v) is float},
     )
+
+
+_FLOAT32 = struct.Struct("<f")
 
 
 @cache
@@ -343,7 +350,7 @@ def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception) -> s
 
 
 def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str, object]:
-    arguments: dict[str, object] = {}
+    arguments: dict[str, object] = dict(record.defaults)
     for name, value in node.attributes.items():
         if name not in record.attributes:
             raise InvalidGraph(

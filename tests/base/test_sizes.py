@@ -30,3 +30,12 @@ def test_an_index_divided_by_its_extent_is_zero(extent: Dim) -> None:
 def test_an_index_divided_by_less_than_its_extent_stays() -> None:
     i = sizes.index(W)
     assert sizes.atoms_of(integer.floordiv(i, integer.floordiv(W, 2)), "floordiv")
+
+
+def test_a_choice_times_itself_is_itself() -> None:
+    chosen, n = sizes.measured("chosen", 0, 1), sizes.symbol("n")
+    kept, taken = n - chosen * (n - 1), 1 + chosen * (n - 1)
+    assert chosen * chosen is chosen
+    assert kept * taken is n  # an axis is in the one place or in the other
+    number = sizes.measured("number", 0, 2)
+    assert number * number is not number

@@ -174,3 +174,18 @@ def test_resize_without_aliases(mode: str) -> None:
     x = _random.standard_normal((1, 1, 9, 11)).astype(np.float32)
     scales = ((0.5, 0.4), (0.33, 0.71), (1.0, 0.9))
     check(model, [{"x": x, "s": np.array(s, np.float32)} for s in scales], tolerance=1e-4)
+
+
+def test_pads_that_are_zero_before_any_axis() -> None:
+    text = '(float[N] x, int64[1] a) => (float[M] y) { y = Pad<mode="reflect">(x, p, , a) }'
+    session = sardonyx.InferenceSession(_model(text, {"p": _list(0, 1)}, 19).SerializeToString())
+    x = np.arange(4, dtype=np.float32)
+    for axis in (0, -1):
+        (y,) = session.run(None, {"x": x, "a": _list(axis)})
+        np.testing.assert_array_equal(y, [0, 1, 2, 3, 2])
+
+
+def test_five_axes_are_compiled_in_time() -> None:
+    text = "(float[A,B,C,D,E] x, int64[3] a) => (float[P,Q,R,S,T] y) { y = ReduceSum(x, a) }"
+    x = np.arange(48, dtype=np.float32).reshape(1, 2, 3, 2, 4)
+    check(_model(text, opset=18), [{"x": x, "a": _list(*a)} for a in ((0, 2, -1), (3, 1, 4))])

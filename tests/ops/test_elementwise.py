@@ -306,3 +306,14 @@ def test_shrink_of_integers(dtype, attributes):
     wide = x.astype(np.float64)
     moved = np.where(wide < -lambd, wide + bias, np.where(wide > lambd, wide - bias, 0))
     check_op("Shrink", [x], attributes, 9, expected=[moved.astype(dtype)])
+
+
+def test_defaults_of_attributes_are_floats_of_32_bits():
+    x = np.array([-1.0, 2.0])
+    expected = [np.array([-np.float64(np.float32(0.01)), 2.0])]
+    check_op("LeakyRelu", [x], {}, 16, expected=expected, tolerance=1e-15)
+
+
+def test_erf_of_integers():
+    x = np.array([-9, -1, 0, 3, 9], np.int8)
+    check_op("Erf", [x], {}, 13, expected=[np.array([-1, 0, 0, 0, 1], np.int8)])

@@ -140,3 +140,28 @@ def test_each_is_one_row_kernel(symbolic):
         layer_norm(x, weight, weight, -1, 1e-5, 1)[0],
     ):
         assert len(make_groups(find_roots([result]))) == 1
+
+
+def test_statistics_have_the_type_of_stash_type_and_results_that_of_the_scale():
+    x, scale = floats(3, 4).astype(np.float64), np.ones(4)
+    mean, deviation = x.mean(1, keepdims=True), x.std(1, keepdims=True)
+    normal = (x - mean) / np.sqrt(deviation**2 + 1e-5)
+    expected = [normal, mean.astype(np.float32), (1 / np.sqrt(deviation**2 + 1e-5)).astype("f4")]
+    check_op("LayerNormalization", [x, scale], {}, 17, outputs=3, expected=expected, tolerance=1e-6)
+    half = floats(3, 4).astype(np.float16)
+    wide = half.astype(np.float32)
+    expected = [wide / np.sqrt(np.square(wide).mean(1, keepdims=True) + 1e-5)]
+    ones = np.ones(4, np.float32)
+    check_op("RMSNormalization", [half, ones], {}, 23, expected=expected, tolerance=1e-3)
+
+
+def test_running_statistics_of_doubles_are_doubles():
+    x, ones, old = floats(4, 2, 3), np.ones(2, np.float32), np.array([0.1, 0.7])
+    own = [x.mean((0, 2), dtype=np.float64), x.var((0, 2), dtype=np.float64)]
+    running = [old * 0.75 + new * 0.25 for new in own]
+    y = (x - own[0].reshape(-1, 1)) / np.sqrt(own[1].reshape(-1, 1) + np.float32(1e-5))
+    attributes = {"training_mode": 1, "momentum": 0.75}
+    inputs = [x, ones, 0 * ones, old, old]
+    expected = [y.astype(np.float32), *running]
+    check_op("BatchNormalization", inputs, attributes, 15, outputs=3, expected=expected,
+             tolerance=1e-6)  # fmt: skip
