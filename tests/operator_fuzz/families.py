@@ -1,0 +1,18 @@
+"""The modules with generators and references."""
+
+FAMILIES = (
+    "elementwise",
+    "layout",
+    "reducing",
+    "gathering",
+    "products",
+    "quantising",
+    "normalising",
+    "sampling",
+    "recurrent",
+    "objects",
+    "control",
+    "learning",
+    "encoding",
+    "training",
+)
