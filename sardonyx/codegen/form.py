@@ -17,6 +17,7 @@ from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
 from sardonyx.kernel.tile import TileKernel
+from sardonyx.kernel.tile_attention import AttentionTileKernel, element_of
 from sardonyx.kernel.tile_schedule import TileSchedule, takes
 from sardonyx.kernel.tile_shape import Choice
 from sardonyx.kernel.winograd_form import fitting
@@ -189,12 +190,18 @@ class Former:
         canonical = Canonical(group, strides)
         kernel = self.kernels.get(canonical.key)
         if kernel is None:
-            form = AttentionKernel(
-                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
-                canonical.strides, self.lanes, self.grain, self._name("attention"),
-            )  # fmt: skip
+            form = self._attention_form(canonical)
             kernel = self.kernels[canonical.key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
+
+    def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
+        """How an attention is computed."""
+        group, name, tiling = canonical.group, self._name("attention"), self.grain.tiling
+        assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
+        element = element_of(group, tiling) if tiling is not None else None
+        if tiling is not None and element is not None:
+            return AttentionTileKernel(group, canonical.strides, tiling, element, name)
+        return AttentionKernel(group, canonical.strides, self.lanes, self.grain, name)
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}_{len(self.kernels)}"

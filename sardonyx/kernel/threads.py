@@ -82,6 +82,15 @@ class ThreadBuilder(Builder):
         """
         return self.let(F32.with_lanes(4), "multiply_matrices", [*a, *b, c], kind=kind)
 
+    def exp2(self, x: Operand) -> Value:
+        """`2^x`, with an error of up to 2 ulp."""
+        return self.let(F32, "exp2", [x])
+
+    def across(self, x: Operand, distance: int) -> Value:
+        """The float of the thread whose number differs in one bit."""
+        moved = self.let(I32, "shuffle_across", [self.bitcast(x, I32)], number=distance)
+        return self.bitcast(moved, F32)
+
     def to_tf32(self, x: Operand) -> Value:
         """A float with 10 bits of mantissa, as its bits; ties away from zero."""
         return self.let(I32, "to_tf32", [x])

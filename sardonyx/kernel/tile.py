@@ -10,15 +10,15 @@ from __future__ import annotations
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import divisible, runs
-from sardonyx.kernel.builder import Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
-from sardonyx.kernel.tile_copy import Copier, unflatten
+from sardonyx.kernel.tile_copy import Copier, Step, unflatten
 from sardonyx.kernel.tile_meeting import Meeting, Part
 from sardonyx.kernel.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
+from sardonyx.kernel.tile_pipeline import Pipeline
 from sardonyx.kernel.tile_schedule import TileSchedule
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
@@ -126,66 +126,21 @@ class TileKernel:
         self, level: Expression, first: Operand, last: Operand, row: Operand, column: Operand
     ) -> None:
         """Sum the steps from `first` to `last`."""
-        s, b, stages = self.schedule, self.b, self.schedule.shape.stages
-        copiers = [
-            Copier(s.left, level, row, self.thread), Copier(s.right, level, column, self.thread),
-        ]  # fmt: skip
-        held = [[] if c.is_direct else c.registers() for c in copiers]
+        s, b = self.schedule, self.b
+        copiers = [Copier(f, level, self.thread) for f in (s.left, s.right)]
+        lines = [c.lines(first) for c, first in zip(copiers, (row, column), strict=True)]
         counter = _Steps(level, s, first)
-        ahead = b.variable(first, name="ahead")
-        filled, used = (b.variable(0, I64, name=n) for n in ("filled", "used"))
 
-        def fetch() -> None:
+        def fetch(number: Operand) -> list[Step]:
             taps, depth = counter.values()
-            for copier, registers, stage in zip(copiers, held, self._stages(filled), strict=True):
-                if copier.is_direct:
-                    copier.begin(stage, taps, depth)
-                else:
-                    copier.compute(taps, depth, registers)
+            counter.advance()
+            return [Step(x, taps, depth) for x in lines]
 
-        def put() -> None:
-            for copier, registers, stage in zip(copiers, held, self._stages(filled), strict=True):
-                if not copier.is_direct:
-                    copier.put(stage, registers)
+        def use(tiles: list[Operand], number: Operand) -> None:
+            self.multiplier.step(*tiles)
 
-        def advance(stage: Register) -> None:
-            following = b.binary("add", stage.get(), 1)
-            stage.set(b.select(b.eq(following, stages), 0, following))
-
-        def going() -> Operand:
-            return b.compare("lt", ahead.get(), last)
-
-        for _ in range(stages - 1):
-            with b.if_(going()):
-                fetch()
-                put()
-                counter.advance()
-            b.commit_copies()
-            ahead.set(b.binary("add", ahead.get(), 1))
-            advance(filled)
-        with b.for_(first, last):
-            b.wait_copies(stages - 2)
-            b.barrier()
-            with b.if_(going()):
-                fetch()
-                counter.advance()
-            b.commit_copies()
-            left, right = self._stages(used)
-            self.multiplier.step(left, right)
-            if any(not c.is_direct for c in copiers):
-                with b.if_(going()):
-                    put()
-            ahead.set(b.binary("add", ahead.get(), 1))
-            advance(filled)
-            advance(used)
-        b.wait_copies(0)
-        b.barrier()
-
-    def _stages(self, stage: Register) -> tuple[Operand, Operand]:
-        """Where the two tiles of a stage lie."""
-        b = self.b
-        left = b.offset(self.shared, stage.get(), self._stage_bytes())
-        return left, b.offset(left, self.schedule.left.size_bytes)
+        pipeline = Pipeline(b, self.shared, copiers, s.shape.stages)
+        pipeline.run(first, last, fetch, use)
 
     # -- the result ---------------------------------------------------------------------------
 

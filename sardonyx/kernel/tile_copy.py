@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -11,7 +12,6 @@ from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.threads import THREADS, ThreadBuilder
 from sardonyx.kernel.tile_factor import WORD, Factor
-from sardonyx.kernel.types import Type
 from sardonyx.plan.axes import extent_of
 
 
@@ -31,26 +31,40 @@ def unflatten(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of one tile that a thread copies: their numbers, and emitters for them."""
+
+    numbers: list[Operand]
+    levels: list[Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step copies: lines, the values of the taps, the first element of the depth."""
+
+    lines: Lines
+    taps: Mapping[Atom, Operand]
+    first: Operand
+
+
 class Copier:
     """Copies the tiles of one factor that belong to one tile of the result.
 
     Args:
         factor: Which factor.
         level: An emitter for one matrix.
-        first_line: The tile's first line.
         thread: The number of the thread in its thread block.
     """
 
-    def __init__(
-        self, factor: Factor, level: Expression, first_line: Operand, thread: Operand
-    ) -> None:
+    def __init__(self, factor: Factor, level: Expression, thread: Operand) -> None:
         self.factor, self.thread = factor, thread
         b = level.builder
         assert isinstance(b, ThreadBuilder)  # noqa: S101 - narrows the type for the checker
         self.b = b
         f = factor
         words = f.smem_rows * f.pitch
-        self.count = max(1, words // THREADS)
+        self.count = f.words_each
         #: Which threads copy; None for all.
         self.copies = b.compare("lt", thread, words) if words < THREADS else None
         mine = thread if words >= THREADS else b.binary("rem", thread, words)
@@ -70,24 +84,24 @@ class Copier:
         self.within = b.binary("mul", self.word, f.word)
         self.total = level.dim(f.line_count())
         self.limit = level.dim(f.limit)
-        moving = frozenset(a for a in map(sizes.as_atom, (*f.taps, f.depth)) if a is not None)
+        self.level = level
         #: Elements of one copy; where words run along the lines each has a line of its own.
         self.unit = f.unit_bytes // f.element.size_bytes if self.is_direct else f.word
-        starts: list[Operand] = list(self.rows)
+        self.starts: list[Operand] = list(self.rows)
         if f.along == "lines":
-            starts = [b.binary("add", self.within, j) for j in range(0, f.word, self.unit)]
-        self.lines = [b.binary("add", first_line, s) for s in starts]
-        self.levels = [self._line_level(level, line, moving) for line in self.lines]
+            self.starts = [b.binary("add", self.within, j) for j in range(0, f.word, self.unit)]
+
+    def lines(self, first: Operand) -> Lines:
+        """The lines of a tile that begins with line `first`."""
+        f = self.factor
+        moving = frozenset(a for a in map(sizes.as_atom, (*f.taps, f.depth)) if a is not None)
+        numbers: list[Operand] = [self.b.binary("add", first, s) for s in self.starts]
+        return Lines(numbers, [self._line_level(self.level, n, moving) for n in numbers])
 
     @property
     def is_direct(self) -> bool:
         """Whether copies go from memory to shared memory by themselves."""
-        return self.factor.unit_bytes > 0
-
-    @property
-    def vector(self) -> Type:
-        """The type of a word."""
-        return self.factor.element.with_lanes(self.factor.word)
+        return self.factor.is_direct
 
     def _line_level(self, level: Expression, line: Operand, moving: frozenset[Atom]) -> Expression:
         b, f = self.b, self.factor
@@ -106,31 +120,31 @@ class Copier:
             found.hoist([f.body], moving)
         return found
 
-    def begin(self, stage: Operand, taps: Mapping[Atom, Operand], first: Operand) -> None:
+    def begin(self, stage: Operand, step: Step) -> None:
         """Begin to copy a step's tile; for factors that are copied directly."""
         b = self.b
         if self.copies is not None:
             with b.if_(self.copies):
-                self._begin(stage, taps, first)
+                self._begin(stage, step)
         else:
-            self._begin(stage, taps, first)
+            self._begin(stage, step)
 
-    def _begin(self, stage: Operand, taps: Mapping[Atom, Operand], first: Operand) -> None:
+    def _begin(self, stage: Operand, step: Step) -> None:
         b, f = self.b, self.factor
         along_depth = f.along == "depth"
         depth = sizes.as_atom(f.depth)
         for i in range(self.count):
-            k = b.binary("add", first, self.within if along_depth else self.rows[i])
+            k = b.binary("add", step.first, self.within if along_depth else self.rows[i])
             target = b.offset(stage, self.offsets[i])
             for j in range(WORD // f.unit_bytes):
                 number = i if along_depth else j
                 at = b.binary("add", k, j * self.unit) if along_depth else k
                 inside = b.binary(
-                    "and", b.compare("lt", self.lines[number], self.total),
+                    "and", b.compare("lt", step.lines.numbers[number], self.total),
                     b.compare("lt", at, self.limit),
                 )  # fmt: skip
-                atoms = dict(taps) if depth is None else {**taps, depth: at}
-                here = self.levels[number].child(atoms)
+                atoms = dict(step.taps) if depth is None else {**step.taps, depth: at}
+                here = step.lines.levels[number].child(atoms)
                 self._copy(here, b.offset(target, j * f.unit_bytes), inside)
 
     def _copy(self, here: Expression, target: Operand, inside: Operand) -> None:
@@ -143,16 +157,16 @@ class Copier:
         source = b.offset(place.pointer, here.dim(place.offset(f.load.at)), f.element)
         b.copy_async(target, source, inside, f.unit_bytes)
 
-    def compute(self, taps: Mapping[Atom, Operand], first: Operand, held: list[Register]) -> None:
+    def compute(self, step: Step, held: list[Register]) -> None:
         """Compute the words of a step's tile into registers; for the other factors."""
         b, f = self.b, self.factor
         for i in range(self.count):
-            atoms = dict(taps)
+            atoms = dict(step.taps)
             depth = sizes.as_atom(f.depth)
             if f.along == "depth":
-                level = self.levels[i]
-                k = b.binary("add", first, self.within)
-                inside = b.compare("lt", self.lines[i], self.total)
+                level = step.lines.levels[i]
+                k = b.binary("add", step.first, self.within)
+                inside = b.compare("lt", step.lines.numbers[i], self.total)
                 mask = b.binary(
                     "and", b.tail_mask(b.binary("sub", self.limit, k), f.word),
                     b.splat(inside, f.word),
@@ -161,10 +175,10 @@ class Copier:
                     atoms[depth] = k
                 here = level.child(atoms, vector=depth, lanes=f.word, mask=mask)
             else:
-                level = self.levels[0]
-                k = b.binary("add", first, self.rows[i])
+                level = step.lines.levels[0]
+                k = b.binary("add", step.first, self.rows[i])
                 mask = b.binary(
-                    "and", b.tail_mask(b.binary("sub", self.total, self.lines[0]), f.word),
+                    "and", b.tail_mask(b.binary("sub", self.total, step.lines.numbers[0]), f.word),
                     b.splat(b.compare("lt", k, self.limit), f.word),
                 )  # fmt: skip
                 if depth is not None:
@@ -176,9 +190,9 @@ class Copier:
             else:
                 value = here.scalar(f.body)
             if isinstance(value, Constant):
-                value = Constant(self.vector, value.value)
+                value = Constant(f.vector, value.value)
             value = b.splat(value, f.word)
-            held[i].set(b.select(mask, value, Constant(self.vector, 0)))
+            held[i].set(b.select(mask, value, Constant(f.vector, 0)))
 
     def put(self, stage: Operand, held: list[Register]) -> None:
         """Write what `compute` gave to shared memory."""
@@ -191,6 +205,8 @@ class Copier:
                 with b.if_(self.copies):
                     b.store(word, place, align_bytes=WORD)
 
-    def registers(self) -> list[Register]:
-        """Registers for `compute`."""
-        return [self.b.variable(Constant(self.vector, 0), name="word") for _ in self.offsets]
+
+def registers(b: ThreadBuilder, factor: Factor) -> list[Register]:
+    """Registers for `Copier.compute`."""
+    zero = Constant(factor.vector, 0)
+    return [b.variable(zero, name="word") for _ in range(factor.words_each)]

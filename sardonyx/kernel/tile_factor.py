@@ -15,6 +15,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import divisible, runs
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand
+from sardonyx.kernel.threads import THREADS
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
@@ -38,6 +39,7 @@ class Factor:
         pitch: Words of a row.
         body_before: As it was given, with several axes for the lines.
         load, window: What is copied, and where it is not zero, if `unit_bytes` is not 0.
+        is_rounded: Whether floats have no more bits than matrix units take.
         unit_bytes: How much one asynchronous copy moves; 0 where elements are computed.
 
     Args:
@@ -48,6 +50,7 @@ class Factor:
         tile_lines, depth_tile: Sizes of the tile.
         words: Elements are read as words of 32 bits, which no instruction transposes.
         aligned: Whether buffers begin at multiples of 16 bytes.
+        along: Along what words run, where that is not free.
         limit: Elements along the depth, where that is more than the axis has: zeros at its end.
     """
 
@@ -65,6 +68,7 @@ class Factor:
         words: bool,
         aligned: bool,
         limit: Dim | None = None,
+        along: str | None = None,
     ) -> None:
         self.body, self.lines, self.taps, self.depth = body, list(lines), taps, depth
         self.body_before = body
@@ -73,9 +77,12 @@ class Factor:
         self.limit = extent_of(depth) if limit is None else limit
         self.word = WORD // element.size_bytes
         self.size_bytes = tile_lines * depth_tile * element.size_bytes
+        self.is_rounded = False
         self.window: Scalar | None = None
         self.load = self._plain_load()
-        self.along, self.unit_bytes = self._choose()
+        self.along, self.unit_bytes = (
+            self._choose() if along is None else (along, self._unit(along))
+        )
         self._flatten_lines()
         self.pitch = (depth_tile if self.along == "depth" else tile_lines) // self.word
         self.smem_rows = tile_lines if self.along == "depth" else depth_tile
@@ -167,6 +174,21 @@ class Factor:
         return sizes.product(map(extent_of, self.lines))
 
     # -- where elements lie -------------------------------------------------------------------
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is copied from memory to shared memory without passing registers."""
+        return self.unit_bytes > 0
+
+    @property
+    def vector(self) -> Type:
+        """The type of a word."""
+        return self.element.with_lanes(self.word)
+
+    @property
+    def words_each(self) -> int:
+        """How many words a thread copies."""
+        return max(1, self.size_bytes // WORD // THREADS)
 
     @property
     def row_bytes(self) -> int:

@@ -8,6 +8,7 @@ from sardonyx.kernel.builder import Register
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.threads import THREADS, WARP, ThreadBuilder
 from sardonyx.kernel.tile_factor import WORD, Factor
+from sardonyx.kernel.tile_fragments import Fragments, Lane
 from sardonyx.kernel.tile_schedule import TileSchedule
 from sardonyx.kernel.types import F32
 
@@ -35,20 +36,19 @@ class MatrixMultiplier:
 
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
         self.b, self.kind, s = b, schedule.unit.kind, schedule.shape
-        self.thread = b.thread()
+        lane = self.lane = Lane(b)
         warp = b.warp_of_block()
-        self.group = b.binary("div", self.thread, 4)
-        self.member = b.binary("rem", self.thread, 4)
         self.warp_row = b.binary("div", warp, s.warp_columns)
         warp_column = b.binary("rem", warp, s.warp_columns)
         self.rows, self.columns = s.rows // s.warp_rows, s.columns // s.warp_columns
         self.first_row = b.binary("mul", self.warp_row, self.rows)
         self.first_column = b.binary("mul", warp_column, self.columns)
-        self.left = _Fragments(self, schedule.left, self.first_row, self.rows // 16)
-        self.right = _Fragments(
-            self, schedule.right, self.first_column, self.columns // 16, depth_first=True
-        )
-        self.steps = 2  # of 32 bytes along the depth each
+        words = schedule.unit.kind == "tf32"
+        self.left = Fragments(lane, schedule.left, self.first_row, self.rows // 16, words=words)
+        self.right = Fragments(
+            lane, schedule.right, self.first_column, self.columns // 16, words=words,
+            depth_first=True,
+        )  # fmt: skip
         zero = Constant(F32.with_lanes(4), 0)
         self.sums = [
             [b.variable(zero, name="sum") for _ in range(self.columns // 8)]
@@ -64,7 +64,7 @@ class MatrixMultiplier:
     def step(self, left: Operand, right: Operand) -> None:
         """See `Multiplier`."""
         b = self.b
-        for k in range(self.steps):
+        for k in range(self.left.steps):
             rows = [self.left.read(left, piece, k) for piece in range(self.rows // 16)]
             columns = [self.right.read(right, piece, k) for piece in range(self.columns // 16)]
             for row, a in zip(self.sums, rows, strict=True):
@@ -81,8 +81,8 @@ class MatrixMultiplier:
             b.compare("lt", self.first_row, first + count),
         )  # fmt: skip
         with b.if_(inside):
-            row = b.binary("add", b.binary("sub", self.first_row, first), self.group)
-            column = b.binary("add", self.first_column, b.binary("mul", self.member, 2))
+            row = b.binary("add", b.binary("sub", self.first_row, first), self.lane.group)
+            column = b.binary("add", self.first_column, b.binary("mul", self.lane.member, 2))
             at = b.binary("add", b.binary("mul", row, pitch), column)
             place = b.offset(target, at, F32)
             for i, sums in enumerate(self.sums):
@@ -92,73 +92,6 @@ class MatrixMultiplier:
                         pair = b.shuffle(total, total, (2 * half, 2 * half + 1))
                         index = (16 * i + 8 * half) * pitch + 8 * j
                         b.store(pair, place, index, align_bytes=8)
-
-
-class _Fragments:
-    """Reads what a warp multiplies of one factor: 16 lines by 32 bytes of depth at a time.
-
-    Gives four words for each thread: lines 0 to 7 and 8 to 15 of the first 16 bytes of the depth,
-    then of the second. With `depth_first` both halves of the depth of lines 0 to 7 come first: what
-    one multiplication takes then lies in neighbouring registers.
-    """
-
-    def __init__(
-        self,
-        owner: MatrixMultiplier,
-        factor: Factor,
-        first: Operand,
-        pieces: int,
-        *,
-        depth_first: bool = False,
-    ) -> None:
-        self.b, self.factor = owner.b, factor
-        b, f = owner.b, factor
-        # For load_matrix: the row in a matrix, and which half of the lines and of the depth.
-        row = b.binary("rem", owner.thread, 8)
-        matrix = b.binary("div", owner.thread, 8)
-        low, high = b.binary("rem", matrix, 2), b.binary("div", matrix, 2)
-        if depth_first:
-            low, high = high, low
-        self.places: dict[tuple[int, int], list[tuple[Operand, int]]] = {}
-        if f.along == "depth":
-            line = b.binary("add", b.binary("add", first, b.binary("mul", low, 8)), row)
-            for k in range(2):
-                at = f.word_offset(b, line, b.binary("add", high, 2 * k))
-                for piece in range(pieces):
-                    self.places[piece, k] = [(at, 16 * piece * f.row_bytes)]
-            return
-        element = f.element.size_bytes
-        if not f.words:
-            line = b.binary("add", first, b.binary("mul", low, 8))
-            depth = b.binary("add", b.binary("mul", high, 8), row)
-            for piece in range(pieces):
-                word = b.binary("div", b.binary("add", line, 16 * piece), f.word)
-                at = f.word_offset(b, depth, word)
-                for k in range(2):
-                    self.places[piece, k] = [(at, 16 * k * f.row_bytes)]
-            return
-        for piece in range(pieces):
-            for k in range(2):
-                self.places[piece, k] = []
-            for slow, fast in ((0, 0), (0, 1), (1, 0), (1, 1)):
-                half, part = (slow, fast) if depth_first else (fast, slow)
-                line = b.binary("add", b.binary("add", first, owner.group), 16 * piece + 8 * half)
-                depth = b.binary("add", owner.member, 4 * part)
-                at = f.word_offset(b, depth, b.binary("div", line, f.word))
-                rest = b.binary("mul", b.binary("rem", line, f.word), element)
-                at = b.binary("add", at, rest)
-                for k in range(2):
-                    self.places[piece, k].append((at, 8 * k * f.row_bytes))
-
-    def read(self, tile: Operand, piece: int, k: int) -> list[Operand]:
-        """The words of a piece of 16 lines, at the k-th 32 bytes of the depth."""
-        b, f = self.b, self.factor
-        pointers = [b.offset(b.offset(tile, at), skip) for at, skip in self.places[piece, k]]
-        if len(pointers) > 1:
-            return [b.to_tf32(b.load(F32, p)) for p in pointers]
-        quad = b.load_matrix(pointers[0], transposed=f.along == "lines")
-        words: list[Operand] = [b.extract(quad, lane) for lane in range(4)]
-        return [b.to_tf32(b.bitcast(w, F32)) for w in words] if f.words else words
 
 
 class SumMultiplier:

@@ -8,6 +8,7 @@ short all of them become one flat depth.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -187,11 +188,15 @@ class TileSchedule:
     # -- packing ------------------------------------------------------------------------------
 
     def pack(self, fixed: Callable[[Tensor], bool]) -> list[Packing]:
-        """Replace factors that never change, and that cannot be copied in words, by packed ones."""
+        """Replace factors that never change by packed ones, where that saves work in every run.
+
+        Those are factors that cannot be copied in words, and floats, which are rounded beforehand.
+        """
         found = []
         for factor, lines in ((self.left, self.rows), (self.right, self.columns)):
             loads = list(loads_of(factor.body))
-            if factor.unit_bytes == WORD or not loads or not all(fixed(x.tensor) for x in loads):
+            useful = factor.unit_bytes < WORD or self.unit.kind == "tf32"
+            if not useful or not loads or not all(fixed(x.tensor) for x in loads):
                 continue
             packing = self._packing(factor, lines)
             if packing is None:
@@ -201,6 +206,7 @@ class TileSchedule:
             self.strides[packing.packed] = row_major(shape)
             body = scalar.load(packing.packed, (*self._packed_axes(factor, lines), self.depth))
             made = self._factor(body, lines, factor.tile_lines, shape[-1])
+            made.is_rounded = self.unit.kind == "tf32"
             if factor is self.left:
                 self.left = made
             else:
@@ -225,6 +231,7 @@ class TileSchedule:
             if sizes.as_atom(axis) is not None:
                 atoms[sizes.variable(axis)] = at
         value = rewrite(factor.body_before, atoms=atoms)
+        value = rounded(value) if self.unit.kind == "tf32" else value
         if padded != depth:
             inside = scalar.compare("lt", scalar.size(own[-1]), scalar.size(depth))
             value = scalar.select(inside, value, scalar.constant(0, value.dtype))
@@ -261,6 +268,14 @@ class TileSchedule:
     def tiles(self) -> Dim:
         """Tiles of all matrices."""
         return sizes.product((self.lead_count(), self.row_tiles(), self.column_tiles()))
+
+
+def rounded(value: Scalar) -> Scalar:
+    """A float with 10 bits of mantissa, ties away from zero; what is not finite stays."""
+    bits = scalar.binary("add", scalar.bitcast(value, dtypes.INT32), 0x1000)
+    short = scalar.bitcast(scalar.binary("and", bits, ~0x1FFF), dtypes.FLOAT)
+    finite = scalar.compare("lt", scalar.unary("abs", value), math.inf)
+    return scalar.select(finite, short, value)
 
 
 def flattened(

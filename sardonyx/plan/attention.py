@@ -6,7 +6,7 @@ masks added or selected) is index maps and pointwise work by now: one pattern is
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
+from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
 from sardonyx.plan.inline import Root
@@ -15,6 +15,8 @@ from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import buffer
 from sardonyx.tensor.traverse import loads_of
+
+_HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
 def fuse_attention(groups: list[Group]) -> list[Group]:
@@ -47,7 +49,7 @@ def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | 
         return None  # the weights are what is weighted, too
     if not _is_over_what_is_summed(rows, second):
         return None
-    source = rows.stages[0].body
+    source = _widened(rows.stages[0].body)
     first = next((g for g in owner.values() if _writes(g, source)), None)
     if not isinstance(first, Product) or first.root.is_output:
         return None
@@ -68,13 +70,21 @@ def _is_softmax(rows: Rows) -> bool:
     if len([i for i in rows.inner if i != 0]) != 1:
         return False
     top, power, total, quotient = rows.stages
-    if any(s.stored for s in (top, power, total)) or top.body.op != "load":
-        return False
     x = top.body
+    if any(s.stored for s in (top, power, total)) or _widened(x).op != "load":
+        return False
     shifted = scalar.binary("sub", x, _value(top))
     same = power.body is scalar.unary("exp", shifted) and total.body is _value(power)
     weight = scalar.binary("div", _value(power), _value(total))
-    return same and quotient.body is weight and quotient.indices == x.at
+    given = quotient.body
+    rounded = given.op == "cast" and given.dtype in _HALVES and given.arguments[0] is weight
+    return same and (given is weight or rounded) and quotient.indices == _widened(x).at
+
+
+def _widened(x: Scalar) -> Scalar:
+    """What a half float was before it became a float."""
+    widens = x.op == "cast" and x.dtype is dtypes.FLOAT and x.arguments[0].dtype in _HALVES
+    return x.arguments[0] if widens else x
 
 
 def _is_over_what_is_summed(rows: Rows, second: Product) -> bool:

@@ -342,6 +342,8 @@ class Machine:
             case "multiply_matrices":
                 assert active.all()
                 return _multiplied(str(let.attribute("kind")), given)
+            case "exp2":
+                return np.exp2(given[0])
             case "shuffle_from":
                 return given[0][ids // WARP * WARP + int(str(let.attribute("number")))]
             case "shuffle_across":

@@ -1,0 +1,377 @@
+"""An `Attention` group in tiles of thread blocks, by matrix units; scores stay in registers.
+
+A thread block has 64 queries, each of its warps 16. Keys and values come in tiles; for each the
+largest score so far and the sum of powers are kept per query, and what was summed before is scaled
+when the largest changes (Dao et al. 2022, FlashAttention; Milakov and Gimelshein 2018).
+"""
+
+from __future__ import annotations
+
+import math
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.alignment import runs
+from sardonyx.kernel.compiled import Kernel, Parameters
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.representation import HALVES, value_type
+from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.tile_copy import Copier, Step, registers, unflatten
+from sardonyx.kernel.tile_factor import Factor
+from sardonyx.kernel.tile_fragments import Fragments, Lane
+from sardonyx.kernel.tile_pipeline import Pipeline
+from sardonyx.kernel.tile_schedule import flattened
+from sardonyx.kernel.types import F32, I32, I64, Type, memory_type
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.groups import Attention
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
+
+_QUERIES, _GAP = 64, 8
+#: Largest width of values, and depth of queries, that registers hold.
+_WIDEST, _DEEPEST = 128, 128
+
+
+def element_of(group: Attention, tiling: Tiling) -> Type | None:
+    """How factors lie in shared memory; None if matrix units do not take them."""
+    kinds = {group.query.dtype, group.keys.dtype, group.values.dtype}
+    width = extent_of(group.column)
+    depth = sizes.product(map(extent_of, group.depth))
+    if not (isinstance(width, int) and isinstance(depth, int)):
+        return None
+    if not (0 < width <= _WIDEST and 0 < depth <= _DEEPEST):
+        return None
+    if value_type(group.score.dtype) != F32 or value_type(group.result.dtype) != F32:
+        return None
+    if len(kinds) == 1 and kinds <= set(HALVES):
+        return memory_type(kinds.pop())
+    return F32 if tiling.tf32 and kinds <= {dtypes.FLOAT, *HALVES} else None
+
+
+class AttentionTileKernel:
+    """Builds the kernel of one attention.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer.
+        tiling: What is known of the device.
+        element: How factors lie in shared memory.
+        name: Symbol name.
+    """
+
+    def __init__(
+        self,
+        group: Attention,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        tiling: Tiling,
+        element: Type,
+        name: str,
+    ) -> None:
+        self.group, self.strides, self.tiling, self.name = group, strides, tiling, name
+        self.element = element
+        self.kind = "tf32" if element == F32 else element.scalar
+        depth: Dim = group.depth[0] if group.depth else 0
+        bodies: tuple[Scalar, ...] = (group.query, group.keys)
+        if len(group.depth) > 1:
+            depth, bodies = flattened(list(group.depth), bodies, "k")
+        values = group.values
+        if element == F32:
+            bodies = tuple(scalar.cast(x, dtypes.FLOAT) for x in bodies)
+            values = scalar.cast(values, dtypes.FLOAT)
+        self.depth_tile = _power(int(_number(extent_of(depth))), 64 // element.size_bytes)
+        self.width_tile = _power(int(_number(extent_of(group.column))), 32)
+        size = element.size_bytes
+        self.key_tile = 64
+        while 2 * self.key_tile * (self.depth_tile + self.width_tile) * size > SHARED_BYTES:
+            self.key_tile //= 2
+        if size == 4:
+            self.key_tile = min(32, self.key_tile)
+        stage = self.key_tile * (self.depth_tile + self.width_tile) * size
+        self.stages = min(3, SHARED_BYTES // stage)
+        self.query = self._factor(bodies[0], group.row, depth, _QUERIES, self.depth_tile)
+        self.keys = self._factor(bodies[1], group.key, depth, self.key_tile, self.depth_tile)
+        self.values = self._factor(
+            values, group.column, group.key, self.width_tile, self.key_tile, "lines"
+        )
+
+    def _factor(
+        self,
+        body: Scalar,
+        line: Dim,
+        depth: Dim,
+        tile_lines: int,
+        depth_tile: int,
+        along: str | None = None,
+    ) -> Factor:
+        # Scores of tf32 become a factor in pairs of words: their rows are read two by two.
+        words = self.element == F32 and along is None
+        return Factor(
+            body, [line] if line != 0 else [], [], depth, self.strides, self.element, tile_lines,
+            depth_tile, words=words, aligned=self.tiling.aligned, along=along,
+        )  # fmt: skip
+
+    def build(self) -> Kernel:
+        """The kernel; its blocks are counted in warps."""
+        g = self.group
+        bodies = [self.query.body, self.keys.body, self.values.body, g.scores, g.epilogue]
+        touched: list[Tensor] = [g.root.buffer]
+        dims: list[Dim] = [*g.at, g.row, g.column, g.key, *g.batch]
+        for body in bodies:
+            touched += [x.tensor for x in loads_of(body) if x not in (g.score, g.result)]
+            dims += list(dims_of(body))
+        for tensor in touched:
+            dims += self.strides[tensor]
+        parameters = Parameters(touched, dims)
+        self.b = b = ThreadBuilder(self.name, parameters.types())
+        places = parameters.places(b, self.strides)
+        self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
+        tiles = integer.ceildiv(extent_of(g.row), _QUERIES)
+        self._write(tiles)
+        batches = sizes.product(map(extent_of, g.batch))
+        blocks = sizes.product((batches, tiles, WARPS))
+        pairs = sizes.product((batches, extent_of(g.row), extent_of(g.key)))
+        return Kernel(b.program, parameters.arguments, blocks, pairs)
+
+    # -- structure ----------------------------------------------------------------------------
+
+    def _write(self, tiles: Dim) -> None:
+        g, b, dim = self.group, self.b, self.outside.dim
+        warp = b.warp_of_block()
+        self.lane = Lane(b)
+        self.thread = b.binary("add", b.binary("mul", warp, WARP), self.lane.thread)
+        self.pitch = self.width_tile + _GAP
+        staged = self.stages * (self.keys.size_bytes + self.values.size_bytes)
+        self.shared = b.shared_by_block(
+            max(staged, self.query.size_bytes, _QUERIES * self.pitch * 4)
+        )
+        self.first_of_warp = b.binary("mul", warp, 16)
+        self.n_rows, self.n_keys = dim(extent_of(g.row)), dim(extent_of(g.key))
+        count = dim(tiles)
+        for axis in (*g.batch, g.column):
+            dim(extent_of(axis))
+        zero = Constant(F32, 0)
+        quad = Constant(F32.with_lanes(4), 0)
+        self.largest = [b.variable(zero, name="largest") for _ in range(2)]
+        self.total = [b.variable(zero, name="total") for _ in range(2)]
+        self.sums = [b.variable(quad, name="sum") for _ in range(self.width_tile // 8)]
+        words = self.element == F32
+        key_pieces, width_pieces = self.key_tile // 16, self.width_tile // 16
+        start = Constant(I64, 0)
+        self.query_words = Fragments(self.lane, self.query, self.first_of_warp, 1, words=words)
+        self.key_words = Fragments(
+            self.lane, self.keys, start, key_pieces, words=words, depth_first=True
+        )
+        self.value_words = Fragments(
+            self.lane, self.values, start, width_pieces, words=words, depth_first=True, paired=words
+        )
+        with b.parallel() as block:
+            tile, batch = b.binary("rem", block, count), b.binary("div", block, count)
+            level = self.outside.child(unflatten(b, self.outside, batch, list(g.batch)))
+            first = b.binary("mul", tile, _QUERIES)
+            for register in self.largest:
+                register.set(float("-inf"))
+            for register in (*self.total, *self.sums):
+                register.set(0.0)
+            self._attend(level, first)
+            self._finish(level, first)
+            b.barrier()
+
+    def _attend(self, level: Expression, first: Operand) -> None:
+        b = self.b
+        query = Copier(self.query, level, self.thread)
+        step = Step(query.lines(first), {}, Constant(I64, 0))
+        if query.is_direct:
+            query.begin(self.shared, step)
+        else:
+            held = registers(b, self.query)
+            query.compute(step, held)
+            query.put(self.shared, held)
+        b.commit_copies()
+        b.wait_copies(0)
+        b.barrier()
+        self.queries = [self.query_words.read(self.shared, 0, k) for k in range(self.keys_steps)]
+        b.barrier()
+        copiers = [Copier(f, level, self.thread) for f in (self.keys, self.values)]
+        columns = copiers[1].lines(Constant(I64, 0))
+        rows = [self._row_level(level, first, half) for half in range(2)]
+        steps = level.dim(integer.ceildiv(extent_of(self.group.key), self.key_tile))
+
+        def fetch(number: Operand) -> list[Step]:
+            key = b.binary("mul", number, self.key_tile)
+            return [
+                Step(copiers[0].lines(key), {}, Constant(I64, 0)), Step(columns, {}, key),
+            ]  # fmt: skip
+
+        def use(tiles: list[Operand], number: Operand) -> None:
+            self._step(rows, tiles[0], tiles[1], b.binary("mul", number, self.key_tile))
+
+        Pipeline(b, self.shared, copiers, self.stages).run(Constant(I64, 0), steps, fetch, use)
+
+    @property
+    def keys_steps(self) -> int:
+        """Multiplications along the depth."""
+        return self.key_words.steps
+
+    def _row_level(self, level: Expression, first: Operand, half: int) -> Expression:
+        b, g = self.b, self.group
+        row = b.binary("add", b.binary("add", first, self.first_of_warp), self.lane.group)
+        row = b.min(b.binary("add", row, 8 * half), b.binary("sub", self.n_rows, 1))
+        atom = sizes.as_atom(g.row)
+        found = level.child({} if atom is None else {atom: row})
+        key = sizes.as_atom(g.key)
+        found.hoist([g.scores], frozenset(() if key is None else (key,)), frozenset((g.score,)))
+        return found
+
+    # -- one tile of keys ---------------------------------------------------------------------
+
+    def _step(self, rows: list[Expression], keys: Operand, values: Operand, first: Operand) -> None:
+        b = self.b
+        quad = Constant(F32.with_lanes(4), 0)
+        scores: list[Operand] = [quad] * (self.key_tile // 8)
+        for k in range(self.keys_steps):
+            for piece in range(self.key_tile // 16):
+                words = self.key_words.read(keys, piece, k)
+                for part in range(2):
+                    n = 2 * piece + part
+                    pair = words[2 * part : 2 * part + 2]
+                    scores[n] = b.multiply_matrices(self.kind, self.queries[k], pair, scores[n])
+        powers = self._powers(rows, scores, first)
+        for k in range(self.value_words.steps):
+            factor = self._as_factor(powers, k)
+            for piece in range(self.width_tile // 16):
+                words = self.value_words.read(values, piece, k)
+                for part in range(2):
+                    register = self.sums[2 * piece + part]
+                    pair = words[2 * part : 2 * part + 2]
+                    register.set(b.multiply_matrices(self.kind, factor, pair, register.get()))
+
+    def _powers(
+        self, rows: list[Expression], scores: list[Operand], first: Operand
+    ) -> list[list[Operand]]:
+        """Powers of the scores of 8 keys each: four as a thread has them; sums are scaled."""
+        b = self.b
+        found: list[list[Operand]] = []
+        for n, quad in enumerate(scores):
+            column = b.binary("add", b.binary("mul", self.lane.member, 2), first)
+            found.append(
+                [
+                    self._score(
+                        rows[e // 2], b.extract(quad, e), b.binary("add", column, 8 * n + e % 2)
+                    )
+                    for e in range(4)
+                ]
+            )
+        scale: list[Operand] = []
+        base: list[Operand] = []
+        for half in range(2):
+            before = self.largest[half].get()
+            best: Operand = before
+            for four in found:
+                best = b.max(best, b.max(four[2 * half], four[2 * half + 1]))
+            for distance in (1, 2):
+                best = b.max(best, b.across(best, distance))
+            self.largest[half].set(best)
+            # Where all are minus infinity, so is the difference of one of them and 0.
+            held = b.select(b.eq(best, float("-inf")), 0.0, best)
+            base.append(b.binary("mul", held, math.log2(math.e)))
+            scale.append(self._power_of(before, base[half]))
+        powers = [[self._power_of(four[e], base[e // 2]) for e in range(4)] for four in found]
+        for half in range(2):
+            total = b.binary("mul", self.total[half].get(), scale[half])
+            for four in powers:
+                total = b.binary("add", total, b.binary("add", *four[2 * half : 2 * half + 2]))
+            self.total[half].set(total)
+        for register in self.sums:
+            quad = register.get()
+            for e in range(4):
+                quad = b.insert(quad, e, b.binary("mul", b.extract(quad, e), scale[e // 2]))
+            register.set(quad)
+        return powers
+
+    def _power_of(self, score: Operand, base: Operand) -> Operand:
+        b = self.b
+        return b.exp2(b.fma(score, math.log2(math.e), b.unary("neg", base)))
+
+    def _score(self, row: Expression, total: Operand, key: Operand) -> Operand:
+        """What goes into the softmax; minus infinity beyond the last key."""
+        b, g = self.b, self.group
+        atom = sizes.as_atom(g.key)
+        held = b.min(key, b.binary("sub", self.n_keys, 1))
+        value = b.convert(total, value_type(g.score.dtype))
+        here = row.child({} if atom is None else {atom: held}, values={g.score: value})
+        score = b.convert(here.scalar(g.scores), F32)
+        return b.select(b.compare("lt", key, self.n_keys), b.lift(score, F32), float("-inf"))
+
+    def _as_factor(self, powers: list[list[Operand]], k: int) -> list[Operand]:
+        """Powers as the left factor of step `k`: sums lie as factors of 16 bits do."""
+        b = self.b
+        if self.element == F32:
+            four = powers[k]
+            # Keys 2 m and 2 m + 1 stand at m and m + 4.
+            return [b.to_tf32(four[e]) for e in (0, 2, 1, 3)]
+        words: list[Operand] = []
+        for four in powers[2 * k : 2 * k + 2]:
+            for half in range(2):
+                pair: Operand = Constant(F32.with_lanes(2), 0)
+                for e in range(2):
+                    pair = b.insert(pair, e, four[2 * half + e])
+                words.append(b.bitcast(b.convert(pair, self.element), I32))
+        return words
+
+    # -- the result ---------------------------------------------------------------------------
+
+    def _finish(self, level: Expression, first: Operand) -> None:
+        """Divide by the sum of powers, and run the epilogue over rows of the tile."""
+        b, g = self.b, self.group
+        row = b.binary("add", self.first_of_warp, self.lane.group)
+        place = b.binary(
+            "add", b.binary("mul", row, self.pitch), b.binary("mul", self.lane.member, 2)
+        )
+        for half in range(2):
+            total: Operand = self.total[half].get()
+            for distance in (1, 2):
+                total = b.binary("add", total, b.across(total, distance))
+            for n, register in enumerate(self.sums):
+                quad = register.get()
+                pair = b.shuffle(quad, quad, (2 * half, 2 * half + 1))
+                pair = b.binary("div", pair, b.splat(total, 2))
+                at = b.binary("add", place, 8 * half * self.pitch + 8 * n)
+                b.store(pair, self.shared, at, align_bytes=8)
+        b.barrier()
+        width = int(_number(extent_of(g.column)))
+        lanes = 4 if width % 4 == 0 else 1
+        per_row = _power(self.width_tile // lanes, 1)
+        step = max(1, THREADS // per_row)
+        column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
+        start = b.binary("div", self.thread, per_row)
+        high = b.min(b.binary("sub", self.n_rows, first), _QUERIES)
+        with b.if_(b.compare("lt", column, width)):
+            axis = sizes.as_atom(g.column)
+            atoms: dict[Atom, Operand] = {} if axis is None else {axis: column}
+            inner = level.child(atoms, vector=axis, lanes=lanes)
+            if lanes > 1 and axis is not None and self.tiling.aligned:
+                inner.aligned = lambda offset: runs(offset, axis, lanes)
+            with b.for_(start, high, step) as r:
+                at = b.binary("add", b.binary("mul", r, self.pitch), column)
+                value: Operand = b.load(
+                    F32.with_lanes(lanes), self.shared, at, align_bytes=4 * lanes
+                )
+                value = b.convert(value, value_type(g.result.dtype))
+                atom = sizes.as_atom(g.row)
+                where = {} if atom is None else {atom: b.binary("add", first, r)}
+                here = inner.child(where, values={g.result: value}, vector=axis, lanes=lanes)
+                here.store(g.root.buffer, g.at, here.scalar(g.epilogue))
+
+
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)  # noqa: S101 - `element_of` saw to it
+    return dim
+
+
+def _power(number: int, least: int) -> int:
+    """The next power of two."""
+    return max(least, 1 << (number - 1).bit_length())

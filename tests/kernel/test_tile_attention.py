@@ -1,0 +1,60 @@
+"""Attention in tiles of thread blocks, thread by thread, against NumPy in double."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.emulated import Emulated
+from tests.support.session import model_of
+
+_random = np.random.default_rng(11)
+_KINDS = {"float": np.float32, "float16": np.float16}
+
+
+def _softmax(x: Any) -> Any:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _attention(feeds: dict[str, Any], scale: float) -> Any:
+    q, k, v, m = (feeds[n].astype(np.float64) for n in "qkvm")
+    return _softmax(q @ np.swapaxes(k, -1, -2) * scale + m) @ v
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize(
+    ("rows", "keys", "depth", "width"),
+    [(5, 7, 16, 16), (70, 40, 32, 48), (64, 128, 64, 64), (33, 65, 24, 10), (17, 70, 128, 128)],
+)
+def test_scores_scaled_and_masked(kind: str, rows: int, keys: int, depth: int, width: int) -> None:
+    text = (
+        f"g ({kind}[2,S,{depth}] q, {kind}[2,T,{depth}] k, {kind}[2,T,{width}] v, {kind}[1,T] m)"
+        f" => ({kind}[2,S,{width}] y) {{ t = Transpose<perm=[0,2,1]>(k) a = MatMul(q, t)"
+        " b = Mul(a, c) d = Add(b, m) e = Softmax<axis=-1>(d) y = MatMul(e, v) }"
+    )
+    scale = 1 / np.sqrt(depth)
+    model = model_of(text, {"c": np.array(scale, _KINDS[kind])})
+    emulated = Emulated(model)
+    assert len(emulated.names) == 1
+    shapes = {"q": (2, rows, depth), "k": (2, keys, depth), "v": (2, keys, width), "m": (1, keys)}
+    feeds = {n: _random.standard_normal(s).astype(_KINDS[kind]) for n, s in shapes.items()}
+    feeds["m"][:, ::5] = -10000
+    (got,) = emulated.run(feeds)
+    want = _attention(feeds, float(np.array(scale, _KINDS[kind])))
+    np.testing.assert_allclose(got, want, rtol=4e-3, atol=4e-3)
+
+
+def test_keys_that_are_all_masked_count_nothing() -> None:
+    text = (
+        "g (float[S,16] q, float[T,16] k, float[T,16] v, float[S,T] m) => (float[S,16] y)"
+        " { t = Transpose<perm=[1,0]>(k) a = MatMul(q, t) d = Add(a, m)"
+        " e = Softmax<axis=-1>(d) y = MatMul(e, v) }"
+    )
+    shapes = {"q": (40, 16), "k": (80, 16), "v": (80, 16), "m": (40, 80)}
+    feeds = {n: _random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    feeds["m"][:, :64] = -np.inf
+    (got,) = Emulated(model_of(text)).run(feeds)
+    np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
