@@ -101,7 +101,7 @@ def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
             )
         )  # fmt: skip
     stored = spec.dtype.stored
-    if feed.dtype is not stored and feed.dtype != stored:
+    if feed.dtype != stored:
         raise InvalidArgument(
             message(
                 name, "The feed has the wrong element type",
@@ -121,7 +121,7 @@ def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
 
 
 def give_feed(
-    frame: CudaFrame, number: int, feed: Any, spec: InputSpec, mapped: bool
+    frame: CudaFrame, number: int, feed: Any, spec: InputSpec, stored: Any, mapped: bool
 ) -> tuple[Any, ...]:
     """Have a feed where kernels reach it; gives what must live as long as the run.
 
@@ -130,13 +130,16 @@ def give_feed(
         number: Which input.
         feed: An array of any kind.
         spec: What the input must be.
+        stored: Its element type.
         mapped: Whether it must lie where the host reads it, too.
     """
     queue = frame.queue
     if isinstance(feed, CudaArray):
-        check_feed(feed, spec, frame.memory)
+        is_right = feed.device is frame.memory.device and feed.dtype is stored
+        if not is_right or len(feed.shape) != len(spec.dims):
+            check_feed(feed, spec, frame.memory)
         if not mapped:
-            feed.ready_in(queue)
+            feed.ready_in(queue, frame.waited)
             frame.feeds.put(number, feed.address, feed.shape)
             return ()
     array = arrays.plain(feed, spec)

@@ -28,6 +28,8 @@ _LEGACY = 1
 _READ_ONLY = 1
 _VERSION = (1, 0)
 
+#: Libraries whose `__dlpack__` orders streams, not arrays.
+_BY_STREAM = frozenset(("torch", "cupy"))
 #: DLDataTypeCode of NumPy's kinds, and of floating-point types beyond IEEE's.
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _FLOATS = {
@@ -165,8 +167,7 @@ def to_capsule(
     address = ctypes.addressof(record)
     _lent[address] = (record, sizes, array)
     if array.block is not None:
-        known = stream is not None and stream >= 0
-        array.block.lent |= {stream if known else _LEGACY if stream is None else -1}
+        array.block.lent |= {_LEGACY if stream is None else max(stream, -1)}
     name = b"dltensor_versioned" if is_versioned else b"dltensor"
     return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
 
@@ -185,16 +186,18 @@ def to_interface(array: CudaArray) -> dict[str, Any]:
     }  # fmt: skip
     if array.block is not None:
         array.block.lent |= {-1}
-    if array.written is not None and not array.written[1].is_done:
-        found["stream"] = array.written[0].handle or _LEGACY
+    written = array.order.written
+    if written is not None and not written[1].is_done:
+        found["stream"] = written[0].handle or _LEGACY
     return found
 
 
 def _let_wait(array: CudaArray, handle: int) -> None:
     """Let a stream of another library wait for what writes to an array."""
-    if array.written is not None and not array.written[1].is_done:
+    written = array.order.written
+    if written is not None and not written[1].is_done:
         array.device.enter()
-        array.device.stream_of(handle).wait_for(array.written[1])
+        array.device.stream_of(handle).wait_for(written[1])
 
 
 def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -260,8 +263,20 @@ def _capsule_of(value: Any, stream: int) -> Any:
         return value.__dlpack__(stream=stream)
 
 
-def wait_for_producer(value: Any, stream: Stream) -> None:
-    """Let a stream wait for what the library of `value` has under way on it."""
+def wait_for_producer(value: Any, stream: Stream, waited: set[str] | None = None) -> None:
+    """Let a stream wait for what the library of `value` has under way on it.
+
+    Args:
+        value: An array of that library.
+        stream: Where.
+        waited: Names of libraries that need not be asked again: they let a stream wait for all
+            that their own current stream has under way, whatever array they are asked for.
+    """
+    library = type(value).__module__.partition(".")[0]
+    if waited is not None and library in _BY_STREAM:
+        if library in waited:
+            return
+        waited.add(library)
     if hasattr(value, "__dlpack__"):
         _capsule_of(value, stream.handle or _LEGACY)
     else:

@@ -18,6 +18,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
+from sardonyx.cuda.again import Again
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, note_use, spans_of
 from sardonyx.cuda.device import Device
@@ -88,6 +89,7 @@ class CudaExecutable(Executable):
         hosted = self._calls.keys()
         self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
         self._read_by_host = inputs_of_the_host(plan)
+        self._types = [spec.dtype.stored for spec in plan.inputs]
         self.graph_mode = graphs
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
@@ -188,19 +190,42 @@ class CudaExecutable(Executable):
         frame = self._take_for(queue)
         kept: list[Any] = []
         try:
-            frame.begin(queue)
-            if frame.busy is None:
+            if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             try:
+                again = frame.again
+                if again is not None and again.is_for(feeds, wanted, self.libraries.version):
+                    return self._run_again(frame, again, wanted, cancel)
+                frame.again = None
                 self._bind_to(frame, feeds, kept)
                 return self._run_bound(frame, feeds, wanted, cancel, kept)
             except BaseException:
+                frame.again = None
                 with contextlib.suppress(SardonyxError):
                     frame.queue.synchronize()  # what it uses is let go of
                 frame.take_fault()
                 raise
         finally:
             self._free.append(frame)
+
+    def _run_again(
+        self, frame: CudaFrame, again: Again, wanted: Wanted, cancel: CancelFlag | None
+    ) -> list[Any]:
+        """The same graph, on the same memory, as in the frame's last run."""
+        queue = frame.queue
+        for feed in again.feeds:
+            feed.ready_in(queue, frame.waited)
+        for target in again.targets:
+            target.free_in(queue)
+        if cancel is not None and cancel.is_set:
+            raise cancel.error("run")
+        again.graph.launch(queue.handle)
+        if wanted.waits:
+            queue.synchronize()
+            self.check_fault(frame, cancel)
+        else:
+            self._leave(frame, again.feeds, [], again.targets)
+        return again.targets
 
     def _bind_to(self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any]) -> None:
         """Give a frame the feeds."""
@@ -209,9 +234,9 @@ class CudaExecutable(Executable):
             raise InvalidArgument(
                 message("run", what, expected=str(self._input_count), got=str(len(feeds)))
             )
+        read = self._read_by_host
         for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
-            mapped = number in self._read_by_host
-            kept += give_feed(frame, number, feed, spec, mapped)
+            kept += give_feed(frame, number, feed, spec, self._types[number], number in read)
         state = self._native_bind(frame.address, frame.feeds.address)
         if state < 0:
             raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
@@ -237,6 +262,9 @@ class CudaExecutable(Executable):
             results.append(made)
         self._walk(frame, [r.array for r in results], cancel)
         given = [r.finish(frame, kept) for r in results]
+        if frame.graph is not None and not kept:
+            version = self.libraries.version
+            frame.again = Again.of(feeds, wanted, given, frame.graph, version)
         if wanted.waits:
             frame.queue.synchronize()
             self.check_fault(frame, cancel)
@@ -264,7 +292,7 @@ class CudaExecutable(Executable):
             raise cancel.error("run")
 
     def _leave(
-        self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: list[Tensor]
+        self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: Sequence[Tensor]
     ) -> None:
         """Note what a run uses for which nobody waits."""
         queue = frame.queue
@@ -285,8 +313,9 @@ class CudaExecutable(Executable):
         Raises:
             RuntimeException: A kernel met data that it cannot work on.
         """
-        code, *rest = frame.take_fault()
-        if code:
+        fault = frame.take_fault()
+        if fault is not None:
+            code, *rest = fault
             for name, value in zip(("command", "a", "b"), rest, strict=True):
                 frame.note_fault(name, value)
             raise self._fault(frame, code, cancel)
@@ -299,7 +328,7 @@ class CudaExecutable(Executable):
 
     def _launch(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
         """Do a run: replay its graph, or launch one kernel after the other."""
-        number = GRAPH_ID.get()
+        number, frame.graph = GRAPH_ID.get(), None
         if self._no_graph or number < 0:
             return self._launch_each(frame, items, outputs)
         frame.skip()
@@ -317,6 +346,7 @@ class CudaExecutable(Executable):
             frame.go_on(0)
             return self._launch_each(frame, items, outputs)
         frame.launches.send()
+        frame.graph = graph
         graph.launch(frame.queue.handle)
         return 0
 
@@ -365,6 +395,7 @@ class CudaExecutable(Executable):
         for frame in list(self._frames):
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
             frame.graphs.release(number)
+            frame.again = None
 
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""

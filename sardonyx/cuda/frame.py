@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.codegen.ptx import THREADS
 from sardonyx.cuda import staging
 from sardonyx.cuda.binding import Records
-from sardonyx.cuda.graphs import Graphs
+from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.stream import Event, Stream
@@ -18,6 +18,7 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.native_layout import WORD
 
 if TYPE_CHECKING:
+    from sardonyx.cuda.again import Again
     from sardonyx.cuda.executor import CudaExecutable
 
 #: All warps of a run together work in at most so much.
@@ -36,12 +37,15 @@ class CudaFrame(Frame):
         feeds, given: Its inputs and outputs as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
+        graph: What its last run was, if that was one.
+        again: That run, if it may be repeated.
+        waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "busy", "feeds", "given", "graphs", "is_mapped",
-        "launches", "memory", "own_queue", "queue", "_workspace",
+        "_contexts", "_device", "_found", "_workspace", "again", "busy", "feeds", "given", "graph",
+        "graphs", "is_mapped", "launches", "memory", "own_queue", "queue", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: CudaExecutable) -> None:
@@ -49,6 +53,9 @@ class CudaFrame(Frame):
         super().__init__(owner.image, 0, owner.budget, owner.memory)
         self.queue = self.own_queue = owner.device.lend_stream()
         self.busy: tuple[Stream, Event] | None = None
+        self.graph: Graph | None = None
+        self.again: Again | None = None
+        self.waited: set[str] = set()
         plan = owner.plan
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
         self.given = Records((o.dtype.stored, len(o.dims)) for o in plan.outputs)
@@ -116,14 +123,17 @@ class CudaFrame(Frame):
         busy = self.busy
         return busy is None or busy[0] is (queue or self.own_queue) or busy[1].is_done
 
-    def begin(self, queue: Stream | None) -> None:
-        """Before a run in a stream."""
+    def begin(self, queue: Stream | None) -> bool:
+        """Before a run in a stream; gives whether one has happened for which nobody waited."""
         chosen = queue or self.own_queue
+        self.waited.clear()
         if chosen is not self.queue:
             self.queue = chosen
             self.launches.use_stream(chosen)
-        if self.busy is not None and self.busy[1].is_done:
-            self.busy = None
+        if self.busy is None or not self.busy[1].is_done:
+            return False
+        self.busy = None
+        return True
 
     def left(self, event: Event) -> None:
         """Its run is under way, and nobody waits for it."""
@@ -140,11 +150,11 @@ class CudaFrame(Frame):
         if busy is not None:
             busy[1].synchronize()
 
-    def take_fault(self) -> list[int]:
-        """What went wrong: code, command, and two numbers; code 0 for nothing. It is forgotten."""
+    def take_fault(self) -> list[int] | None:
+        """What went wrong, if anything: code, command, and two numbers. It is forgotten."""
         words = self._found.words
         if not words[0]:
-            return [0, 0, 0, 0]
+            return None
         found: list[int] = words.tolist()
         words[:] = 0
         return found

@@ -24,6 +24,19 @@ from sardonyx.runtime.storage import (
 )
 
 
+class Order:
+    """The order of work on memory.
+
+    Attributes:
+        written: The stream and the end of the last work that writes to it, if nobody waited.
+    """
+
+    __slots__ = ("written",)
+
+    def __init__(self) -> None:
+        self.written: tuple[Stream, Event] | None = None
+
+
 class CudaArray(DeviceArray):
     """A dense array in memory of a device.
 
@@ -33,10 +46,10 @@ class CudaArray(DeviceArray):
         owner: What keeps other memory alive; None if the caller does.
         producer: Another library's array on this memory: asked, before each use, to let its work
             come first.
-        written: The stream and the end of the last work that writes to it, if nobody waited.
+        order: What writes to it; arrays on the same memory have it in common.
     """
 
-    __slots__ = ("block", "device", "owner", "producer", "written")
+    __slots__ = ("block", "device", "order", "owner", "producer")
 
     def __init__(
         self,
@@ -52,7 +65,7 @@ class CudaArray(DeviceArray):
     ) -> None:
         super().__init__(shape, dtype, address, is_read_only)
         self.device, self.block, self.owner, self.producer = device, block, owner, producer
-        self.written: tuple[Stream, Event] | None = None
+        self.order = Order()
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {self.device.name}>"
@@ -63,20 +76,24 @@ class CudaArray(DeviceArray):
         found: MemoryKind = cuda_memory(self.device.number)
         return found
 
-    def ready_in(self, stream: Stream) -> None:
+    def ready_in(self, stream: Stream, waited: set[str] | None = None) -> None:
         """Let work that comes now in a stream begin after what writes to the memory.
+
+        Args:
+            stream: The stream.
+            waited: Libraries for which it waits already, see `exchange.wait_for_producer`.
 
         Raises:
             InvalidArgument: There is no memory of this device any more.
         """
         if self.producer is not None:
-            exchange.wait_for_producer(self.producer, stream)
+            exchange.wait_for_producer(self.producer, stream, waited)
         elif self.block is None and self.owner is None:
             check_pointer(self.address, self.device)
-        written = self.written
+        written = self.order.written
         if written is not None:
             if written[1].is_done:
-                self.written = None
+                self.order.written = None
             elif written[0] is not stream:
                 stream.wait_for(written[1])
 
@@ -91,7 +108,7 @@ class CudaArray(DeviceArray):
     def used_until(self, stream: Stream, event: Event, *, is_written: bool = False) -> None:
         """Note work with it that nobody waits for."""
         if is_written:
-            self.written = (stream, event)
+            self.order.written = (stream, event)
         if self.block is not None:
             self.block.uses[stream] = event
 
@@ -159,7 +176,7 @@ class CudaArray(DeviceArray):
             self.device, shape, dtype, self.address, block=self.block, owner=self.owner,
             producer=self.producer, is_read_only=self.is_read_only,
         )  # fmt: skip
-        made.written = self.written
+        made.order = self.order
         return made
 
     def __dlpack__(self, **options: Any) -> Any:

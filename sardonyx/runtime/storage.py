@@ -6,6 +6,7 @@ of `DeviceArray`s, and `MemoryKind`s that make them.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -249,18 +250,6 @@ class _Host:
 HOST: MemoryKind = _Host()
 
 
-class _Owner:
-    """What NumPy makes an array of that keeps something else alive."""
-
-    __slots__ = ("__array_interface__", "_kept")
-
-    def __init__(self, address: int, size_bytes: int, kept: Any) -> None:
-        self._kept = kept
-        self.__array_interface__ = {
-            "shape": (size_bytes,), "typestr": "|u1", "data": (address, False), "version": 3,
-        }  # fmt: skip
-
-
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kept: Any = None) -> Array:
     """An array on memory of the processor at an address; `kept` lives as long as it does.
 
@@ -272,4 +261,6 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kept: A
         return np.empty(shape, dtype)
     if not address:
         raise InvalidArgument(message("OrtValue", "The address is zero"))
-    return np.asarray(_Owner(address, size_bytes, kept)).view(dtype).reshape(shape)
+    memory: Any = (ctypes.c_char * size_bytes).from_address(address)
+    memory.kept = kept
+    return np.ndarray(shape, dtype, memory)

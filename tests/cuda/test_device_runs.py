@@ -327,6 +327,43 @@ def test_a_feed_is_not_overwritten_before_it_is_read(gpu: FakeDriver | None) -> 
         assert np.array_equal(y.numpy(), one * (step + 2))
 
 
+def test_larger_memory_is_waited_for_by_all_who_have_it(gpu: FakeDriver | None) -> None:
+    session = _session(_ADD)
+    one = np.ones(300, np.float32)
+    target = ort.OrtValue.ortvalue_from_shape_and_type([1000], np.float32, "cuda", 0)
+    binding = session.io_binding()
+    for name in "xw":
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(one, "cuda", 0))
+    binding.bind_ortvalue_output("y", target)
+    for _ in range(4):
+        target.update_inplace(np.zeros(1000, np.float32))
+        session.run_with_iobinding(binding, _left(), stream=Stream())
+        assert np.array_equal(target.numpy()[:300], one * 2)
+
+
+def test_a_binding_that_is_repeated_may_be_changed(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    binding = session.io_binding()
+    for name, value in held.items():
+        binding.bind_ortvalue_input(name, value)
+    made = ort.OrtValue.ortvalue_from_shape_and_type
+    targets = [made([4, 8], np.float32, "cuda", 0) for _ in range(2)]
+    for name, target in zip("yz", targets, strict=True):
+        binding.bind_ortvalue_output(name, target)
+    for step in range(9):
+        if step == 5:
+            held["x"] = ort.OrtValue.ortvalue_from_numpy(feeds["x"], "cuda", 0)
+            binding.bind_ortvalue_input("x", held["x"])
+        if step == 7:
+            session.run(None, _feeds(9))  # another run in the same frame
+            session.release_captured_graph(0)
+        feeds["x"] = feeds["x"] + np.float32(0.25)
+        held["x"].update_inplace(feeds["x"])
+        session.run_with_iobinding(binding)
+        _check([t.numpy() for t in targets], feeds)
+
+
 def test_bindings_that_are_left_fill_memory_of_the_host(gpu: FakeDriver | None) -> None:
     session, feeds = _session(), _feeds()
     pinned = ort.OrtMemoryInfo(
