@@ -313,7 +313,7 @@ class Cudnn:
             except Exception as error:  # noqa: BLE001 - a plan that fails is none
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
         if not times:
-            raise ValueError("no plan runs")
+            raise RuntimeError("no plan runs")
         return min(times, key=times.__getitem__)
 
 
@@ -343,7 +343,7 @@ def _milliseconds(
 ) -> float:
     """The least time of some calls, in a graph: how long the host needs for one does not count."""
     flags = bindings().CUevent_flags.CU_EVENT_DEFAULT.value
-    first, last = call("cuEventCreate", flags), call("cuEventCreate", flags)
+    first, last = (int(call("cuEventCreate", flags)) for _ in range(2))
     work()
 
     def record() -> None:

@@ -23,7 +23,7 @@ from sardonyx.cuda.module import Module
 from sardonyx.cuda.staging import pinned_arena
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import SIZE_BYTES
-from sardonyx.plan.plan import Command
+from sardonyx.plan.plan import Command, PointerArgument
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, WORD
@@ -91,7 +91,9 @@ class Launches:
         ]
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
-        self._library = _library_words(image)
+        self._moving, self._resting = _library_words(image)
+        #: Values of the latter, once they are known.
+        self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
         self._table = DeviceMemory(arena, "arguments of kernels")
         self._table.grow(max(WORD, arguments.nbytes))
@@ -137,6 +139,7 @@ class Launches:
         most = max(1, min(self._most, warps // THREADS[1]))
         self._records[:, LAUNCHED["most"]] = most
         self.bucket = self._capacities().tobytes() + most.to_bytes(8, "little")
+        self._rest = None
 
     def _capacities(self) -> np.ndarray[Any, Any]:
         """Blocks of each kernel, rounded up to powers of two."""
@@ -147,7 +150,11 @@ class Launches:
     @property
     def fixed(self) -> bytes:
         """What a graph with calls of libraries cannot look up in a table: their arguments."""
-        return self._arguments[self._library].tobytes() if len(self._library) else b""
+        if self._rest is None:
+            self._rest = bytes(self._arguments[self._resting].tobytes())
+        if not len(self._moving):
+            return self._rest
+        return self._rest + bytes(self._arguments[self._moving].tobytes())
 
     def use_stream(self, queue: Stream) -> None:
         """Work in another stream from now on."""
@@ -198,14 +205,20 @@ class Launches:
             call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)
 
 
-def _library_words(image: Image) -> np.ndarray[Any, Any]:
-    """Places of the arguments of calls of libraries."""
-    found: list[int] = []
-    for number, command in enumerate(image.plan.commands):
-        if isinstance(command, Command) and command.library is not None:
-            first = image.argument_places[number]
-            found += range(first, first + len(command.arguments))
-    return np.array(found, np.intp)
+def _library_words(image: Image) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Places of the arguments of calls of libraries: addresses of feeds and results, others."""
+    found: tuple[list[int], list[int]] = ([], [])
+    buffers = image.plan.buffers
+    for number in image.hosted:
+        command = image.plan.commands[number]
+        assert isinstance(command, Command)  # noqa: S101 - steps have no calls
+        first = image.argument_places[number] + len(command.kernel_arguments)
+        for place, argument in enumerate(command.library_arguments, first):
+            held = buffers[argument.buffer] if isinstance(argument, PointerArgument) else None
+            moves = held is not None and held.kind in ("input", "output")
+            found[0 if moves else 1].append(place)
+    moving, resting = (np.array(places, np.intp) for places in found)
+    return moving, resting
 
 
 def _fill(record: Words, names: tuple[str, ...], values: Mapping[str, int]) -> None:

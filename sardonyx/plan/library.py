@@ -200,8 +200,12 @@ class Matrices:
         column = next((c for c in columns if own[c][-1] == 1), columns[-1])
         if own[column][-1] != 1:
             return "its columns do not lie side by side"
+        depth = reduced[0] if reduced else 0
+        # Some axis of the left factor has its elements side by side.
+        if depth == 0 or own[depth][0] != 1:
+            rows = [v for v in rows if own[v][0] == 1] or rows
         row = max(rows, key=_weight, default=0)
-        others = [v for v in (*batch, *rows, *columns) if v not in (row, column)]
+        others = [v for v in variables if v not in (row, column, depth)]
         if len(others) > BATCHES:
             return f"it goes over {len(others) + 2} axes"
         for number, added in enumerate(self.finish.added, 2):
@@ -210,7 +214,6 @@ class Matrices:
             return "what is added is neither one row nor of the result's form"
         zeros: list[Dim | None] = [0] * len(offsets)
         of = {0: zeros, **own}
-        depth = reduced[0] if reduced else 0
         numbers = [
             *map(length_of, (row, column, depth)), of[row][0], of[depth][0], of[depth][1],
             of[column][1], of[row][-1], of[column][-1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -76,13 +76,13 @@ class Image:
         constants: Sequence[NDArray[Any]],
         threads: int,
         remote: Sequence[int] | None = None,
-        hosted: Container[int] = (),
+        hosted: Collection[int] = (),
     ) -> None:
         self.plan, self._code = plan, code
         self.tape = Tape(plan.segments)
         self.threads = threads
         self.constants = _checked(plan, constants)
-        self._is_remote, self._hosted = remote is not None, hosted
+        self._is_remote, self.hosted = remote is not None, hosted
         #: Where the constants lie.
         self.addresses = [*map(address_of, self.constants)] if remote is None else list(remote)
         self._tables: list[Words] = []
@@ -277,7 +277,7 @@ class Image:
                 if self._is_remote:
                     numbers.append((self._segment_of(slots[0]), (first, slots[0])))
                     first += 1
-                    commands.append((0, HOST if number in self._hosted else LAUNCH, *slots))
+                    commands.append((0, HOST if number in self.hosted else LAUNCH, *slots))
                 else:
                     commands.append((self._code.address(command.kernel), first, *slots))
                 segment = self._segment_of(*slots)
