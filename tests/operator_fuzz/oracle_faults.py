@@ -60,6 +60,12 @@ FAULTS = (
         "user_defined_vals[i] = user_defined_val",
     ),
     Fault(
+        "Col2Im",
+        18,
+        "One spatial axis raises",
+        "The operator rearranges column blocks back into a multidimensional image",
+    ),
+    Fault(
         "Mean",
         13,
         "A first input that is broadcast raises",
@@ -174,6 +180,7 @@ class Choice(NamedTuple):
 
 
 CHOICES = (
+    Choice("Resize", "align_corners divides by a fractional length, as the standard's cases do"),
     Choice("Squeeze", "An empty list of axes is no list: all axes of size 1 go"),
     Choice("ConvTranspose", "SAME pads are never negative: the output stays shorter"),
     Choice("Softmax", "The former default axis 1 of a vector is refused"),

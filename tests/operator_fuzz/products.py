@@ -398,7 +398,32 @@ def columns(draw: Draw) -> Instance:
     for k in range(rank):
         span = (window.kernel[k] - 1) * window.dilations[k] + 1
         count *= (sizes[k] + pads[k] + pads[k + rank] - span) // window.strides[k] + 1
+    if draw.type_of("T").kind in "Ob":  # there are no sums of strings and bools
+        draw.at_most(T=np.dtype(np.float32))
     channels = draw.integer(1, 2) * int(np.prod(window.kernel))
     x = draw.reals([draw.size(1, 2), channels, count], draw.type_of("T"))
     attributes = {"strides": window.strides, "pads": pads, "dilations": window.dilations}
     return Instance([x, np.array(sizes), np.array(window.kernel)], attributes)
+
+
+@reference("Col2Im")
+def image(use: Use, x: Array, sizes: Array, kernel: Array) -> Array:
+    """Every block is added where it was taken from."""
+    g, rank = use.attributes, len(sizes)
+    strides, pads, dilations = g["strides"], g["pads"], g["dilations"]
+    taps = [int(k) for k in kernel]
+    room = [int(s) + pads[k] + pads[k + rank] for k, s in enumerate(sizes)]
+    counts = [
+        (r - (t - 1) * d - 1) // s + 1
+        for r, t, d, s in zip(room, taps, dilations, strides, strict=True)
+    ]
+    blocks = x.reshape(x.shape[0], -1, *taps, *counts)
+    result = np.zeros((*blocks.shape[:2], *room), x.dtype)
+    for tap in np.ndindex(*taps):
+        at = tuple(
+            slice(t * d, t * d + s * (n - 1) + 1, s)
+            for t, d, s, n in zip(tap, dilations, strides, counts, strict=True)
+        )
+        result[(slice(None), slice(None), *at)] += blocks[(slice(None), slice(None), *tap)]
+    cut = tuple(slice(pads[k], pads[k] + int(s)) for k, s in enumerate(sizes))
+    return result[(slice(None), slice(None), *cut)]

@@ -380,7 +380,8 @@ def _matrix(size: int, count: int, scale: float, g: Any) -> Array:
     places, result = np.arange(count), np.zeros((count, size))
     kind = g["coordinate_transformation_mode"]
     if kind == "align_corners":
-        at = places * (size - 1) / (count - 1) if count > 1 else places * 0.0
+        # The length may be a fraction: the standard's own cases are computed like this.
+        at = places * (size - 1) / (size * scale - 1) if count > 1 else places * 0.0
     elif kind == "asymmetric":
         at = places / scale
     else:
