@@ -16,7 +16,7 @@ F32 = np.dtype(np.float32)
 _COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 
 
-@makes("Resize", steady=[1, 2], factor=24, absolute=8)
+@makes("Resize", steady=[1, 2], factor=24, absolute=32)
 def resized(draw: Draw) -> Instance:
     names = [c.type_param_str for c in draw.schema.type_constraints]
     dtype = draw.type_of("T1" if "T1" in names else "T")
