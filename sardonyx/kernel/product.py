@@ -18,13 +18,16 @@ from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_finish import Finish
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I64
-from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.kernel.types import I64, memory_type
+from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
+_LINE_BYTES = 64
+#: Sums of fewer products take less time than asking for memory ahead saves.
+_DEEP = 64
 
 
 class ProductKernel(Finish):
@@ -112,7 +115,7 @@ class ProductKernel(Finish):
                 first = row.get()
                 count = self._rows_of_tile(b.binary("sub", high, first))
                 tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
-                self._tile(level, first, count, taps, depth, at, tile, extents)
+                self._tile(level, first, count, taps, depth, at, tile, first_column, extents)
                 if s.run is None:
                     self._finish_rows(level, count, first_column)
                 row.set(b.binary("add", first, count))
@@ -221,6 +224,7 @@ class ProductKernel(Finish):
         depth: Operand,
         panel: Operand,
         tile: Operand,
+        first_column: Operand,
         extents: dict[Dim, Operand],
     ) -> None:
         s = self.schedule
@@ -232,6 +236,8 @@ class ProductKernel(Finish):
             for k, variable in enumerate(s.rows):
                 b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
             inner = level.child(at)
+            if s.run is None:
+                self._ask_ahead(inner, first_column)
             if s.direct:
                 self._row_pointers(inner, table, r, count)
             else:
@@ -247,6 +253,33 @@ class ProductKernel(Finish):
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(micro_name(s.element, rows, s.vectors, s.lanes), operands)
+
+    def _awaited(self) -> list[tuple[Tensor, Dim]]:
+        """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""
+        s = self.schedule
+        depth = sizes.product(map(extent_of, s.reduced))
+        if isinstance(depth, int) and depth < _DEEP:
+            return []
+        column, rows = sizes.variable(s.column), set(map(sizes.variable, s.rows))
+        places = [(x.tensor, x.at) for x in loads_of(s.epilogue) if x is not s.token]
+        found: dict[tuple[Tensor, Dim], None] = {}
+        for tensor, at in (*places, (s.group.root.buffer, s.store_at)):
+            offset = offset_of(s.strides[tensor], at)
+            linear = sizes.coefficient_of(offset, column)
+            own = rows & sizes.atoms_of(offset, "index") and not sizes.atoms_of(offset, "opaque")
+            if linear is not None and linear[0] == 1 and own:
+                found[tensor, offset] = None
+        return list(found)
+
+    def _ask_ahead(self, row: Expression, first_column: Operand) -> None:
+        """Let what the epilogue of a row needs come from memory while its products are summed."""
+        s, b = self.schedule, self.b
+        here = row.child({sizes.variable(s.column): first_column})
+        for tensor, offset in self._awaited():
+            element = memory_type(tensor.dtype)
+            start = b.lift(here.dim(offset), I64)
+            for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):
+                b.prefetch(self.places[tensor].pointer, b.binary("add", start, line), element)
 
     def _row_pointers(self, row: Expression, table: Operand, r: Operand, count: Operand) -> None:
         s = self.schedule
