@@ -78,3 +78,25 @@ def test_memory_lives_as_long_as_what_shares_it() -> None:
     held = np.asarray(value)
     del value
     assert held.tolist() == [0, 1, 2, 3, 4]
+
+
+class Tensor(Foreign):
+    """One whose library is found as the array standard says."""
+
+    @staticmethod
+    def from_dlpack(value: Any) -> Any:
+        return Tensor(np.from_dlpack(value))
+
+    def __array_namespace__(self) -> Any:
+        return Tensor
+
+
+def test_calls_give_arrays_of_the_library_that_is_fed() -> None:
+    session = ort.InferenceSession(models.add(TensorProto.FLOAT))
+    a = np.ones((2, 3), np.float32)
+    found, _ = session(Tensor(a), a)
+    assert isinstance(found, Tensor)
+    assert np.array_equal(found._array, a * 2)
+    value = ort.OrtValue.ortvalue_from_numpy(a)
+    assert isinstance(session(value, a)[0], ort.OrtValue)
+    assert isinstance(session(a, a.tolist())[0], np.ndarray)

@@ -445,6 +445,18 @@ def test_feeds_that_do_not_fit(gpu: FakeDriver | None) -> None:
         _check(session.run(None, held), feeds)
 
 
+def test_a_feed_on_another_device(lazy: FakeDriver) -> None:
+    lazy.devices = 2
+    session, feeds = _session(), _feeds()
+    held = _on_device(feeds)
+    other = ort.OrtValue.ortvalue_from_numpy(feeds["x"], "cuda", 1)
+    assert other.__dlpack_device__() == (2, 1)
+    with pytest.raises(errors.InvalidArgument, match="another device.*device 0, got device 1"):
+        session.run(None, {**held, "x": other})
+    held["x"].update_inplace(other)
+    _check(session.run(None, held), feeds)
+
+
 def test_memory_that_was_freed(lazy: FakeDriver) -> None:
     session, feeds = _session(), _feeds()
     held = _on_device(feeds)

@@ -86,6 +86,21 @@ def test_strings_stay_on_the_processor(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.skipif(not _MISSING, reason="there is a GPU")
+def test_without_a_device_values_say_what_is_missing() -> None:
+    array = np.ones(3, np.float32)
+    made = sardonyx.OrtValue
+    for call in (
+        lambda: made.ortvalue_from_numpy(array, "cuda", 0),
+        lambda: made.ortvalue_from_shape_and_type([3], np.float32, "cuda", 0),
+        lambda: made.ortvalue_from_shape_and_type([3], np.float32, "cuda_pinned", 0),
+    ):
+        with pytest.raises(errors.EPFail, match="cuda-bindings|driver"):
+            call()
+    assert sardonyx.OrtDevice.make("cuda", 0).device_type() == 1
+    assert len(sardonyx.get_ep_devices()) == 1
+
+
+@pytest.mark.skipif(not _MISSING, reason="there is a GPU")
 def test_without_a_device_the_processor_runs_it_with_a_warning() -> None:
     model = GRAPHS["perceptron"]().SerializeToString()
     with pytest.warns(UserWarning, match=CUDA):
