@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.storage import Wanted
 
@@ -36,14 +37,17 @@ class Again(NamedTuple):
 
     @staticmethod
     def of(
-        feeds: Sequence[Any], wanted: Wanted, results: list[Any], graph: Graph, version: int
+        feeds: Sequence[Any], wanted: Wanted, results: list[Any], graph: Graph, libraries: Libraries
     ) -> Again | None:
         """What may be repeated; None if new memory took part, or memory of the host."""
-        if not all(isinstance(x, CudaArray) for x in (*wanted.targets, *feeds)):
-            return None
+        for tensor in (*wanted.targets, *feeds):
+            if not isinstance(tensor, CudaArray):
+                return None
+        version = libraries.version
         return Again(feeds, wanted.targets, list(feeds), results, graph, GRAPH_ID.get(), version)
 
-    def is_for(self, feeds: Sequence[Any], wanted: Wanted, version: int) -> bool:
+    def is_for(self, feeds: Sequence[Any], wanted: Wanted, libraries: Libraries) -> bool:
         """Whether a run is the same again."""
-        same = feeds is self.given and wanted.targets is self.wanted
-        return same and version == self.version and GRAPH_ID.get() == self.number
+        if feeds is not self.given or wanted.targets is not self.wanted:
+            return False
+        return libraries.version == self.version and GRAPH_ID.get() == self.number

@@ -90,6 +90,7 @@ class CudaExecutable(Executable):
         self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
         self._read_by_host = inputs_of_the_host(plan)
         self._types = [spec.dtype.stored for spec in plan.inputs]
+        self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode = graphs
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
@@ -194,7 +195,7 @@ class CudaExecutable(Executable):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             try:
                 again = frame.again
-                if again is not None and again.is_for(feeds, wanted, self.libraries.version):
+                if again is not None and again.is_for(feeds, wanted, self.libraries):
                     return self._run_again(frame, again, wanted, cancel)
                 frame.again = None
                 self._bind_to(frame, feeds, kept)
@@ -253,18 +254,28 @@ class CudaExecutable(Executable):
     ) -> list[Any]:
         if self.mapped:
             return self._run_mapped(frame, wanted, cancel)
-        taken = spans_of(feeds)
-        results = []
-        for k, (found, spec) in enumerate(zip(frame.results, self.plan.outputs, strict=True)):
+        own, taken = self.device_memory, None
+        results: list[Result | CudaArray] = []
+        arrays: list[CudaArray] = []
+        for k, (found, purpose) in enumerate(zip(frame.results, self._purposes, strict=True)):
             assert found is not None  # noqa: S101 - with one segment all shapes are known
-            made = Result(frame, spec.name, *found, wanted.targets[k], taken)
-            frame.given.put(k, made.array.address)
-            results.append(made)
-        self._walk(frame, [r.array for r in results], cancel)
-        given = [r.finish(frame, kept) for r in results]
+            target = wanted.targets[k]
+            if target is own:
+                made = own.empty(*found, purpose, frame.queue)
+                results.append(made)
+            else:
+                taken = spans_of(feeds) if taken is None else taken
+                result = Result(frame, self.plan.outputs[k].name, *found, target, taken)
+                results.append(result)
+                made = result.array
+            frame.given.put(k, made.address)
+            arrays.append(made)
+        self._walk(frame, arrays, cancel)
+        given: list[Any] = [
+            r if isinstance(r, CudaArray) else r.finish(frame, kept) for r in results
+        ]
         if frame.graph is not None and not kept:
-            version = self.libraries.version
-            frame.again = Again.of(feeds, wanted, given, frame.graph, version)
+            frame.again = Again.of(feeds, wanted, given, frame.graph, self.libraries)
         if wanted.waits:
             frame.queue.synchronize()
             self.check_fault(frame, cancel)

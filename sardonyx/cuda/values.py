@@ -62,8 +62,9 @@ class CudaArray(DeviceArray):
         owner: Any = None,
         producer: Any = None,
         is_read_only: bool = False,
+        nbytes: int | None = None,
     ) -> None:
-        super().__init__(shape, dtype, address, is_read_only)
+        super().__init__(shape, dtype, address, is_read_only, nbytes)
         self.device, self.block, self.owner, self.producer = device, block, owner, producer
         self.order = Order()
 
@@ -236,8 +237,9 @@ class CudaMemory:
         size_bytes = size_of(shape, dtype)
         if size_bytes >> 62:
             raise OutOfMemory(message("CUDA", f"{dtype}{list(shape)} is too large"))
-        block = self.arena.allocate(size_bytes, purpose, stream)
-        return CudaArray(self.device, shape, dtype, block.address, block=block)
+        block = (self._arena or self.arena).allocate(size_bytes, purpose, stream)
+        address = block.address
+        return CudaArray(self.device, shape, dtype, address, block=block, nbytes=size_bytes)
 
     def copy_of(self, tensor: Tensor) -> CudaArray:
         """See `MemoryKind.copy_of`."""

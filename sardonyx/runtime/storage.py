@@ -38,10 +38,15 @@ class DeviceArray:
     __slots__ = ("address", "dtype", "is_read_only", "nbytes", "shape")
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], address: int, is_read_only: bool = False
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        address: int,
+        is_read_only: bool = False,
+        nbytes: int | None = None,
     ) -> None:
         self.shape, self.dtype, self.address = shape, dtype, address
-        self.nbytes = size_of(shape, dtype)
+        self.nbytes = size_of(shape, dtype) if nbytes is None else nbytes
         self.is_read_only = is_read_only
 
     @property
