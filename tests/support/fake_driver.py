@@ -263,6 +263,11 @@ class FakeDriver:
         self._wait_for(self.events[event])
         return (CUresult.CUDA_SUCCESS,)
 
+    def cuEventElapsedTime(self, first: int, last: int) -> Any:
+        assert isinstance(first, int)
+        assert isinstance(last, int)
+        return CUresult.CUDA_SUCCESS, 1.5
+
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
         held = _Event()
         held.stream, held.mark = self.events[event].stream, self.events[event].mark

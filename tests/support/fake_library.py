@@ -21,7 +21,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def _array(address: int, dtype: Any, shape: list[int], steps: list[int]) -> Any:
+def array_at(address: int, dtype: Any, shape: list[int], steps: list[int]) -> Any:
     """Elements in memory, with strides in elements."""
     size = np.dtype(dtype).itemsize
     count = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + 1
@@ -82,17 +82,17 @@ def _matmul(work: Work) -> None:
     def steps(what: str) -> list[int]:
         return [n[f"{what}_{k}"] for k in range(BATCHES)]
 
-    left = _array(
+    left = array_at(
         work.left, dtype, [*counts, n["m"], n["k"]], [*steps("left"), n["left_m"], n["left_k"]]
     )
-    right = _array(
+    right = array_at(
         work.right, dtype, [*counts, n["k"], n["n"]], [*steps("right"), n["right_k"], n["right_n"]]
     )
     place = [*counts, n["m"], n["n"]], [*steps("out"), n["out_m"], n["out_n"]]
     dtype = _DTYPES[work.result]
-    out = _array(work.out, dtype, *place)
-    bias = _array(work.bias, dtype, [n["n"]], [1]).astype(np.float64) if work.bias else 0
-    residual = _array(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
+    out = array_at(work.out, dtype, *place)
+    bias = array_at(work.bias, dtype, [n["n"]], [1]).astype(np.float64) if work.bias else 0
+    residual = array_at(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
     out[...] = _finished(work, left.astype(np.float64) @ right.astype(np.float64), residual, bias)
 
 
@@ -104,25 +104,25 @@ def _convolve(work: Work) -> None:
     def each(name: str) -> list[int]:
         return [n[f"{name}_{axis}"] for axis in range(spatial)]
 
-    image = _array(
+    image = array_at(
         work.left, dtype, [n["n"], n["channels"], *each("size")],
         [n["image_n"], n["image_channel"], *each("image_step")],
     ).astype(np.float64)  # fmt: skip
     taps = each("filter")
     shape = [n["filters"], *taps, n["channels"]]
-    filters = _array(
+    filters = array_at(
         work.right, dtype, shape, [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
     ).astype(np.float64)
     place = (
         [n["n"], n["filters"], *each("out")], [n["out_n"], n["out_filter"], *each("out_step")],
     )  # fmt: skip
     dtype = _DTYPES[work.result]
-    out = _array(work.out, dtype, *place)
+    out = array_at(work.out, dtype, *place)
     bias: Any = 0
     if work.bias:
-        bias = _array(work.bias, dtype, [n["filters"]], [1]).astype(np.float64)
+        bias = array_at(work.bias, dtype, [n["filters"]], [1]).astype(np.float64)
         bias = bias.reshape(-1, *[1] * spatial)
-    residual = _array(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
+    residual = array_at(work.residual, dtype, *place).astype(np.float64) if work.residual else 0
     total = np.zeros(place[0])
     for at in itertools.product(*map(range, taps)):
         for where in itertools.product(*map(range, each("out"))):
