@@ -6,6 +6,7 @@ cuBLASLt's matrices have their columns one behind the other, so `out = left * ri
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -37,15 +38,23 @@ class _Product:
         lock: The descriptor holds the bias's address: one call at a time.
         left, right, out: Where its matrices begin, in bytes behind the command's.
         bias: Which address the descriptor holds.
+        algorithm_address: Where the record of its algorithm is.
     """
 
-    def __init__(
-        self, descriptor: int, layouts: tuple[int, ...], algorithm: Any, bias: int
-    ) -> None:
-        self.descriptor, self.layouts, self.bias = descriptor, layouts, bias
-        self._algorithm, self.algorithm_address = algorithm, int(algorithm.ctypes.data)
+    def __init__(self, lt: Any, descriptor: int, layouts: tuple[int, ...], bias: int) -> None:
+        self._lt, self.descriptor, self.layouts, self.bias = lt, descriptor, layouts, bias
         self.lock = threading.Lock()
         self.left = self.right = self.out = 0
+
+    def use(self, algorithm: Any) -> None:
+        """Set the record of the algorithm, whose address calls get."""
+        self._algorithm, self.algorithm_address = algorithm, int(algorithm.ctypes.data)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the library, or the interpreter, may be going away
+            for layout in self.layouts:
+                self._lt.matrix_layout_destroy(layout)
+            self._lt.matmul_desc_destroy(self.descriptor)
 
 
 class CublasLt:
@@ -174,10 +183,12 @@ class CublasLt:
                 self._set_layout(layout, named.BATCH_COUNT, batch[0], np.int32)
                 self._set_layout(layout, named.STRIDED_BATCH_OFFSET, stride, np.int64)
             layouts.append(layout)
+        product = _Product(lt, descriptor, tuple(layouts), work.bias)
         algorithm = self._algorithm(descriptor, layouts, alignments)
         if algorithm is None:
             return None
-        return _Product(descriptor, tuple(layouts), algorithm, work.bias)
+        product.use(algorithm)
+        return product
 
     def _epilogue(self, work: Work) -> Any:
         names = self._lt.Epilogue

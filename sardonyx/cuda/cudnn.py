@@ -28,6 +28,8 @@ _logger = get_logger("cuda")
 _KIND = "cudnn"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
+#: Plans that are kept; the oldest goes first.
+_MOST_PLANS = 1024
 #: Plans that an exhaustive search measures.
 _MOST_MEASURED = 12
 _REPEATS, _CALLS = 3, 10
@@ -102,7 +104,7 @@ class Cudnn:
         if key not in self._plans:
             self._want(key, work)
             return False
-        built = self._plans[key]
+        built = self._plans.get(key)
         if built is None or built.graph is None:
             return False
         workspace = place.workspace(built.workspace_bytes) if built.workspace_bytes else 0
@@ -130,6 +132,10 @@ class Cudnn:
         with self._lock:
             if key in self._plans:
                 return
+            while len(self._plans) >= _MOST_PLANS:
+                # Its kernels go with it, so no graph may have them any more.
+                del self._plans[next(iter(self._plans))]
+                self.version += 1
             self._plans[key] = None
             self.pending += 1
             self._wanted.put((key, work))
@@ -162,7 +168,8 @@ class Cudnn:
                 _logger.info("cuDNN has no plan for %s: %s", dict(work.call.facts), error)
                 built = _Built(None, 0)
             with self._lock:
-                self._plans[key] = built
+                if key in self._plans:
+                    self._plans[key] = built
                 self.version += built.graph is not None
                 self.pending -= 1
 

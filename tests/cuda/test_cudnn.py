@@ -116,6 +116,20 @@ def test_a_shape_without_a_plan_is_left_to_the_kernel_for_good(package: Cudnn) -
     assert not package.executed
 
 
+def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_PLANS", 2)
+    name = "windows with a border"
+    there, here = _engines(package, *CASES[name][:2])
+    (library,) = there.executable.libraries._every()  # type: ignore[attr-defined]  # of a device
+    for size in (3, 4, 5, 3):
+        for _ in range(2):
+            x = np.ones((1, 4, size, size), np.float32)
+            np.testing.assert_allclose(there.run([x])[0], here.run([x])[0], rtol=1e-5, atol=1e-5)
+            _wait(there)
+        assert len(library._plans) <= 2
+    assert library.version == 4 + 2
+
+
 def test_without_the_packages_everything_works_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,107 @@
+"""How products are asked for of cuBLASLt: layouts, batches, bias, residual, algorithms."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sardonyx.cuda import cublaslt as module
+from sardonyx.cuda.device import Device
+from sardonyx.cuda.libraries import Libraries, LibrarySettings
+from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.session import EngineOptions, create_engine
+from tests.cuda.test_accelerate import CASES, _feeds
+from tests.support.fake_cublaslt import CublasLt
+from tests.support.fake_driver import FakeProvider, installed
+from tests.support.session import model_of
+
+_PRODUCTS = [name for name, case in CASES.items() if "matmul" in case[3]]
+_TEXT = "g (float[N,M] x, float[M,K] w) => (float[N,K] y) { y = MatMul(x, w) }"
+
+
+@pytest.fixture
+def bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[CublasLt]:
+    with installed() as driver:
+        package, bindings = types.ModuleType("nvmath.bindings"), CublasLt(driver)
+        package.cublasLt = bindings  # type: ignore[attr-defined]  # it has what the package has
+        monkeypatch.setitem(sys.modules, "nvmath", types.ModuleType("nvmath"))
+        monkeypatch.setitem(sys.modules, "nvmath.bindings", package)
+        yield bindings
+
+
+def _engines(bindings: CublasLt, text: str, weights: Any, **options: Any) -> tuple[Engine, Engine]:
+    libraries = Libraries({"matmul": module.CublasLt(Device(0), LibrarySettings(**options))})
+    provider: Any = FakeProvider(bindings.driver, libraries=libraries)
+    model = model_of(text, weights, opset=17).SerializeToString()
+    return (
+        create_engine(model, EngineOptions(provider=provider, use_cache=False)),
+        create_engine(model, EngineOptions(use_cache=False)),
+    )
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+def test_equals_what_kernels_compute(bindings: CublasLt, name: str) -> None:
+    there, here = _engines(bindings, *CASES[name][:2])
+    tolerance = 4e-3 if "half" in name else 1e-5
+    for _ in range(3):
+        feeds = _feeds(CASES[name][0], CASES[name][2])
+        found, expected = there.run(feeds)[0], here.run(feeds)[0]
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    assert bindings.products
+    assert there.executable._undone == set()  # type: ignore[attr-defined]  # of a device
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 7, 1), (1, 1, 5), (6, 1, 1), (6, 1, 4), (6, 3, 1), (0, 4, 3), (3, 0, 2)]
+)
+def test_sizes_of_one_and_none(bindings: CublasLt, shape: tuple[int, int, int]) -> None:
+    there, here = _engines(bindings, _TEXT, {})
+    m, k, n = shape
+    x, w = np.ones((m, k), np.float32), np.full((k, n), 2, np.float32)
+    for _ in range(2):
+        assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
+    assert bool(bindings.products) == (0 not in shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "compute"),
+    [
+        ("float", {}, 77), ("float", {"tf32": False}, 68), ("double", {}, 70), ("float16", {}, 68),
+    ],
+)  # fmt: skip
+def test_sums_are_rounded_as_the_option_says(
+    bindings: CublasLt, dtype: str, options: dict[str, Any], compute: int
+) -> None:
+    there, _ = _engines(bindings, _TEXT.replace("float", dtype), {}, **options)
+    kind = {"float": np.float32, "double": np.float64, "float16": np.float16}[dtype]
+    there.run([np.ones((4, 4), kind)] * 2)
+    assert [x["compute"] for x in bindings.held.values() if "compute" in x] == [compute]
+
+
+def test_without_an_algorithm_the_kernel_does_it(bindings: CublasLt) -> None:
+    bindings.knows_any = False
+    there, _ = _engines(bindings, _TEXT, {})
+    x = np.ones((4, 4), np.float32)
+    assert there.run([x, x])[0].tolist() == (x @ x).tolist()
+    assert not bindings.products
+    gc.collect()
+    assert bindings.held == {}
+    assert "0 of 1 calls" in "\n".join(there.executable.remarks())
+
+
+def test_shapes_are_bounded_and_descriptors_destroyed(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_SHAPES", 3)
+    there, _ = _engines(bindings, _TEXT, {})
+    for size in range(1, 12):
+        x = np.ones((size, size), np.float32)
+        assert there.run([x, x])[0].tolist() == (x @ x).tolist()
+    gc.collect()
+    assert len(bindings.held) <= 3 * 4
