@@ -173,8 +173,11 @@ def attention(
             lambda *at: scalar.unary("tanh", scalar.load(raw, at) / softcap) * softcap,
         )
     if mask is not None:
-        rows = raw.shape[max(0, 4 - mask.rank) : -1] if mask.rank else ()
+        if not mask.rank:
+            raise InvalidGraph(message("Attention", "The mask has no axes"))
+        rows = raw.shape[max(0, 4 - mask.rank) : -1]
         assume_broadcast(mask.shape[:-1], rows, "Attention", "The mask")
+        assume_at_most(mask.shape[-1], keys.shape[2], "Attention", "The mask is longer than keys")
     if nonpad_kv_seqlen is not None:
         assume_shape(nonpad_kv_seqlen.shape, raw.shape[:1], "Attention", "nonpad_kv_seqlen")
     masked = compute(raw.shape, lambda *at: hidden.apply(scalar.load(capped, at), at))
@@ -312,6 +315,9 @@ def rotary_embedding(
         if positions is None:
             assume_broadcast(cache.shape[:1], outer[:1], "RotaryEmbedding", "A cache")
             assume_shape(cache.shape[1:2], outer[1:], "RotaryEmbedding", "A cache")
+        if rotary_embedding_dim:
+            half = integer.floordiv(rotary_embedding_dim, 2)
+            assume_equal(cache.shape[-1], half, "RotaryEmbedding", "The width of a cache")
 
     def angle(cache: Tensor, batch: Dim, position: Dim, pair: Dim) -> Scalar:
         if positions is None:

@@ -11,7 +11,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_transformer import fused_mat_mul
 from sardonyx.ops.generate import range_11, trilu_14
 from sardonyx.ops.padding import pad_11
-from sardonyx.ops.registry import Scope, integers, op
+from sardonyx.ops.registry import check_list, integers, op
+from sardonyx.ops.scope import Scope
 from sardonyx.ops.spectral import dft_17
 from sardonyx.ops.steps import over_steps
 from sardonyx.ops.unique import unique_11
@@ -67,6 +68,7 @@ def range_contrib(start: Tensor, limit: Tensor, delta: Tensor | None = None) -> 
 @op("Unique", 1, domain=DOMAIN)
 def unique_contrib(x: Tensor) -> tuple[Tensor, ...]:
     """Elements in the order in which they come first, which of them each is, and how often."""
+    check_list(x, "Unique")
     found, _, group, counts = unique_11(x, sorted=0)
     return found, group, counts
 
@@ -86,6 +88,9 @@ def torch_embedding(
     scale_grad_by_freq: Tensor | None = None,
 ) -> Tensor:
     """Rows of a table; the other inputs say how it is trained."""
+    if weight.rank < 2:
+        what = "The table needs two axes"
+        raise InvalidGraph(message("TorchEmbedding", what, got=str(list(weight.shape))))
     return gather(weight, at)
 
 

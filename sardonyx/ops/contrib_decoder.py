@@ -69,11 +69,14 @@ def decoder_masked_multi_head_attention(
         raise InvalidGraph(message(_MASKED, "It has keys, but no values"))
     crosses = key.rank == 4
     queries, keys, values = (split_heads(x, num_heads, _MASKED) for x in (query, key, value))
+    assume_equal(queries.shape[2], 1, _MASKED, "There is more than one query")
+    assume_equal(keys.shape[2], values.shape[2], _MASKED, "Keys and values differ in number")
     if bias is not None:
         queries, keys, values = biased(_MASKED, bias, queries, keys, values, key)
     total = keys.shape[2]
     present: tuple[Tensor | None, Tensor | None] = (None, None)
     if not crosses and past_key is not None and past_value is not None:
+        assume_shape(past_value.shape[:3], past_key.shape[:3], _MASKED, "past_value")
         if past_present_share_buffer:
             if past_sequence_length is None:
                 raise InvalidGraph(message(_MASKED, "It needs past_sequence_length"))
@@ -156,6 +159,8 @@ def sparse_attention(
         raise InvalidGraph(message(where, "Bad sparse_block_size", got=str(sparse_block_size)))
     queries, keys, values = grouped_heads(where, query, key, value, num_heads, kv_num_heads)
     batch, _, length, _ = queries.shape
+    for x in (keys, values):
+        assume_equal(x.shape[2], length, where, "Queries, keys and values differ in number")
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
     assume_shape(lengths.shape, (batch,), where, "key_total_sequence_lengths")
 

@@ -67,6 +67,10 @@ def group_query_attention(
     refuse(where_, k_scale=k_scale, v_scale=v_scale, sliding_window_cache=sliding_window_cache)
     queries, new_keys, values = grouped_heads(where_, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = queries.shape
+    assume_equal(new_keys.shape[2], values.shape[2], where_, "Keys and values differ in number")
+    if past_key is None:
+        what = "Queries and keys differ in number, and there is no past"
+        assume_equal(length, new_keys.shape[2], where_, what)
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
     begins = _begins(seqlens_k, batch, length, total)
     if q_norm_weight is not None and k_norm_weight is not None:

@@ -13,8 +13,9 @@ from sardonyx.ops.convolution import conv
 from sardonyx.ops.normalisation import group_norm, softmax_over
 from sardonyx.ops.pooling import max_pool
 from sardonyx.ops.random import dropout_12
-from sardonyx.ops.registry import Scope, integers, op
+from sardonyx.ops.registry import integers, op
 from sardonyx.ops.sampling import grid_sample
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

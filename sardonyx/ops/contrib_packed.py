@@ -91,6 +91,7 @@ def packed_attention(
 ) -> Tensor:
     """Projections to queries, keys and values, and attention among tokens of each sequence."""
     where_ = "PackedAttention"
+    assume_shape(bias.shape, weights.shape[1:], where_, "The bias")
     product = matmul(x, weights) + bias
     each = integer.floordiv(product.shape[1], 3)
     widths: Sequence[Dim] = tuple(qkv_hidden_sizes) or (each, each, each)

@@ -226,6 +226,9 @@ def q_linear_global_average_pool(
     channels_last: int = 0,
 ) -> Tensor:
     """The mean over the space, as codes."""
+    if x.rank < 3:
+        what = "The input has no space"
+        raise InvalidGraph(message("QLinearGlobalAveragePool", what, got=str(list(x.shape))))
     axes = range(1, x.rank - 1) if channels_last else range(2, x.rank)
     average = mean(_numbers(x, x_scale, x_zero), axes, keepdims=True)
     return _codes(average, y_scale, y_zero, x.dtype)
@@ -280,6 +283,9 @@ def q_gemm(
     transB: int = 0,  # noqa: N803 - the schema's name
 ) -> Tensor:
     """alpha * A @ B + C of codes, where C has the scale of the sums: as codes, or as floats."""
+    if a.rank != 2 or b.rank != 2:
+        got = f"{list(a.shape)} and {list(b.shape)}"
+        raise InvalidGraph(message("QGemm", "It takes two matrices", got=got))
     left = transpose(a) if transA else a
     right = transpose(b) if transB else b
     total = matmul_integers(left, right, a_zero, b_zero, "QGemm")

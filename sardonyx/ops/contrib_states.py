@@ -6,7 +6,8 @@ from sardonyx.base import errors, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.linear_attention import causal_convolution, linear_attention
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_equal, compute, reshape, slice_axis, transpose
 from sardonyx.tensor.scalar import Scalar

@@ -20,8 +20,9 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.lists import only_added_to
 from sardonyx.ops.regions import Outside, Repeated, final_size, is_inside, results_of, stand_in
-from sardonyx.ops.registry import Scope, contents, op
+from sardonyx.ops.registry import contents, op
 from sardonyx.ops.scalars import scalar_of
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.assumptions import attempt, because_of, broadcasts_are_undecided
 from sardonyx.tensor.language import (
     Tensor,

@@ -8,7 +8,8 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.attention import scaled_scores, weighted_values
 from sardonyx.ops.normalisation import softmax_over
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.language import Tensor, accumulator, assume_shape, cast
 
 _WHERE = "FlexAttention"

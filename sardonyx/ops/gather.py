@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import check_list, contents, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -253,5 +253,6 @@ def top_k_10(
     x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, ...]:
     """The k largest or smallest along an axis, and where they were."""
+    check_list(k, "The number of elements")
     (count,) = contents(k, "The number of elements", 0)
     return top_k(x, count, axis, largest, sorted)

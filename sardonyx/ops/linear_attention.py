@@ -12,7 +12,8 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.ops.steps import over_steps
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -14,8 +14,9 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import BOOL, DOUBLE, FLOAT, INT32, INT64, UINT32, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import CONSUMED_INPUTS, Scope, op
+from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.ops.scalars import scalar_of
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.language import (

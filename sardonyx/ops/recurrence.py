@@ -15,7 +15,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.regions import Outside, results_of, seen_inside, stand_in
-from sardonyx.ops.registry import Scope
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

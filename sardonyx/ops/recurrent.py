@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sardonyx.base import sizes
 from sardonyx.ops.recurrence import Network, Step
 from sardonyx.ops.regions import Outside, seen_inside
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.language import Tensor, concat, constant, matmul, slice_axis
 
 _ADDED = {"layout": 14}

@@ -17,7 +17,8 @@ from sardonyx.ops.quantise import dynamic_quantize_linear
 from sardonyx.ops.recurrence import Activation, Network
 from sardonyx.ops.recurrent import long_short_term
 from sardonyx.ops.regions import Outside, seen_inside
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.language import Tensor, assume_shape, cast, reshape, slice_axis, transpose
 
 _NAME = "DynamicQuantizeLSTM"

@@ -12,7 +12,7 @@ from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.lists import items_of, unstacked
-from sardonyx.ops.registry import Scope
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call, is_object
 from sardonyx.tensor.language import (

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT32, INT64
@@ -27,48 +27,17 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
 from sardonyx.ops.families import FAMILIES
+from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
 from sardonyx.tensor.elementwise import by_parts
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
 
-if TYPE_CHECKING:
-    from sardonyx.ir.graph import Graph
-    from sardonyx.tensor.region import Body
-    from sardonyx.tensor.tensor import Buffer
-
 Lowering = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Lowering)
 
 _SUPPLIED = frozenset(("output_count", "version", "scope", "kept"))
-
-
-class Scope(Protocol):
-    """What surrounds a node with graphs among its attributes."""
-
-    @property
-    def name(self) -> str:
-        """The node's name, which no other node has."""
-
-    @property
-    def by_shapes(self) -> bool:
-        """Whether only types and shapes are asked for: inputs do not show what they are made of."""
-
-    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
-        """The outputs of a graph given its inputs, as if its nodes stood beside the node."""
-
-    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
-        """A graph as the body of a region.
-
-        Args:
-            graph: The graph.
-            inputs: Its inputs.
-            outside: Gets a buffer for each tensor from outside that is computed in a run.
-        """
-
-    def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
-        """Note that the node brings these symbols, with the end of a region."""
 
 
 _VARIADIC = 0x04  # the flag of a code object that takes *arguments
@@ -382,15 +351,17 @@ def contents(
     low: Dim = SMALLEST,
     high: Dim = LARGEST,
 ) -> tuple[Any, ...]:
-    """The elements of a small tensor of whole numbers, perhaps symbolic.
+    """The elements of a small list of whole numbers, or one number; they may be symbolic.
 
     Those that only a run knows are measured while it goes on; those below `low` or above
     `high` are refused then.
 
     Raises:
-        InvalidGraph: The tensor is of another type.
+        InvalidGraph: The tensor is of another type, or no list.
         DataDependent: Only a run knows them, and they cannot be measured.
     """
+    if x.rank > 1:
+        check_list(x, what)
     if not x.dtype.is_integer:
         kind = x.dtype.name
         raise InvalidGraph(message(what, "It needs whole numbers", expected="int64", got=kind))
@@ -407,6 +378,16 @@ def contents(
         raise DataDependent(x, what)
     at = dict(zip(unknown, symbols, strict=True))
     return tuple(at.get(k, e) for k, e in enumerate(known))
+
+
+def check_list(x: Tensor, what: str) -> None:
+    """Refuse a tensor that has not one axis, as what holds a shape must.
+
+    Raises:
+        InvalidGraph: It has more, or none.
+    """
+    if x.rank != 1:
+        raise InvalidGraph(message(what, "It needs one axis", got=str(list(x.shape))))
 
 
 #: Types of tensors that hold sizes.

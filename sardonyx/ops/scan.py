@@ -10,7 +10,8 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.regions import Repeated, stand_in
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

@@ -39,7 +39,7 @@ def positions_of(mask: Tensor) -> Tensor:
 
 @op("NonZero", 9, 13)
 def non_zero(x: Tensor) -> Tensor:
-    """Positions of elements that are not zero: one row for each axis."""
+    """Positions of elements that are not zero: a row for each axis; a scalar has none."""
     flags = x if x.dtype is dtypes.BOOL else not_equal(x, 0)
     shape = x.shape or (1,)  # a scalar counts as one element
     flat = flags.reshape(sizes.product(shape))
@@ -57,7 +57,7 @@ def non_zero(x: Tensor) -> Tensor:
             place = coordinate if number == 0 else scalar.select(here, coordinate, place)
         return place
 
-    return compute((x.rank or 1, found.shape[0]), body, dtypes.INT64)
+    return compute((x.rank, found.shape[0]), body, dtypes.INT64)
 
 
 @op("Compress", 9, 11, 28, flags=("strings",))

@@ -10,7 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, with_axes, without_axes
-from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.registry import DataDependent, check_list, contents, integers, op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import assume_equal
@@ -40,6 +40,7 @@ def size_1(x: Tensor) -> Tensor:
 
 
 def _target_shape(x: Tensor, shape: Tensor, allowzero: int) -> tuple[Dim, ...]:
+    check_list(shape, "The shape")
     known = partial_elements_of(shape)
     if known is None or None in known:
         return contents(_resolved_shape(x, shape, allowzero), "The shape", 0)
@@ -153,6 +154,7 @@ def transpose_1(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 @op("Expand", 8, 13, flags=_VIEW)
 def expand_8(x: Tensor, shape: Tensor) -> Tensor:
     """Repeated along axes of size 1."""
+    check_list(shape, "The shape")
     return t.expand(x, contents(shape, "The shape", 0))
 
 
@@ -168,6 +170,7 @@ def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 @op("Tile", 6, 13, flags=_VIEW)
 def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated as a whole along every axis."""
+    check_list(repeats, "The number of repeats")
     counts = contents(repeats, "The number of repeats", 0)
     if len(counts) != len(x.shape):
         raise InvalidGraph(message("Tile", f"{len(counts)} repeats for {len(x.shape)} axes"))
@@ -218,6 +221,9 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
             message("SpaceToDepth", "Bad mode", expected="DCR or CRD", got=repr(mode))
         )
     b = blocksize
+    for extent in (height, width):
+        what = f"A size is no multiple of {b}"
+        assume_equal(extent, integer.floordiv(extent, b) * b, "SpaceToDepth", what)
 
     def source(n: Dim, c: Dim, h: Dim, w: Dim) -> tuple[Dim, ...]:
         if mode == "DCR":
@@ -234,6 +240,7 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 @op("ConstantOfShape", 9, 20, 21, 23, 24)
 def constant_of_shape_9(shape: Tensor, *, value: Constant | None = None) -> Tensor:
     """One number everywhere."""
+    check_list(shape, "The shape")
     wanted = contents(shape, "The shape", 0)
     if value is None:
         return t.constant(0.0, dtypes.FLOAT, wanted)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.ops.regions import Outside, results_of, stand_in
-from sardonyx.ops.registry import Scope
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.language import Tensor, assume_equal
 from sardonyx.tensor.region import Body, Carried, Repetition, Sliced
 from sardonyx.tensor.tensor import buffer

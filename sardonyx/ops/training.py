@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.registry import Scope, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
+from sardonyx.ops.scope import Scope
 from sardonyx.tensor.differentiate import gradients
 from sardonyx.tensor.language import (
     Tensor,

@@ -98,3 +98,8 @@ def test_top_k_of_too_few():
 def test_compress():
     flags = np.array([True, False, True])
     check_op("Compress", [X, flags], {"axis": 0}, 11, constants=[1])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_non_zero_of_a_scalar_has_no_rows(count):
+    check_op("NonZero", [np.float32(count)], expected=[np.zeros((0, count), np.int64)])
