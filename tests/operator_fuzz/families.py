@@ -13,6 +13,7 @@ FAMILIES = (
     "objects",
     "control",
     "learning",
+    "trees",
     "encoding",
     "training",
 )

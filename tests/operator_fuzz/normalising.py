@@ -324,3 +324,26 @@ def frames(use: Use, signal: Array, step: Any, window: Any = None, frame: Any = 
     if use.attributes["onesided"]:
         found = found[..., : size // 2 + 1]
     return np.stack([found.real, found.imag], -1)
+
+
+@makes("MelWeightMatrix", steady=[0, 1, 2, 3, 4])
+def mel(draw: Draw) -> Instance:
+    whole, real = draw.type_of("T1"), draw.type_of("T2")
+    real = real if real.kind == "f" else np.dtype(np.float32)
+    to = draw.type_of("T3")
+    to = to if to.kind == "f" else np.dtype(np.float32)
+    numbers = [draw.integer(2, 8), draw.pick([16, 32, 50]), draw.pick([8192, 16000])]
+    edges = [draw.integer(0, 100) + 0.5, draw.integer(3000, 4000) + 0.25]
+    inputs = [np.asarray(n, whole) for n in numbers] + [np.asarray(e).astype(real) for e in edges]
+    return Instance(inputs, {"output_datatype": to if to.name != "float32" else None}, [to])
+
+
+@makes("FlexAttention", domain="ai.onnx.preview", factor=24, absolute=8)
+def flexible(draw: Draw) -> Instance:
+    dtype = draw.type_of("T1")
+    batch, groups, kv, queries, keys = (draw.size(1, k) for k in (2, 1, 2, 4, 4))
+    width, depth = draw.integer(1, 4), draw.integer(1, 4)
+    q = draw.reals([batch, kv * groups, queries, width], dtype)
+    k = draw.reals([batch, kv, keys, width], dtype)
+    v = draw.reals([batch, kv, keys, depth], dtype)
+    return Instance([q, k, v], {"scale": draw.maybe(0.25)})
