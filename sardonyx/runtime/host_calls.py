@@ -297,9 +297,9 @@ def _array(kind: tuple[np.dtype[Any], int], words: list[int]) -> Array:
     shape, strides = tuple(rest[:rank]), tuple(s * dtype.itemsize for s in rest[rank:])
     if 0 in shape:
         return np.empty(shape, dtype)
-    length = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) // dtype.itemsize
-    low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True))
-    length += -low // dtype.itemsize
+    ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = sum(min(0, way) for way in ways)
+    length = 1 + sum(map(abs, ways)) // dtype.itemsize
     start = address + offset * dtype.itemsize + low
     memory: Any = (ctypes.c_char * (length * dtype.itemsize)).from_address(start)
     return np.ndarray(shape, dtype, np.frombuffer(memory, np.uint8), -low, strides)

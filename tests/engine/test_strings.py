@@ -315,3 +315,11 @@ def test_types_of_the_face() -> None:
     ]
     session = _session(CASES["a map as a row"][0])
     assert session.get_inputs()[0].type == "map(string,tensor(float))"
+
+
+def test_the_host_reads_what_lies_backwards() -> None:
+    text = "(string[A,B] x) => (float[A,B] y) { r = Slice(x, s, e, a, s) y = Cast<to=1>(r) }"
+    weights = {"s": np.array([-1, -1]), "e": np.array([-9, -9]), "a": np.array([0, 1])}
+    session = sardonyx.InferenceSession(model_of(f"g {text}", weights, 20).SerializeToString())
+    (y,) = session.run(None, {"x": np.array([["1", "2", "3"], ["4", "5", "6"]], object)})
+    np.testing.assert_array_equal(y, [[6, 5, 4], [3, 2, 1]])
