@@ -7,18 +7,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.operator_fuzz.draw import STRING, TYPES, Array, Draw, DType, is_float, is_integer
+from tests.operator_fuzz.draw import STRING, TYPES, Array, Draw, DType, is_float
 from tests.operator_fuzz.instance import Instance, makes
 from tests.operator_fuzz.oracle import Use, reference
 from tests.operator_fuzz.products import Window
 
-_NARROW = ("int4", "uint4", "int2", "uint2")
+#: The least and the greatest number of integers narrower than NumPy's.
+_LIMITS = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
+_NARROW = tuple(_LIMITS)
 
 
 def _castable(draw: Draw, source: DType, to: DType) -> Array:
     """Contents whose cast the standard defines."""
     shape = draw.shape(0, 5)
-    low, high = (-4.0, 4.0) if source.name not in _NARROW else (-8, 15)
+    low, high = _LIMITS.get(source.name, (-4.0, 4.0))
     if to == STRING:
         return draw.values(shape, source, -9, 9)
     if source == STRING:
@@ -29,7 +31,8 @@ def _castable(draw: Draw, source: DType, to: DType) -> Array:
     if is_float(source) and not is_float(to):
         if to.kind == "u" or to.name in ("uint4", "uint2"):
             low = 0
-        return draw.values(shape, source, low, {"int2": 1, "uint2": 3}.get(to.name, high))
+        least, most = _LIMITS.get(to.name, (low, high))
+        return draw.values(shape, source, max(low, least), min(high, most))
     if is_float(source):
         found = draw.reals(shape, source, 2.0)
         return found
@@ -41,8 +44,6 @@ def cast(draw: Draw) -> Instance:
     source, to = draw.type_of("T1"), draw.type_of("T2")
     if "complex" in source.name or "complex" in to.name:
         source = to = np.dtype(np.float32)
-    if source.name == "int2" or to.name == "int2":
-        source, to = np.dtype(np.float32), np.dtype(np.int32)
     if source == to == STRING:
         source = np.dtype(np.int64)
     if to == STRING and source.name not in ("int64", "int32", "uint8"):
@@ -81,46 +82,75 @@ def bitcast(draw: Draw) -> Instance:
     return Instance([draw.values(draw.shape(), source)], {"to": to}, [to])
 
 
+def _granules(draw: Draw, shape: list[int]) -> tuple[list[int], int, int]:
+    """The shape of a scale for all, for each place on an axis or for each block; axis; block."""
+    kind = draw.integer(0, 2 if draw.has_attribute("block_size") else 1)
+    axis = draw.axis(len(shape))
+    if kind == 0 or draw.version < 13:
+        return [], 1, 0
+    if kind == 1:
+        return [shape[axis]], axis, 0
+    block = draw.integer(1, 3)
+    whole = list(shape)
+    whole[axis] = -(-shape[axis] // block)
+    return whole, axis, block
+
+
+def _spread(x: Array, values: Array | None, g: Any) -> Any:
+    """A scale or zero point for each element."""
+    if values is None or not values.ndim:
+        return 0.0 if values is None else values.astype(np.float64)
+    axis = g["axis"] % x.ndim
+    wide = values.astype(np.float64)
+    if g.get("block_size", 0):
+        return np.take(np.repeat(wide, g["block_size"], axis), np.arange(x.shape[axis]), axis)
+    return wide.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+
+
 @makes("QuantizeLinear", exact=True, own=True)
 def quantised(draw: Draw) -> Instance:
     names = [c.type_param_str for c in draw.schema.type_constraints]
-    source = draw.type_of("T1")
-    to = draw.type_of(names[-1])
-    if not is_integer(to) or to.name in ("int2", "uint2"):
+    source, to = draw.type_of("T1"), draw.type_of(names[-1])
+    if "float4" in to.name:
         to = np.dtype(np.uint8)
+    scale_type = draw.input_type(1)
+    if "e8m0" in scale_type.name:
+        scale_type = np.dtype(np.float32)
+        draw.at_most(T2=scale_type)
     if source.kind != "f":
         source = np.dtype(np.float32)
+        scale_type = source if draw.version in (19, 21) else scale_type
     draw.at_most(T1=source, **{names[-1]: to})
     shape = draw.shape(1, 4, low=1)
-    per_axis = draw.version >= 13 and draw.chance(0.5)
-    axis = draw.axis(len(shape)) if per_axis else 0
-    scale_shape = [shape[axis]] if per_axis else []
-    scale_type = np.dtype(np.float32) if draw.version < 19 else source
-    if draw.version >= 23:
-        scale_type = source
-    if "T2" in names and draw.version >= 23:
-        draw.at_most(T2=scale_type)
-    powers = draw.contents.choice([0.25, 0.5, 1.0, 2.0], tuple(scale_shape))
-    scale = np.asarray(powers).astype(scale_type)
-    zero = draw.values(scale_shape, to, -3, 3)
-    given = draw.chance(0.8) or to != np.uint8
+    granules, axis, block = _granules(draw, shape)
+    powers = draw.contents.choice([0.25, 0.5, 1.0, 2.0], tuple(granules))
+    low, high = _LIMITS.get(to.name, (-3, 3))
+    zero: Array | None = draw.values(granules, to, max(low, -3), min(high, 3))
+    if is_float(to):
+        zero = np.zeros(granules, to)
+    attributes: dict[str, Any] = {"axis": axis if axis != 1 else draw.maybe(1)}
+    if draw.version < 13:
+        attributes = {}
+    attributes["block_size"] = block or None
+    if draw.chance(0.3):
+        if draw.has_attribute("output_dtype"):
+            zero, attributes["output_dtype"] = None, to
+        elif to == np.uint8:
+            zero = None
     x = draw.values(shape, source, -20, 20)
-    attributes = {"axis": axis if per_axis else None}
-    return Instance([x, scale, zero if given else None], attributes, [to])
+    return Instance([x, np.asarray(powers).astype(scale_type), zero], attributes, [to])
 
 
 @reference("QuantizeLinear")
 def quantise(use: Use, x: Array, scale: Array, zero: Array | None = None) -> Array:
-    """saturate(round half to even(x / scale) + zero point)."""
+    """saturate(round half to even(x / scale) + zero point); floats are rounded by the cast."""
     to = use.types[0]
-    if scale.ndim:
-        axis = use.attributes["axis"] % x.ndim
-        shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-        scale, zero = scale.reshape(shape), None if zero is None else zero.reshape(shape)
-    found = np.rint(x.astype(np.float64) / scale.astype(np.float64))
-    found = found + (0 if zero is None else zero.astype(np.float64))
-    bits = {"int4": (-8, 7), "uint4": (0, 15)}.get(to.name)
-    low, high = bits or (np.iinfo(to).min, np.iinfo(to).max)
+    found = x.astype(np.float64) / _spread(x, scale, use.attributes)
+    if is_float(to):
+        top = float(ml_dtypes.finfo(to).max)
+        return np.clip(found, -top, top).astype(np.float32).astype(to)
+    found = np.rint(found) + _spread(x, zero, use.attributes)
+    low, high = _LIMITS.get(to.name) or (np.iinfo(to).min, np.iinfo(to).max)
     return np.clip(found, low, high).astype(np.int32).astype(to)
 
 
@@ -128,7 +158,7 @@ def quantise(use: Use, x: Array, scale: Array, zero: Array | None = None) -> Arr
 def dequantised(draw: Draw) -> Instance:
     first = draw.schema.type_constraints[0].type_param_str
     source = draw.type_of(first)
-    if not is_integer(source) or source.name in ("int2", "uint2"):
+    if "float4" in source.name:
         source = np.dtype(np.int8)
         draw.at_most(**{first: source})
     scale_type = draw.input_type(1)
@@ -136,31 +166,28 @@ def dequantised(draw: Draw) -> Instance:
         scale_type = np.dtype(np.float32)
         draw.at_most(T2=scale_type)
     shape = draw.shape(1, 4, low=1)
-    per_axis = draw.version >= 13 and draw.chance(0.5)
-    axis = draw.axis(len(shape)) if per_axis else 0
-    scale_shape = [shape[axis]] if per_axis else []
-    scale = draw.values(scale_shape, scale_type, 0.125, 2)
-    zero = draw.values(scale_shape, source, -3, 3) if draw.chance(0.7) else None
-    if source == np.int32 and zero is not None:
+    granules, axis, block = _granules(draw, shape)
+    low, high = _LIMITS.get(source.name, (-100, 100))
+    zero = draw.values(granules, source, max(low, -3), min(high, 3)) if draw.chance(0.7) else None
+    if zero is not None and (source == np.int32 or is_float(source)):
         zero = np.zeros_like(zero)
     to: Any = None
     if draw.has_attribute("output_dtype"):
         to = draw.maybe(draw.type_of(draw.schema.outputs[0].type_str), 0.3)
-    result = to or scale_type
-    if draw.version < 19:
-        result = np.dtype(np.float32)
-    attributes = {"axis": axis if per_axis else None, "output_dtype": to}
-    return Instance([draw.values(shape, source, -100, 100), scale, zero], attributes, [result])
+    result = to or (scale_type if draw.version >= 19 else np.dtype(np.float32))
+    attributes: dict[str, Any] = {"axis": axis if axis != 1 else draw.maybe(1)}
+    if draw.version < 13:
+        attributes = {}
+    attributes |= {"output_dtype": to, "block_size": block or None}
+    x = draw.values(shape, source, low, high)
+    scale = draw.values(granules, scale_type, 0.125, 2)
+    return Instance([x, scale, zero], attributes, [result])
 
 
 @reference("DequantizeLinear")
 def dequantise(use: Use, x: Array, scale: Array, zero: Array | None = None) -> Array:
-    if scale.ndim:
-        axis = use.attributes["axis"] % x.ndim
-        shape = [-1 if a == axis else 1 for a in range(x.ndim)]
-        scale, zero = scale.reshape(shape), None if zero is None else zero.reshape(shape)
-    base = 0 if zero is None else zero.astype(np.float64)
-    return (x.astype(np.float64) - base) * scale.astype(np.float64)
+    g = use.attributes
+    return (x.astype(np.float64) - _spread(x, zero, g)) * _spread(x, scale, g)
 
 
 @makes("DynamicQuantizeLinear", own=True)
