@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,10 +187,11 @@ class IOBinding:
         if plan is None or plan.session_engine is not self._session._engine:
             plan = self._plan = self._prepare()
         if run_options is None:
-            self._run(plan, None, Wanted(plan.targets, stream))
+            self._run(plan, None, Wanted(plan.targets, stream, True, plan.memory))
         else:
             with run_options.limit() as cancel, run_options.graph():
-                self._run(plan, cancel, Wanted(plan.targets, stream, not run_options.is_left))
+                waits = not run_options.is_left
+                self._run(plan, cancel, Wanted(plan.targets, stream, waits, plan.memory))
         self._session._after_run(run_options)
 
     def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: Wanted) -> None:
@@ -243,6 +244,7 @@ class _Plan:
     targets: list[Tensor | MemoryKind | None]
     in_place: bool
     results: dict[str, Array]
+    memory: dict[int, Any] = field(default_factory=dict)
 
 
 def _overlap(feeds: list[Array], targets: list[Array]) -> bool:

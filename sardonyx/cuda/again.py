@@ -1,4 +1,4 @@
-"""Runs that are the frame's last run again: the same memory, the same graph."""
+"""Runs that are a frame's last run again: the same memory, the same graph."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.storage import Wanted
 
+#: Runs that whoever binds memory remembers, one for each frame; the oldest go first.
+_MOST_REMEMBERED = 8
+
 
 class Again(NamedTuple):
     """What a run used, all of it in memory of the device.
 
-    Whoever binds memory once feeds the same lists again and again: then nothing need be bound,
-    resolved or sent.
+    Whoever binds memory once runs on it again and again: then nothing need be bound, resolved or
+    sent. He remembers it, and so lets go of it when he lets go of his memory.
 
     Attributes:
-        given: The list of feeds, as it was given.
-        wanted: The list of targets, as it was given.
         feeds: The feeds.
         targets: What the outputs were written to.
         graph: What did it.
@@ -27,27 +28,41 @@ class Again(NamedTuple):
         version: Of the libraries' plans when it was made.
     """
 
-    given: Sequence[Any]
-    wanted: Sequence[Any]
     feeds: list[CudaArray]
     targets: list[CudaArray]
     graph: Graph
     number: int
     version: int
 
-    @staticmethod
-    def of(
-        feeds: Sequence[Any], wanted: Wanted, results: list[Any], graph: Graph, libraries: Libraries
-    ) -> Again | None:
-        """What may be repeated; None if new memory took part, or memory of the host."""
-        for tensor in (*wanted.targets, *feeds):
-            if not isinstance(tensor, CudaArray):
-                return None
-        version = libraries.version
-        return Again(feeds, wanted.targets, list(feeds), results, graph, GRAPH_ID.get(), version)
-
-    def is_for(self, feeds: Sequence[Any], wanted: Wanted, libraries: Libraries) -> bool:
-        """Whether a run is the same again."""
-        if feeds is not self.given or wanted.targets is not self.wanted:
-            return False
+    def is_current(self, libraries: Libraries) -> bool:
+        """Whether a run now would do the same."""
         return libraries.version == self.version and GRAPH_ID.get() == self.number
+
+
+def remember(
+    wanted: Wanted,
+    serial: int,
+    feeds: Sequence[Any],
+    results: list[Any],
+    graph: Graph,
+    libraries: Libraries,
+) -> None:
+    """Note a run for whoever bound its memory, unless other memory took part.
+
+    Args:
+        wanted: What was wanted; its memory is where runs are remembered.
+        serial: The run's number.
+        feeds: What was fed.
+        results: What came of it.
+        graph: What did it.
+        libraries: What did parts of it.
+    """
+    memory = wanted.memory
+    if memory is None:
+        return
+    for tensor in (*wanted.targets, *feeds):
+        if not isinstance(tensor, CudaArray):
+            return
+    while len(memory) >= _MOST_REMEMBERED:
+        del memory[next(iter(memory))]
+    memory[serial] = Again(list(feeds), results, graph, GRAPH_ID.get(), libraries.version)

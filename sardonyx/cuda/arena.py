@@ -92,12 +92,16 @@ class Block:
     def __init__(self, arena: Arena, span: _Span) -> None:
         self._arena, self._span = arena, span
         self.address, self.size_bytes = span.address, span.size
-        self.uses: dict[Stream, Event] = {}
+        self.uses: dict[Stream | None, Event] = {}
         self.lent: frozenset[int] = frozenset()
 
     def __del__(self) -> None:
         # Finalizers run anywhere, also inside the arena: it looks here when it is asked next.
-        self._arena._freed.append((self._span, self.uses, self.lent))
+        arena = self._arena
+        if self.lent:
+            arena._returned.append((self._span, self.uses, self.lent))
+        else:
+            arena._freed.append((self._span, self.uses))
 
 
 class Arena:
@@ -110,13 +114,15 @@ class Arena:
 
     def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
-        self._freed: deque[tuple[_Span, dict[Stream, Event], frozenset[int]]] = deque()
+        self._freed: deque[tuple[_Span, dict[Stream | None, Event]]] = deque()
+        self._returned: deque[tuple[_Span, dict[Stream | None, Event], frozenset[int]]] = deque()
         self._bins: dict[int, list[_Span]] = {}
         self._sizes: list[int] = []
         self._regions: dict[int, tuple[_Span, int]] = {}
         self._used: dict[int, _Span] = {}
         self._next_bytes = self.settings.first_bytes
         self._lock = RenewedLock()
+        self._is_searching = False
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
         self.held_bytes = self.used_bytes = self.peak_bytes = 0
 
@@ -141,6 +147,8 @@ class Arena:
             OutOfMemory: The device, or the limit, has no room. The arena is as it was.
         """
         wanted = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
+        if self._returned:
+            self._take_back()
         with self._lock:
             if self._freed:
                 self._drain()
@@ -194,9 +202,13 @@ class Arena:
             found = self._best(wanted, stream)
         found = found or self._extend(wanted, exact) or self._best(wanted, stream, waits=True)
         if found is None:
-            for owner in list(self._owners):
-                owner.trim()
-            self.trim()
+            self._is_searching = True
+            try:
+                for owner in list(self._owners):
+                    owner.trim()
+                self.trim()
+            finally:
+                self._is_searching = False
             found = self._best(wanted, stream, waits=True) or self._extend(wanted, True)
         if found is None:
             raise OutOfMemory(self._refusal(wanted, purpose))
@@ -235,27 +247,34 @@ class Arena:
     def _drain(self) -> None:
         """Blocks to which nothing refers any more become free."""
         while self._freed:
-            span, uses, lent = self._freed.popleft()
+            span, uses = self._freed.popleft()
             self._used.pop(span.address, None)
             self.used_bytes -= span.size
             span.is_free, span.purpose = True, ""
             if uses:
                 span.events.extend(uses.items())
-            if lent:
-                span.events.append(self._after_lending(lent))
             if self._source.is_direct:
                 self._release(span)
             else:
                 self._put(span)
 
-    def _after_lending(self, handles: frozenset[int]) -> _Use:
-        """What must happen before memory is used that other libraries let go of."""
+    def _take_back(self) -> None:
+        """Blocks that other libraries let go of are free after all that is under way now.
+
+        The arena is not locked: the device may be, by a thread that waits for the arena.
+        """
         where = self._source.device
-        if handles <= _LASTING:
-            legacy = where.stream_of(1)
-            return legacy, legacy.record()
-        # Other streams may have ended, or others yet may work in it.
-        return None, where.record()
+        while self._returned:
+            try:
+                span, uses, handles = self._returned.popleft()
+            except IndexError:  # another thread had it
+                return
+            if handles <= _LASTING:
+                stream: Stream | None = where.stream_of(1)
+                event = where.stream_of(1).record()
+            else:  # other streams may have ended, or others yet may work in it
+                stream, event = None, where.record()
+            self._freed.append((span, {**uses, stream: event}))
 
     def _merge(self) -> None:
         """Free neighbours become one."""
@@ -278,6 +297,8 @@ class Arena:
 
     def trim(self) -> None:
         """Give regions back that nobody uses a part of; waits for work in them."""
+        if not self._is_searching:  # else the arena is locked
+            self._take_back()
         with self._lock:
             self._drain()
             self._merge()
@@ -299,6 +320,7 @@ class Arena:
 
     def __del__(self) -> None:
         try:
+            self._take_back()
             self._drain()
             for region in list(self._regions):
                 self._source.give_back(region)
@@ -356,6 +378,7 @@ class Arena:
 
     def statistics(self) -> dict[str, Any]:
         """What it holds, and for what."""
+        self._take_back()
         with self._lock:
             self._drain()
             return {

@@ -18,7 +18,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
-from sardonyx.cuda.again import Again
+from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, note_use, spans_of
 from sardonyx.cuda.device import Device
@@ -194,14 +194,14 @@ class CudaExecutable(Executable):
             if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             try:
-                again = frame.again
-                if again is not None and again.is_for(feeds, wanted, self.libraries):
+                again = wanted.memory.get(frame.serial) if wanted.memory else None
+                if again is not None and again.is_current(self.libraries):
                     return self._run_again(frame, again, wanted, cancel)
-                frame.again = None
+                frame.new_serial()
                 self._bind_to(frame, feeds, kept)
                 return self._run_bound(frame, feeds, wanted, cancel, kept)
             except BaseException:
-                frame.again = None
+                frame.new_serial()
                 with contextlib.suppress(SardonyxError):
                     frame.queue.synchronize()  # what it uses is let go of
                 frame.take_fault()
@@ -275,7 +275,7 @@ class CudaExecutable(Executable):
             r if isinstance(r, CudaArray) else r.finish(frame, kept) for r in results
         ]
         if frame.graph is not None and not kept:
-            frame.again = Again.of(feeds, wanted, given, frame.graph, self.libraries)
+            remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
         if wanted.waits:
             frame.queue.synchronize()
             self.check_fault(frame, cancel)
@@ -406,7 +406,7 @@ class CudaExecutable(Executable):
         for frame in list(self._frames):
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
             frame.graphs.release(number)
-            frame.again = None
+            frame.new_serial()
 
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +19,12 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.native_layout import WORD
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.again import Again
     from sardonyx.cuda.executor import CudaExecutable
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
 _FAULT_WORDS = 4
+_SERIALS = itertools.count(1)
 
 
 class CudaFrame(Frame):
@@ -38,14 +39,14 @@ class CudaFrame(Frame):
         launches: How its kernels reach the device.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
-        again: That run, if it may be repeated.
+        serial: That run's number: no other run of the process has it.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_workspace", "again", "busy", "feeds", "given", "graph",
-        "graphs", "is_mapped", "launches", "memory", "own_queue", "queue", "waited",
+        "_contexts", "_device", "_found", "_workspace", "busy", "feeds", "given", "graph",
+        "graphs", "is_mapped", "launches", "memory", "own_queue", "queue", "serial", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: CudaExecutable) -> None:
@@ -54,7 +55,7 @@ class CudaFrame(Frame):
         self.queue = self.own_queue = owner.device.lend_stream()
         self.busy: tuple[Stream, Event] | None = None
         self.graph: Graph | None = None
-        self.again: Again | None = None
+        self.serial = 0
         self.waited: set[str] = set()
         plan = owner.plan
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
@@ -103,6 +104,10 @@ class CudaFrame(Frame):
         table[:count, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
         kept = staging.upload(address, table, self.queue)
         self.queue.keep(self.queue.record(), kept)
+
+    def new_serial(self) -> None:
+        """The next run is not to be taken for one before."""
+        self.serial = next(_SERIALS)
 
     def skip(self) -> None:
         """Let native code do what comes before the commands, but no command."""

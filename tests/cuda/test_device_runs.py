@@ -10,6 +10,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.runtime.storage import memory_kind
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -529,3 +530,20 @@ def test_the_stream_of_set_providers(gpu: FakeDriver | None) -> None:
     sess.set_providers([CUDA], [option])
     feeds = _feeds()
     _check(sess.run(None, feeds), feeds)
+
+
+def test_bindings_that_are_gone_keep_nothing(lazy: FakeDriver) -> None:
+    session, feeds = _session(), _feeds()
+    binding = session.io_binding()
+    for name, value in _on_device(feeds).items():
+        binding.bind_ortvalue_input(name, value)
+    made = ort.OrtValue.ortvalue_from_shape_and_type
+    for name in "yz":
+        binding.bind_ortvalue_output(name, made([4, 8], np.float32, "cuda", 0))
+    for _ in range(4):
+        session.run_with_iobinding(binding)
+    assert lazy.replays
+    arena = memory_kind("cuda").arena
+    assert arena.statistics()["used_bytes"] > 0
+    del binding, value
+    assert arena.statistics()["used_bytes"] == 0
