@@ -39,6 +39,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, buffer, indices, make_map
+from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
     from sardonyx.codegen.form import Former, Invocation
@@ -264,3 +265,10 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]
     invocation.reads = tuple(dict.fromkeys((*invocation.reads, *buffers)))
     return [*steps, invocation]
+
+
+def is_prepared(group: Product) -> bool:
+    """Whether a contraction never changes, and so is computed once, by the processor."""
+    bodies = (group.left, group.right, group.epilogue)
+    loads = [x for body in bodies for x in loads_of(body) if x is not group.result]
+    return all(map(is_constant, loads))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.accelerate import accelerated
+from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
@@ -129,7 +129,7 @@ class Former:
     ) -> list[Invocation]:
         """A contraction, by a library where one takes it."""
         found: list[Invocation] | str = ""
-        if self.accelerator is not None and not _is_prepared(group):
+        if self.accelerator is not None and not is_prepared(group):
             found = accelerated(self, group, strides, self.accelerator)
         if isinstance(found, list):
             return found
@@ -149,7 +149,7 @@ class Former:
                 choose one. What a library mostly does has one kernel, that shares its operands.
         """
         tiling = self.grain.tiling
-        if tiling is not None and takes(group, tiling) and not _is_prepared(group):
+        if tiling is not None and takes(group, tiling) and not is_prepared(group):
             return self._tiles(group, strides, tiling, pack)
         if roles(group) is not None:
             return self._product(group, strides, pack)
@@ -376,13 +376,6 @@ def _actual(packing: Packing, canonical: Canonical) -> Map:
 def is_constant(tensor: Tensor) -> bool:
     """Whether the contents never change."""
     return isinstance(tensor, Buffer) and tensor.constant is not None
-
-
-def _is_prepared(group: Product) -> bool:
-    """Whether it never changes, and so is computed once, by the processor."""
-    bodies = (group.left, group.right, group.epilogue)
-    loads = [x for body in bodies for x in loads_of(body) if x is not group.result]
-    return all(is_constant(x.tensor) for x in loads)
 
 
 def _kind(group: object) -> str:

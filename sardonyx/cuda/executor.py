@@ -30,7 +30,7 @@ from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.stream import Stream, handle_of
 from sardonyx.cuda.values import CudaArray, CudaMemory
-from sardonyx.plan.plan import Command, LibraryCall, Plan
+from sardonyx.plan.plan import Plan
 from sardonyx.runtime.arena import Memory, address_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
@@ -83,7 +83,7 @@ class CudaExecutable(Executable):
         self._default_queue = device.stream_of(stream) if stream else None
         addresses = self._upload(constants)
         self.libraries = libraries or Libraries({})
-        self._calls = {} if self.mapped else _calls_of(plan, self.libraries)
+        self._calls = {} if self.mapped else self.libraries.calls_of(plan)
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
         hosted = self._calls.keys()
@@ -410,11 +410,7 @@ class CudaExecutable(Executable):
 
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""
-        others = [f"no library: {reason}" for reason in self.libraries.missing.values()]
-        if self._calls:
-            done, pending = len(self._calls) - len(self._undone), self.libraries.pending
-            text = f"libraries: {done} of {len(self._calls)} calls done by them in the last run"
-            others.append(f"{text}, {pending} plans in the making" if pending else text)
+        others = self.libraries.remarks(len(self._calls), len(self._undone))
         if self._no_graph:
             return [f"CUDA graphs: none, {self._no_graph}", *others]
         graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
@@ -432,14 +428,3 @@ class CudaExecutable(Executable):
         for target, result in zip(outputs, found, strict=True):
             if target.shape != result.shape:
                 raise Fail(message("run", "An array to write to does not fit"))
-
-
-def _calls_of(plan: Plan, libraries: Libraries) -> dict[int, tuple[LibraryCall, int, int]]:
-    """Calls of libraries, and which of a command's arguments are the call's: from, up to."""
-    found = {}
-    for number, command in enumerate(plan.commands):
-        planned = command.library if isinstance(command, Command) else None
-        if planned is not None and libraries.takes(planned):
-            last = len(command.arguments)  # type: ignore[union-attr]  # steps have no calls
-            found[number] = (planned, last - planned.count, last)
-    return found

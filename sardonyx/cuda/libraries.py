@@ -12,7 +12,7 @@ from sardonyx.base.errors import SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.cuda.device import Device
 from sardonyx.plan.library import Offer
-from sardonyx.plan.plan import LibraryCall
+from sardonyx.plan.plan import Command, LibraryCall, Plan
 
 _logger = get_logger("cuda")
 
@@ -137,6 +137,24 @@ class Libraries:
     def takes(self, call: LibraryCall | None) -> bool:
         """Whether there is a library for a planned call."""
         return call is not None and call.function in self._found
+
+    def calls_of(self, plan: Plan) -> dict[int, tuple[LibraryCall, int, int]]:
+        """Calls by command, and which of the command's arguments are the call's: from, up to."""
+        found = {}
+        for number, command in enumerate(plan.commands):
+            if isinstance(command, Command) and command.library is not None:
+                last = len(command.arguments)
+                found[number] = (command.library, last - command.library.count, last)
+        return {number: x for number, x in found.items() if self.takes(x[0])}
+
+    def remarks(self, calls: int, undone: int) -> list[str]:
+        """What is to be said of so many calls, and of those that kernels did."""
+        found = [f"no library: {reason}" for reason in self.missing.values()]
+        if calls:
+            text = f"libraries: {calls - undone} of {calls} calls done by them in the last run"
+            pending = self.pending
+            found.append(f"{text}, {pending} plans in the making" if pending else text)
+        return found
 
     @property
     def pending(self) -> int:
