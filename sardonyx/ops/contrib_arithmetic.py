@@ -11,7 +11,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_transformer import fused_mat_mul
 from sardonyx.ops.generate import range_11, trilu_14
 from sardonyx.ops.padding import pad_11
-from sardonyx.ops.registry import check_list, integers, op
+from sardonyx.ops.registry import integers, op
+from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.spectral import dft_17
 from sardonyx.ops.steps import over_steps

@@ -27,6 +27,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
 from sardonyx.ops.families import FAMILIES
+from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
 from sardonyx.tensor.elementwise import by_parts
@@ -378,16 +379,6 @@ def contents(
         raise DataDependent(x, what)
     at = dict(zip(unknown, symbols, strict=True))
     return tuple(at.get(k, e) for k, e in enumerate(known))
-
-
-def check_list(x: Tensor, what: str) -> None:
-    """Refuse a tensor that has not one axis, as what holds a shape must.
-
-    Raises:
-        InvalidGraph: It has more, or none.
-    """
-    if x.rank != 1:
-        raise InvalidGraph(message(what, "It needs one axis", got=str(list(x.shape))))
 
 
 #: Types of tensors that hold sizes.

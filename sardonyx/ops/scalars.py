@@ -1,8 +1,9 @@
-"""Inputs that stand for one number, however many axes they have."""
+"""Inputs that stand for one number, however many axes they have, and inputs that are lists."""
 
 from __future__ import annotations
 
 from sardonyx.base import sizes
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.tensor.language import Tensor, assume_equal, reshape
 
 
@@ -17,3 +18,13 @@ def scalar_of(x: Tensor, where: str) -> Tensor:
     what = f"A scalar is needed, not {list(x.shape)}"
     assume_equal(sizes.product(x.shape), 1, where, what)
     return reshape(x, ())
+
+
+def check_list(x: Tensor, what: str) -> None:
+    """Refuse a tensor that has not one axis, as what holds a shape must.
+
+    Raises:
+        InvalidGraph: It has more, or none.
+    """
+    if x.rank != 1:
+        raise InvalidGraph(message(what, "It needs one axis", got=str(list(x.shape))))
