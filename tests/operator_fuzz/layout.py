@@ -75,8 +75,8 @@ def flattened(use: Use, x: Array) -> Array:
 
 @makes("Squeeze", exact=True)
 def squeezed(draw: Draw) -> Instance:
-    shape = draw.shape(0, 4)
     ones = draw.integer(0, 2)
+    shape = draw.shape(0, 4, low=0 if ones else 2)  # without axes, all of size 1 go
     axes = sorted(draw.order(len(shape) + ones)[:ones])
     sizes = iter(shape)
     shape = [1 if a in axes else next(sizes) for a in range(len(shape) + ones)]

@@ -347,3 +347,12 @@ def flexible(draw: Draw) -> Instance:
     k = draw.reals([batch, kv, keys, width], dtype)
     v = draw.reals([batch, kv, keys, depth], dtype)
     return Instance([q, k, v], {"scale": draw.maybe(0.25)})
+
+
+@reference("FlexAttention", domain="ai.onnx.preview")
+def flex(use: Use, q: Array, k: Array, v: Array) -> Array:
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scale = use.attributes.get("scale", 1 / np.sqrt(q.shape[-1]))
+    scores = q @ k.swapaxes(-1, -2) * scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v

@@ -65,6 +65,7 @@ FAULTS = (
         "One spatial axis raises",
         "The operator rearranges column blocks back into a multidimensional image",
     ),
+    Fault("FlexAttention Attention", 0, "The root of the scale is taken in float32"),
     Fault(
         "Mean",
         13,
@@ -180,6 +181,7 @@ class Choice(NamedTuple):
 
 
 CHOICES = (
+    Choice("GridSample", "Cubic: each neighbour is clamped to the border, not the place itself"),
     Choice("DictVectorizer", "The result is a row, not a vector; so is CastMap's"),
     Choice("Resize", "align_corners divides by a fractional length, as the standard's cases do"),
     Choice("Squeeze", "An empty list of axes is no list: all axes of size 1 go"),

@@ -114,7 +114,9 @@ def sampled(draw: Draw) -> Instance:
     mode = draw.pick(modes)
     attributes = {
         "mode": draw.maybe(mode) if mode == linear else mode,
-        "padding_mode": draw.maybe(draw.pick(["zeros", "border", "reflection"])),
+        "padding_mode": draw.maybe(
+            draw.pick(["zeros", "reflection", *["border"] * (mode != cubic)])
+        ),
         "align_corners": draw.maybe(draw.integer(0, 1)),
     }
     return Instance([x, at.astype(where)], attributes)
