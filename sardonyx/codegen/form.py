@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sardonyx.base import sizes
@@ -114,6 +116,17 @@ class Former:
         """Forget what was packed since `packings` was asked for: nobody runs what packs it."""
         self._packed = dict(packings)
 
+    @contextmanager
+    def for_slices(self) -> Iterator[None]:
+        """Inside, buffers may begin anywhere: those of loops are slices of others."""
+        before = self.grain
+        if before.tiling is not None:
+            self.grain = replace(before, tiling=replace(before.tiling, aligned=False))
+        try:
+            yield
+        finally:
+            self.grain = before
+
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
@@ -188,10 +201,11 @@ class Former:
 
     def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         canonical = Canonical(group, strides)
-        kernel = self.kernels.get(canonical.key)
+        key = (canonical.key, self.grain.tiling)
+        kernel = self.kernels.get(key)
         if kernel is None:
             form = self._attention_form(canonical)
-            kernel = self.kernels[canonical.key] = form.build()
+            kernel = self.kernels[key] = form.build()
         return _invocation(kernel, canonical.buffers, group)
 
     def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:

@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.cuda import staging
 from sardonyx.cuda.arena import Block
+from sardonyx.cuda.driver import call
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.plan.plan import InputSpec, Plan
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _RECORD_WORDS = FLAGS_OFFSET // WORD + 1
 _DATA = DATA_OFFSET // WORD
+
+#: Kernels move so many bytes at once: what begins elsewhere is copied.
+KERNEL_ALIGNMENT = 16
 
 
 class Records:
@@ -140,8 +144,13 @@ def give_feed(
             check_feed(feed, spec, frame.memory)
         if not mapped:
             feed.ready_in(queue, frame.waited)
-            frame.feeds.put(number, feed.address, feed.shape)
-            return ()
+            if feed.address % KERNEL_ALIGNMENT == 0:
+                frame.feeds.put(number, feed.address, feed.shape)
+                return ()
+            held = frame.memory.arena.allocate(feed.nbytes, f"input {spec.name}", queue)
+            call("cuMemcpyAsync", held.address, feed.address, feed.nbytes, queue.handle)
+            frame.feeds.put(number, held.address, feed.shape)
+            return (held,)
     array = arrays.plain(feed, spec)
     if mapped or frame.is_mapped:
         block = staging.pinned_copy(queue.device, array, "a feed")
@@ -183,7 +192,8 @@ class Result:
         self._target = target
         if isinstance(target, CudaArray) and target.device is frame.memory.device:
             first, last = target.address, target.address + target.nbytes
-            self._is_there = not any(a < last and first < b for a, b in taken)
+            apart = not any(a < last and first < b for a, b in taken)
+            self._is_there = apart and first % KERNEL_ALIGNMENT == 0
             taken.append((first, last))
             if self._is_there:
                 target.free_in(frame.queue)

@@ -205,7 +205,10 @@ class Blocks:
         )  # fmt: skip
 
     def _body(self, body: Body) -> Block:
-        return self.block(body.outputs, body.assumptions, body.origins, body.measured, body.ends)
+        with self.former.for_slices():
+            return self.block(
+                body.outputs, body.assumptions, body.origins, body.measured, body.ends
+            )
 
     def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
         call = group.call

@@ -187,6 +187,24 @@ def test_bound_memory_is_written_in_place(gpu: FakeDriver | None) -> None:
         session.run_with_iobinding(binding)
 
 
+def test_memory_may_begin_anywhere(gpu: FakeDriver | None) -> None:
+    """Kernels move 16 bytes at once: what begins at another address is moved before or after."""
+    session, feeds = _session(), _feeds(4, 8)
+    flat = np.concatenate([np.zeros(1, np.float32), feeds["x"].reshape(-1)])
+    held = ort.OrtValue.ortvalue_from_numpy(flat, "cuda", 0)
+    result = ort.OrtValue.ortvalue_from_shape_and_type([4 * 8 + 1], np.float32, "cuda", 0)
+    binding = session.io_binding()
+    binding.bind_input("x", "cuda", 0, np.float32, (4, 8), held.data_ptr() + 4)
+    binding.bind_cpu_input("w", feeds["w"])
+    binding.bind_output("y", "cuda", 0, np.float32, (4, 8), result.data_ptr() + 4)
+    binding.bind_output("z")
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        found = result.numpy()[1:].reshape(4, 8)
+        np.testing.assert_allclose(found, _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_memory_may_be_larger_than_the_output(gpu: FakeDriver | None, device: str) -> None:
     session, feeds = _session(), _feeds(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from sardonyx.codegen.ptx import emit_ptx, ptx_target
 from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.text import to_text
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -50,6 +52,21 @@ def _ptx(name: str, architecture: str) -> str:
     target = ptx_target(architecture, Tiling(tf32=tf32))
     compiled, _ = compile_lowered(graph, lower(graph), target)
     return emit_ptx([p for p in compiled.programs() if p.kind == "block"], target)
+
+
+def test_golden() -> None:
+    """A refactoring must not change a kernel's text. SARDONYX_UPDATE_GOLDEN=1 writes it anew."""
+    text = "g (float16[20,64] x, float16[64,48] w) => (float16[20,48] y) { y = MatMul(x, w) }"
+    graph: Any = load(model_of(text).SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), ptx_target("sm_80"))
+    (program,) = compiled.programs()
+    written = to_text(program)
+    path = Path(__file__).parent / "golden" / "product_f16.txt"
+    if os.environ.get("SARDONYX_UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(written)
+    assert written == path.read_text()
 
 
 @pytest.mark.parametrize("name", MODELS)

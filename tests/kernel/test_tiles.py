@@ -13,6 +13,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.text import to_text
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
@@ -166,3 +167,17 @@ def test_runs_of_different_sizes_use_different_tiles() -> None:
         np.testing.assert_array_equal(got, x.astype(np.float32) @ w.astype(np.float32))
     used = [emulated.blocks({"N": n}) for n in (130, 20)]
     assert [b > 0 for b in used[0]] != [b > 0 for b in used[1]]
+
+
+def test_slices_of_loops_may_begin_anywhere() -> None:
+    """A slice of a scanned input begins at a multiple of its size: nothing moves 16 bytes there."""
+    text = (
+        "g (float16[3,5,40] x, float16[40,8] w) => (float16[3,5,8] y) { y = Scan <"
+        " num_scan_inputs=1, body = b (float16[5,40] s) => (float16[5,8] t)"
+        " { t = MatMul(s, w) }> (x) }"
+    )
+    emulated = Emulated(model_of(text))
+    programs = [i.kernel.program for i in emulated.compiled.invocations]
+    lines = [line for p in programs if p.kind == "block" for line in to_text(p).splitlines()]
+    assert any("copy_async" in line or "load_matrix" in line for line in lines)
+    assert not any("copy_async" in line and "size_bytes=16" in line for line in lines)
