@@ -18,7 +18,7 @@ from sardonyx.kernel.grain import Tiling
 from sardonyx.kernel.product_schedule import Packing
 from sardonyx.kernel.representation import HALVES, value_type
 from sardonyx.kernel.tile_factor import WORD, Factor
-from sardonyx.kernel.tile_shape import Extents, TileShape, choose
+from sardonyx.kernel.tile_shape import STEP_BYTES, Extents, TileShape, choose
 from sardonyx.kernel.types import F32, Type, memory_type
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Product
@@ -107,7 +107,7 @@ class TileSchedule:
         assert unit is not None and found is not None  # noqa: S101, PT018 - `takes` saw to it
         self.group, self.unit, self.strides, self.tiling = group, unit, dict(strides), tiling
         left, right, reduced = self._set_axes(*found)
-        self.depth_tile = 64 // unit.element.size_bytes
+        self.depth_tile = STEP_BYTES // unit.element.size_bytes
         left, right = self._set_depth(left, right, reduced)
         extents = Extents(self.row_count(), self.column_count(), self.lead_count(), self.steps())
         self.choices = choose(unit.kind, extents, tiling)

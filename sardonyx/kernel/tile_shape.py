@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import symbols_of
 from sardonyx.kernel.context import TICKETS
 from sardonyx.kernel.grain import Tiling
+
+#: Bytes along the depth that one step has.
+STEP_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +73,23 @@ _MATRIX = (
     (TileShape(128, 64, 2, 2, 4), 0.85),
     (TileShape(64, 128, 2, 2, 4), 0.85),
     (TileShape(64, 64, 2, 2, 4), 0.65),
-    (TileShape(32, 64, 2, 2, 4), 0.4),
-    (TileShape(16, 64, 1, 4, 4), 0.2),
+    (TileShape(32, 64, 2, 2, 4), 0.5),
+    (TileShape(16, 64, 1, 4, 4), 0.3),
 )
-_FMA = ((TileShape(64, 64, 1, 4), 1.0), (TileShape(32, 64, 1, 4), 0.6))
+_FMA = ((TileShape(64, 64, 1, 4), 1.0), (TileShape(32, 64, 1, 4), 0.8))
 
-#: Multiplications of a multiprocessor in one cycle.
-_RATES = {"f16": 1200, "bf16": 1200, "tf32": 600, "fma": 90}
-#: Cycles: of a step whatever its size, of a tile's beginning and end, of parts that meet.
-_STEP, _TILE, _MEET = 220, 2000, 2000
+# Measured on an H200. Cycles of a step of 128 by 128 elements (64 by 64 without matrix units): when
+# thread blocks keep a multiprocessor busy, and, beyond _STEP, when one is alone there.
+_BUSY = {"f16": 580, "bf16": 580, "tf32": 815, "fma": 3640}
+_ALONE = {"f16": 530, "bf16": 530, "tf32": 900, "fma": 2600}
+_AREA = 128 * 128
+#: Cycles: of any step, of a tile's beginning and end, of parts that meet, and of each of them.
+_STEP, _TILE, _MEET, _PART = 250, 3000, 1400, 500
+#: Elements of a large tile, of which two fit on a multiprocessor; of others three.
+_LARGE = 64 * 128
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-#: Steps that a part of a sum has at least, and thread blocks of a multiprocessor that parts make.
-_LEAST_STEPS, _BLOCKS = 6, 2
+#: Bytes along the depth that a part of a sum has at least.
+_LEAST_BYTES = 512
 
 
 def choose(kind: str, extents: Extents, tiling: Tiling) -> list[Choice]:
@@ -97,8 +105,8 @@ def choose(kind: str, extents: Extents, tiling: Tiling) -> list[Choice]:
         return [Choice(large)]
     used: Dim = 0 if large == small else integer.minimum(1, enough)
     count = integer.maximum(1, e.tiles(small))
-    parts: Dim = integer.floordiv(_BLOCKS * tiling.processors, count)
-    parts = integer.minimum(parts, integer.floordiv(e.steps, _LEAST_STEPS))
+    parts: Dim = integer.floordiv(tiling.processors * 3 // 2, count)
+    parts = integer.minimum(parts, integer.floordiv(e.steps, _LEAST_BYTES // STEP_BYTES))
     unused = sizes.add(1, sizes.multiply(used, -1))
     found = [Choice(large, 1, used), Choice(small, integer.maximum(1, parts), unused)]
     return [c for c in found if c.used != 0]
@@ -120,20 +128,22 @@ def _candidates(kind: str, extents: Extents) -> tuple[TileShape, TileShape]:
 def _best(kind: str, extents: Extents, tiling: Tiling) -> Choice:
     """The one that should take the least time."""
     e = extents
-    rows, columns, lead, steps = (int(x) for x in (e.rows, e.columns, e.lead, e.steps))
-    depth = 32 if kind in ("f16", "bf16") else 16
+    steps = int(e.steps)
     times: list[tuple[float, Choice]] = []
     for shape, rate in _FMA if kind == "fma" else _MATRIX:
         tiles = int(e.tiles(shape))
-        work = shape.rows * shape.columns * depth / (_RATES[kind] * rate)
+        area = shape.rows * shape.columns
+        together = 2 if area >= _LARGE else 3
+        busy, alone = (x[kind] * area / _AREA for x in (_BUSY, _ALONE))
         for parts in _PARTS:
-            if parts > 1 and (
-                steps // parts < _LEAST_STEPS or not shape.may_split or tiles >= TICKETS
-            ):
+            each = -(-steps // parts)
+            short = each * STEP_BYTES < _LEAST_BYTES
+            if parts > 1 and (short or not shape.may_split or tiles >= TICKETS):
                 break
-            waves = max(1, -(-tiles * parts // tiling.processors))
-            time = waves * (-(-steps // parts) * max(work, _STEP / min(3, waves)) + _TILE)
+            blocks = max(1, -(-tiles * parts // tiling.processors))
+            waves, resident = -(-blocks // together), min(blocks, together)
+            time = waves * (each * max(_STEP + alone, resident * busy / rate) + _TILE)
             if parts > 1:
-                time += _MEET + parts * shape.rows * shape.columns / 32
+                time += _MEET + _PART * parts
             times.append((time, Choice(shape, parts)))
-    return replace(min(times, key=lambda pair: pair[0])[1])
+    return min(times, key=lambda pair: pair[0])[1]
