@@ -12,9 +12,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
-_BATCH = 1000
+_BATCH = 500
 _SECONDS = 3000
 #: Of computing, for one case.
 _SEED_SECONDS = 12
@@ -101,31 +103,26 @@ def _campaign(options: argparse.Namespace) -> None:
         command += ["--count", str(size), "--only", options.only]
         command += ["--bare"] if options.bare else []
         environment = {"SARDONYX_CACHE": "off", "SARDONYX_COMPILE_PROCESSES": "1", **os.environ}
-        why = ""
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_SECONDS, env=environment
+        with tempfile.TemporaryFile("w+") as errors:
+            child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
             )
-            text = done.stdout
-            if done.returncode:
-                why = f"exit {done.returncode}: {done.stderr[-600:]}"
-        except subprocess.TimeoutExpired as error:
-            text = (error.stdout or b"").decode()
-            why = f"no answer within {_SECONDS} s"
-        lines = text.splitlines()
-        for line in lines:
-            if line.startswith("DIFFERENCE"):
-                _say(line)
-        same += sum(line.startswith("same") for line in lines)
-        if why:
-            last = next((ln for ln in reversed(lines) if ln.startswith("seed")), f"seed {at - 1}")
-            at = int(last.split()[1]) + 1
-            _say(f"CRASH {at - 1} {why}")
-        else:
-            at += size
-        _say(
-            f"# to seed {at - 1}: {same} of {at - options.first} same, {time.time() - start:.0f} s"
-        )
+            stop = threading.Timer(_SECONDS, child.kill)
+            stop.start()
+            last = at - 1
+            for line in child.stdout or ():
+                if line.startswith("seed"):
+                    last = int(line.split()[1])
+                elif line.startswith("DIFFERENCE"):
+                    _say(line.rstrip())
+                same += line.startswith("same")
+            stop.cancel()
+            errors.seek(0)
+            if child.wait():
+                _say(f"CRASH {last} exit {child.returncode}: {errors.read()[-600:]}")
+        at = last + 1 if last >= at else at + 1
+        done = at - options.first
+        _say(f"# to seed {at - 1}: {same} of {done} same, {time.time() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -282,6 +282,8 @@ def gather_elements(use: Use, x: np.ndarray, places: np.ndarray) -> np.ndarray:
 def uniques(use: Use, x: np.ndarray) -> tuple[np.ndarray, ...]:
     axis = use.attributes.get("axis")
     rows = x.reshape(-1, 1) if axis is None else np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    if x.dtype.kind == "c":  # by the real part, then by the imaginary one
+        rows = np.stack([rows.real, rows.imag], -1).reshape(len(rows), -1)
     keys = [tuple(row.tolist()) for row in rows]
     found = list(dict.fromkeys(keys))
     if use.attributes["sorted"]:
