@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Union
 from weakref import WeakValueDictionary
 
+from sardonyx.base import errors
+from sardonyx.base.errors import message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.interrupt import checkpoint
 
@@ -255,17 +257,30 @@ def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
     return tuple(both)
 
 
+#: Products of sums double with each factor: a file of a few lines could ask for any number.
+_MOST_PRODUCTS = 2048
+
+
 def multiply(a: Dim, b: Dim) -> Dim:
-    """a * b."""
+    """a * b.
+
+    Raises:
+        NotImplemented: There are too many terms when it is written out.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     if a == 1:
         return b
     if b == 1:
         return a
+    left, right = terms_of(a), terms_of(b)
+    if len(left) * len(right) > _MOST_PRODUCTS:
+        what = f"A size has more than {_MOST_PRODUCTS} terms when it is written out"
+        do = "Declare more of the inputs' sizes as numbers"
+        raise errors.NotImplemented(message("sizes", what, do=do))
     products: dict[Monomial, int] = {}
-    for m, c in terms_of(a):
-        for n, d in terms_of(b):
+    for m, c in left:
+        for n, d in right:
             key = _monomial_product(m, n) if m and n else m or n
             products[key] = products.get(key, 0) + c * d
     return from_terms(products)

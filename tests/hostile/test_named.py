@@ -295,3 +295,31 @@ def test_a_refused_model_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(isinstance(x, Node) for x in gc.get_objects()) <= before
     finally:
         gc.enable()
+
+
+def sums(rank: int) -> ModelProto:
+    """The number of elements of a tensor whose sizes are all sums of two."""
+    lines = [f"c{k} = Concat<axis=0>(a{k}, b{k})" for k in range(rank)]
+    for k in range(1, rank):
+        before = f"m{k - 1}" if k > 1 else "c0"
+        lines.append(f"u{k} = Unsqueeze<axes=[{k}]>({before}) m{k} = Mul(u{k}, c{k})")
+    inputs = ", ".join(f"float[A{k}] a{k}, float[B{k}] b{k}" for k in range(rank))
+    text = (
+        f"g ({inputs}) => (float[X,Y] y) {{ {' '.join(lines)} y = Flatten<axis=0>(m{rank - 1}) }}"
+    )
+    return model_of(text, opset=11)
+
+
+def powers(times: int) -> ModelProto:
+    """A size n that becomes n * (n + 1), again and again."""
+    lines = [f"p{k} = Add(q{k}, one) q{k + 1} = Mul(p{k}, q{k})" for k in range(times)]
+    return model_of(
+        f"""g (float[A,B,C] x, float[1] v) => (float[N] y) {{ one = Constant<value_ints=[1]>()
+        q0 = Shape(x) {" ".join(lines)} t = ReduceProd<keepdims=1>(q{times}) y = Expand(v, t) }}"""
+    )
+
+
+@pytest.mark.parametrize("make", [lambda: sums(14), lambda: sums(40), lambda: powers(20)])
+def test_sizes_that_unfold(make: Callable[[], ModelProto]) -> None:
+    with pytest.raises(NotImplementedError, match="terms|too complicated"):
+        session_of(make())
