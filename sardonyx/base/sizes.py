@@ -257,15 +257,16 @@ def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
     return tuple(both)
 
 
-#: Products of sums double with each factor: a file of a few lines could ask for any number.
-_MOST_PRODUCTS = 2048
+#: Products of sums double with each factor, powers with each square: a file of a few lines could
+#: ask for any number. More than so many factors, if they are not 1, are no size in bytes.
+_MOST_TERMS, _MOST_FACTORS = 1 << 13, 64
 
 
 def multiply(a: Dim, b: Dim) -> Dim:
     """a * b.
 
     Raises:
-        NotImplemented: There are too many terms when it is written out.
+        NotImplemented: There are too many terms, or factors in them, when it is written out.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a * b
@@ -273,16 +274,16 @@ def multiply(a: Dim, b: Dim) -> Dim:
         return b
     if b == 1:
         return a
-    left, right = terms_of(a), terms_of(b)
-    if len(left) * len(right) > _MOST_PRODUCTS:
-        what = f"A size has more than {_MOST_PRODUCTS} terms when it is written out"
-        do = "Declare more of the inputs' sizes as numbers"
-        raise errors.NotImplemented(message("sizes", what, do=do))
     products: dict[Monomial, int] = {}
-    for m, c in left:
-        for n, d in right:
+    key: Monomial = ()
+    for m, c in terms_of(a):
+        for n, d in terms_of(b):
             key = _monomial_product(m, n) if m and n else m or n
             products[key] = products.get(key, 0) + c * d
+        if len(products) > _MOST_TERMS or len(key) > _MOST_FACTORS:
+            what = f"A size has more than {_MOST_TERMS} terms, or {_MOST_FACTORS} factors"
+            do = "Declare more of the inputs' sizes as numbers"
+            raise errors.NotImplemented(message("sizes", what, do=do))
     return from_terms(products)
 
 

@@ -319,7 +319,7 @@ def powers(times: int) -> ModelProto:
     )
 
 
-@pytest.mark.parametrize("make", [lambda: sums(14), lambda: sums(40), lambda: powers(20)])
+@pytest.mark.parametrize("make", [lambda: sums(15), lambda: sums(40), lambda: powers(20)])
 def test_sizes_that_unfold(make: Callable[[], ModelProto]) -> None:
     with pytest.raises(NotImplementedError, match="terms|too complicated"):
         session_of(make())
