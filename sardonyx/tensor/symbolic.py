@@ -84,6 +84,8 @@ def elements_of(x: Tensor) -> tuple[Dim, ...] | None:
 
 def partial_elements_of(x: Tensor) -> Partial | None:
     """Row-major contents of a small tensor as far as known; None if nothing at all is."""
+    if 0 in x.shape:
+        return ()
     if isinstance(x, Buffer):
         return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]  # floats of scales are kept, too
     if x in _memo:

@@ -189,3 +189,13 @@ def test_five_axes_are_compiled_in_time() -> None:
     text = "(float[A,B,C,D,E] x, int64[3] a) => (float[P,Q,R,S,T] y) { y = ReduceSum(x, a) }"
     x = np.arange(48, dtype=np.float32).reshape(1, 2, 3, 2, 4)
     check(_model(text, opset=18), [{"x": x, "a": _list(*a)} for a in ((0, 2, -1), (3, 1, 4))])
+
+
+@pytest.mark.parametrize("noop", [0, 1])
+def test_a_fed_list_without_axes_is_known(noop: int) -> None:
+    text = f"ReduceSum<keepdims=0, noop_with_empty_axes={noop}>(x, a)"
+    session = _session(f"(float[A] x, int64[0] a) => (float[...] y) {{ y = {text} }}".replace(
+        "float[...]", "float[A]" if noop else "float"))  # fmt: skip
+    x = np.arange(3, dtype=np.float32)
+    (y,) = session.run(None, {"x": x, "a": _list()})
+    np.testing.assert_array_equal(y, x if noop else np.float32(3), strict=True)
