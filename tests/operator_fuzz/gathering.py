@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from tests.operator_fuzz.draw import STRING, Draw, is_float
-from tests.operator_fuzz.instance import Instance, makes
+from tests.operator_fuzz.instance import Instance, Still, makes
 from tests.operator_fuzz.layout import INT64, axis_for
 from tests.operator_fuzz.oracle import Use, reference
 
@@ -43,7 +43,7 @@ def gathered_nd(draw: Draw) -> Instance:
         draw.indices(outer, shape[batch + k], INT64, draw.version >= 11) for k in range(depth)
     ]
     x = draw.anything(shape, draw.input_type(0))
-    return Instance([x, np.stack(places, -1)], {"batch_dims": batch or None})
+    return Instance([x, Still(np.stack(places, -1))], {"batch_dims": batch or None})
 
 
 def _reductions(draw: Draw) -> list[str]:
@@ -120,7 +120,7 @@ def scattered_nd(draw: Draw) -> Instance:
     else:
         updates = draw.values(updates_shape, dtype)
     given = None if kind == "none" else kind
-    return Instance([draw.values(shape, dtype), places, updates], {"reduction": given})
+    return Instance([draw.values(shape, dtype), Still(places), updates], {"reduction": given})
 
 
 _UPDATES = {

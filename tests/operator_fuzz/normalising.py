@@ -138,7 +138,10 @@ def group_norm(use: Use, x: Array, scale: Array, shift: Array) -> Array:
 def rms(use: Use, x: Array, scale: Array) -> Array:
     axes = tuple(range(use.attributes["axis"] % x.ndim, x.ndim))
     root = np.sqrt(np.square(x).mean(axes, keepdims=True) + use.attributes["epsilon"])
-    return x / root * scale
+    normalised, (kind, wide) = x / root, use.input_types
+    if kind != wide:  # the first stage ends in the type of the input
+        normalised = normalised.astype(kind).astype(np.float64)
+    return normalised * scale
 
 
 @makes("LpNormalization")
