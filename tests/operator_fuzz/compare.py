@@ -62,7 +62,9 @@ def _differs(case: Case, run: int, name: str, mine: Any) -> str:
 
     factor = max(step.maker.factor for step in case.steps)
     absolute = max(step.maker.absolute for step in case.steps)
-    return differs(mine, theirs, dtype, noisy, name in case.exact, factor, absolute)
+    read = [case.types[n] for s in case.steps if s.maker.coarse for n in s.node.input if n]
+    coarsest = max(map(epsilon, read), default=0.0)
+    return differs(mine, theirs, dtype, noisy, name in case.exact, factor, absolute, coarsest)
 
 
 def differs(
@@ -73,6 +75,7 @@ def differs(
     exact: bool,
     factor: float,
     absolute: float,
+    coarsest: float = 0.0,
 ) -> str:
     """How a value differs from the oracle's; empty if it does not."""
     if isinstance(theirs, list):
@@ -102,8 +105,8 @@ def differs(
         return f"has the shape {mine.shape}, not {theirs.shape}"
     if not mine.size:
         return ""
-    width = epsilon(mine.dtype)
-    if not width:
+    width = max(epsilon(mine.dtype), coarsest)
+    if not epsilon(mine.dtype):
         with np.errstate(all="ignore"):
             bad = _codes(mine) != _codes(theirs)
     else:

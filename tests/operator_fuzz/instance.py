@@ -63,6 +63,7 @@ class Maker:
         steady: Inputs that random errors must not move, since results jump there.
         factor: How many times as far off as the oracle with random errors.
         absolute: Roundings of the largest result, or of 1, that each result may be off besides.
+        coarse: Whether what is computed is rounded to the coarsest type among the inputs.
     """
 
     generate: Generator
@@ -71,6 +72,7 @@ class Maker:
     steady: frozenset[int] = frozenset()
     factor: float = 12
     absolute: float = 0
+    coarse: bool = False
 
 
 MAKERS: dict[tuple[str, str], Maker] = {}

@@ -83,7 +83,8 @@ def instance_norm(use: Use, x: Array, scale: Array, shift: Array) -> Array:
     return found * scale.reshape(along) + shift.reshape(along)
 
 
-@makes("LayerNormalization RMSNormalization", factor=16)
+@makes("LayerNormalization", factor=16)
+@makes("RMSNormalization", factor=16, coarse=True)  # the first stage ends in the input's type
 def layer(draw: Draw) -> Instance:
     shape = draw.shape(1, 4, low=1)
     axis = draw.axis(len(shape))
@@ -138,10 +139,7 @@ def group_norm(use: Use, x: Array, scale: Array, shift: Array) -> Array:
 def rms(use: Use, x: Array, scale: Array) -> Array:
     axes = tuple(range(use.attributes["axis"] % x.ndim, x.ndim))
     root = np.sqrt(np.square(x).mean(axes, keepdims=True) + use.attributes["epsilon"])
-    normalised, (kind, wide) = x / root, use.input_types
-    if kind != wide:  # the first stage ends in the type of the input
-        normalised = normalised.astype(kind).astype(np.float64)
-    return normalised * scale
+    return x / root * scale
 
 
 @makes("LpNormalization")
