@@ -143,9 +143,8 @@ def _run_body(
     machine: Machine, body: Body, buffers: Arrays, symbols: dict[str, int]
 ) -> list[Array]:
     inner = machine.inside(buffers, symbols, body)
-    outputs = [inner.array(x) for x in body.outputs]
     check_assumptions(body.assumptions, inner)
-    return outputs
+    return [inner.array(x) for x in body.outputs]
 
 
 class _Loop:

@@ -83,6 +83,15 @@ def _case() -> Case:
     return Case(0, onnx.parser.parse_model(_TEXT), [{"x": x}] * 3)
 
 
+def test_the_evaluator_checks_what_a_body_takes_for_granted_first() -> None:
+    text = """g (float[N,4] x, float[7,4] y, bool c) => (float[A,4] z) {
+        z = If(c) <then_branch = t () => (float[B,4] a) { a = Add(x, y) },
+                   else_branch = e () => (float[C,4] b) { b = Identity(x) }> }"""
+    feed = {"x": np.ones((1, 4), np.float32), "y": np.ones((7, 4), np.float32), "c": np.array(True)}
+    (z,) = Oracle(model_of(text)).run(feed)  # not 7 rows of x, but one
+    np.testing.assert_array_equal(z, np.full((7, 4), 2.0))
+
+
 def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     case = _case()
     assert not compare.difference(case.model, case.feeds)
