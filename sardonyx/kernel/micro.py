@@ -10,7 +10,6 @@ The panel is packed: the columns of one k lie side by side, 64-byte aligned.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
@@ -46,7 +45,6 @@ def micro_name(element: Type, rows: int, vectors: int, lanes: int) -> str:
     return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}"
 
 
-@cache
 def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
     """`(table, taps, depth, panel, tile)`: see the module's text.
 
