@@ -223,16 +223,17 @@ class IOBinding:
         feeds = [self._inputs[n] for n in names]
         # What is not bound stays where it is.
         unbound = None if self._session._is_on_host else engine.executable.memory_kind
-        targets = [self._outputs.get(n, unbound) for n in self._output_info]
+        listed = self._session._output_names  # a name may be there twice
+        targets = [self._outputs.get(n, unbound) for n in listed]
         bound = [t for t in targets if isinstance(t, np.ndarray)]
         in_place = (
             engine.runs_in_place
             and self._session._is_on_host
-            and len(bound) == len(self._output_info)
+            and len(bound) == len(listed)
             and all(t.flags.c_contiguous and t.flags.aligned for t in bound)
             and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
-        results = dict(zip(self._output_info, bound, strict=True)) if in_place else {}
+        results = dict(zip(listed, bound, strict=True)) if in_place else {}
         return _Plan(session_engine, engine, feeds, targets, in_place, results)
 
 
