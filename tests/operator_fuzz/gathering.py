@@ -19,7 +19,7 @@ def gathered(draw: Draw) -> Instance:
     x = draw.anything(shape, draw.input_type(0))
     where = draw.shape(0, 3, high=4)
     found = draw.indices(where, shape[axis], draw.input_type(1), draw.version >= 11)
-    return Instance([x, found], {"axis": draw.maybe(axis, 0.8) if axis else axis})
+    return Instance([x, found], {"axis": axis or draw.maybe(0)})
 
 
 @makes("GatherElements", exact=True)

@@ -150,7 +150,7 @@ def lp(draw: Draw) -> Instance:
     return Instance([x], attributes)
 
 
-@makes("MeanVarianceNormalization", factor=16)
+@makes("MeanVarianceNormalization", factor=16, absolute=32)  # of squares a mean squared is taken
 def mean_variance(draw: Draw) -> Instance:
     shape = draw.shape(4, 4, low=2, high=5)
     axes = draw.maybe(draw.pick([[0, 2, 3], [1], [2, 3], [0, 1, 2, 3]]))

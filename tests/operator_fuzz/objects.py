@@ -208,3 +208,28 @@ def counted(draw: Draw) -> Instance:
         return Instance([x], attributes)
     attributes["pool_int64s"] = pool
     return Instance([numbers.astype(dtype)], attributes)
+
+
+@reference("TfIdfVectorizer")
+def count_grams(use: Use, x: Array) -> Array:
+    """Grams of neighbours, and of items that lie up to `max_skip_count` others apart."""
+    g = use.attributes
+    pool = [p.decode() for p in g.get("pool_strings", ())] or list(g["pool_int64s"])
+    first = g["ngram_counts"][1]
+    grams = [(p,) for p in pool[:first]]
+    grams += [tuple(pool[k : k + 2]) for k in range(first, len(pool), 2)]
+    places = dict(zip(grams, g["ngram_indexes"], strict=True))
+    weights = dict(zip(g["ngram_indexes"], g.get("weights", [1.0] * len(grams)), strict=True))
+    rows = x.reshape(-1, x.shape[-1]).tolist()
+    result = np.zeros((len(rows), max(g["ngram_indexes"]) + 1))
+    for n, row in enumerate(rows):
+        for size in range(g["min_gram_length"], g["max_gram_length"] + 1):
+            for step in range(1, g["max_skip_count"] + 2 if size > 1 else 2):
+                for k in range(len(row) - (size - 1) * step):
+                    place = places.get(tuple(row[k : k + (size - 1) * step + 1 : step]))
+                    if place is not None:
+                        result[n, place] += 1
+    factors = np.array([weights[k] for k in range(result.shape[1])])
+    if g["mode"] != "TF":
+        result = (result if g["mode"] == "TFIDF" else (result > 0)) * factors
+    return result.reshape(*x.shape[:-1], -1).astype(np.float32)

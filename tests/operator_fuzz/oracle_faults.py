@@ -65,6 +65,7 @@ FAULTS = (
         "One spatial axis raises",
         "The operator rearranges column blocks back into a multidimensional image",
     ),
+    Fault("TfIdfVectorizer", 0, "Rows shorter than the shortest gram raise"),
     Fault("FlexAttention Attention", 0, "The root of the scale is taken in float32"),
     Fault(
         "Mean",

@@ -100,7 +100,8 @@ def sampled(draw: Draw) -> Instance:
     rank = 2 if draw.version < 20 else draw.integer(2, 3)
     dtype = draw.type_of("T1")
     dtype = dtype if dtype.kind == "f" else F32
-    where = draw.type_of("T2")
+    # Places are computed in the grid's type or in float32.
+    where = dtype if dtype == np.float64 else draw.type_of("T2")
     draw.at_most(T1=dtype, T2=where)
     sizes = [draw.size(2, 5) for _ in range(rank)]
     batch, channels = draw.size(1, 2), draw.size(1, 3)
