@@ -25,7 +25,8 @@ DEFAULTS = {
     "tunable_op_enable": "0", "tunable_op_tuning_enable": "0",
     "tunable_op_max_tuning_duration_ms": "0", "enable_skip_layer_norm_strict_mode": "0",
     "prefer_nhwc": "0", "use_ep_level_unified_stream": "0", "use_tf32": "1", "fuse_conv_bias": "0",
-    "sdpa_kernel": "0",
+    "sdpa_kernel": "0", "external_data_loader_reading_threads": "4",
+    "external_data_loader_use_gds": "0",
 }  # fmt: skip
 
 _NOT_TUNED = "kernels are not tuned by measuring"
@@ -41,6 +42,8 @@ _HINTS = {
     "fuse_conv_bias": "biases are part of convolutions in any case",
     "sdpa_kernel": "there is one kernel of attention",
     "enable_skip_layer_norm_strict_mode": "sums are in float32 in any case",
+    "external_data_loader_reading_threads": "files of weights are read by the processor",
+    "external_data_loader_use_gds": "files of weights are read by the processor",
 }
 
 #: Options that act, with all their values.
@@ -88,9 +91,13 @@ def cuda_options(given: Mapping[str, str]) -> dict[str, str]:
         elif key in _CHOICES:
             if value not in _CHOICES[key]:
                 raise _wrong(key, "No such value", " or ".join(_CHOICES[key]), value)
-        elif key == "has_user_compute_stream" or value == DEFAULTS[key]:
+        elif value == DEFAULTS[key]:
             continue
+        elif key == "has_user_compute_stream":
+            note(f"{CUDA} option {key} = {value}", "user_compute_stream alone says it")
         elif key in _HINTS:
+            if not value.isdecimal():
+                raise _wrong(key, "This is no number", "0 or more", value)
             note(f"{CUDA} option {key} = {value}", _HINTS[key])
         else:
             text = f"The option {key} = {value} is not supported yet"

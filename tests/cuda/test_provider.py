@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api import cuda_options
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from tests.cuda.test_ptx import GRAPHS
@@ -118,6 +119,7 @@ def test_without_a_device_the_processor_runs_it_with_a_warning() -> None:
         ({"enable_cuda_graph": "always"}, errors.InvalidArgument, "enable_cuda_graph"),
         ({"enable_skip_layer_norm": "1"}, errors.InvalidArgument, "strict_mode"),
         ({"cudnn_conv_algo_search": "FAST"}, errors.InvalidArgument, "HEURISTIC"),
+        ({"sdpa_kernel": "FLASH"}, errors.InvalidArgument, "sdpa_kernel"),
         ({"gpu_mem_limit": "a lot"}, errors.InvalidArgument, "gpu_mem_limit"),
         ({"arena_extend_strategy": "kTwice"}, errors.InvalidArgument, "kSameAsRequested"),
         ({"user_compute_stream": "-4"}, errors.InvalidArgument, "user_compute_stream"),
@@ -129,3 +131,10 @@ def test_options_that_are_refused(options: dict[str, str], kind: Any, part: str)
     with warnings.catch_warnings(), pytest.raises(kind, match=part):
         warnings.simplefilter("ignore")
         sardonyx.InferenceSession(model, providers=[(CUDA, options)])
+
+
+def test_every_option_acts_or_is_a_hint() -> None:
+    acting = {*cuda_options._CHOICES, *cuda_options._NUMBERS, "device_id", "arena_extend_strategy"}
+    hints = {*cuda_options._HINTS, "has_user_compute_stream"}
+    assert not acting & hints
+    assert acting | hints == set(cuda_options.DEFAULTS)
