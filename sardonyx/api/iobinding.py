@@ -61,7 +61,9 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Feed an array; later changes to its contents are seen by later runs."""
-        self._inputs[name] = as_array(arr_on_cpu, self._known(name, self._input_info, "input"))
+        held = as_array(arr_on_cpu, self._known(name, self._input_info, "input"))
+        _check_shared(f"input {name}", held)
+        self._inputs[name] = held
         self._plan = None
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
@@ -141,6 +143,7 @@ class IOBinding:
             raise InvalidArgument(
                 message(f"output {name}", "This is no memory", got=type(ortvalue).__name__)
             )
+        _check_shared(f"output {name}", held)
         self._outputs[name] = held
         self._plan = None
 
@@ -246,6 +249,17 @@ class _Plan:
     in_place: bool
     results: dict[str, Array]
     memory: dict[int, Any] = field(default_factory=dict)
+
+
+def _check_shared(where: str, held: Any) -> None:
+    """Refuse what a binding cannot share: what is written to a copy, nobody would see.
+
+    Raises:
+        InvalidArgument: It is a copy.
+    """
+    if isinstance(held, DeviceArray) and held.is_copy:
+        what = "Elements lie in steps on the device: such memory cannot be bound"
+        raise InvalidArgument(message(where, what, do="Bind a contiguous array"))
 
 
 def _overlap(feeds: list[Array], targets: list[Array]) -> bool:

@@ -118,7 +118,7 @@ def cuda_is_missing(device_id: int = 0) -> str:
 
     try:
         device(device_id)
-    except errors.EPFail as error:
+    except (errors.EPFail, errors.RuntimeException, errors.OutOfMemory) as error:
         return str(error)
     return ""
 

@@ -165,6 +165,7 @@ class Arena:
 
     def _wait(self, span: _Span, stream: Stream | None) -> None:
         events, span.events = span.events, []
+        self._source.device.enter()
         for home, event in events:
             if event.is_done:
                 continue
@@ -263,7 +264,10 @@ class Arena:
 
         The arena is not locked: the device may be, by a thread that waits for the arena.
         """
+        if not self._returned:
+            return
         where = self._source.device
+        where.enter()
         while self._returned:
             try:
                 span, uses, handles = self._returned.popleft()
@@ -312,6 +316,8 @@ class Arena:
         self._source.empty()
 
     def _release(self, span: _Span) -> None:
+        if span.events:
+            self._source.device.enter()
         for _, event in span.events:
             event.synchronize()
         _, size = self._regions.pop(span.region)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.driver import bindings, call
@@ -22,10 +23,13 @@ class Device:
 
     def __init__(self, number: int) -> None:
         count = call("cuDeviceGetCount")
+        if not count:
+            raise errors.EPFail(message("CUDA", "The driver has no device"))
         if not 0 <= number < count:
-            expected = f"0 to {count - 1}" if count else "a machine with a GPU"
             what = f"There is no device {number}"
-            raise InvalidArgument(message("CUDA device_id", what, expected=expected))
+            raise InvalidArgument(
+                message("CUDA device_id", what, expected=f"0 to {count - 1}", got=str(number))
+            )
         self.number = number
         self._device = call("cuDeviceGet", number)
         self._context = int(call("cuDevicePrimaryCtxRetain", self._device))

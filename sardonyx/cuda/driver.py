@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -30,7 +31,13 @@ def bindings() -> Any:
         raise errors.EPFail(message("CUDA", f"There is no driver: {error}")) from None
     if code != driver.CUresult.CUDA_SUCCESS:
         raise errors.EPFail(message("CUDA", f"The driver does not start: {code.name}"))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _forked.append(os.getpid()))
     return driver
+
+
+#: Processes in which the driver does not work: it was started before they were forked off.
+_forked: list[int] = []
 
 
 #: What runs call, with the C types of arguments. Through ctypes such a call costs a fraction.
@@ -85,13 +92,22 @@ def call(name: str, *arguments: Any) -> Any:
 def _failure(name: str, number: int) -> Exception:
     if number == bindings().CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return OutOfMemory(message("CUDA", f"{name}: the device has no memory left"))
-    return RuntimeException(message("CUDA", f"{name} failed: {error_text(number)}"))
+    advice = "Start processes by spawn, not by fork" if os.getpid() in _forked else ""
+    return RuntimeException(message("CUDA", f"{name} failed: {error_text(number)}", do=advice))
 
 
-def release(name: str, *arguments: Any) -> None:
-    """Call a function that gives something back, from a finaliser: it raises nothing."""
+def release(name: str, *arguments: Any, device: Any = None) -> None:
+    """Call a function that gives something back, from a finaliser: it raises nothing.
+
+    Args:
+        name: Of the function.
+        arguments: Its arguments.
+        device: What must be entered before, if anything must.
+    """
     # The driver, or the interpreter, may be going away.
     with contextlib.suppress(errors.SardonyxError, ImportError, AttributeError, TypeError):
+        if device is not None:
+            device.enter()
         getattr(bindings(), name)(*arguments)
 
 

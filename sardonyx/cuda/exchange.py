@@ -108,16 +108,26 @@ _lent: dict[int, Any] = {}
 
 
 @_Deleter  # type: ignore[untyped-decorator]
-def _release(address: int) -> None:
-    _lent.pop(address, None)
+def _release(address: int, held: dict[int, Any] = _lent) -> None:
+    held.pop(address, None)
 
 
 @_Destructor  # type: ignore[untyped-decorator]
-def _destroy(capsule: int) -> None:
-    for name in _FORMS:
-        if _dying_is_valid(capsule, name):  # else whoever took it calls the deleter
-            _release(_dying_pointer(capsule, name))
+def _destroy(
+    capsule: int,
+    forms: tuple[bytes, ...] = tuple(_FORMS),
+    is_valid: Any = _dying_is_valid,
+    pointer: Any = _dying_pointer,
+    held: dict[int, Any] = _lent,
+) -> None:
+    for name in forms:
+        if is_valid(capsule, name):  # else whoever took it calls the deleter
+            held.pop(pointer(capsule, name), None)
 
+
+# Others may let go when this module is gone.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_destroy))
 
 # -- to others ------------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from sardonyx.base.errors import (
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
-from sardonyx.cuda.arena import Arena
+from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, note_use, spans_of
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import call, error_text
+from sardonyx.cuda.driver import error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.libraries import Libraries, Place
@@ -42,6 +42,8 @@ from sardonyx.runtime.storage import Array, Tensor, Wanted, place
 
 _logger = get_logger("cuda")
 _ALIGNMENT = 256
+#: So many captures that fail in a row, and there are no more.
+_MOST_FAILURES = 3
 
 
 class CudaExecutable(Executable):
@@ -91,7 +93,7 @@ class CudaExecutable(Executable):
         self._read_by_host = inputs_of_the_host(plan)
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
-        self.graph_mode = graphs
+        self.graph_mode, self._failures = graphs, 0
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
         if graphs == "wanted" and self._no_graph:
@@ -125,12 +127,15 @@ class CudaExecutable(Executable):
         sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
         self._weights = self._values.allocate(sum(sizes), "weights", exact=True)
         found, at = [], self._weights.address
+        stream = self.device.copying
         for array, size in zip(constants, sizes, strict=True):
-            plain = np.ascontiguousarray(array)
-            if plain.nbytes:
-                call("cuMemcpy", at, address_of(plain), plain.nbytes)
+            kept = staging.upload(at, np.ascontiguousarray(array), stream)
+            if isinstance(kept, Block):  # it may be used again for what comes next
+                kept.uses[stream] = stream.record()
             found.append(at)
             at += size
+        # The streams of runs wait for no other.
+        stream.synchronize()
         return found
 
     # -- frames -------------------------------------------------------------------------------
@@ -154,10 +159,32 @@ class CudaExecutable(Executable):
         return made
 
     def trim(self) -> None:
-        """See `Executable.trim`."""
-        super().trim()
+        """See `Executable.trim`; waits for what is under way in these frames."""
+        self._drop_frames()
         for arena in {self.device_memory.arena, self._values}:
             arena.trim()
+
+    def _drop_frames(self) -> None:
+        faulty = []
+        while True:
+            try:
+                frame = self._free.pop()
+            except IndexError:
+                break
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            frame.wait()
+            if frame.has_fault:  # of a run for which nobody waited: somebody must hear of it
+                faulty.append(frame)
+            else:
+                self._frames.remove(frame)
+        self._free += faulty
+
+    def __del__(self) -> None:
+        # Kernels may be under way that read the weights, and memory that frames have.
+        with contextlib.suppress(SardonyxError, ImportError, AttributeError, TypeError):
+            for frame in self._frames:
+                assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+                frame.wait()
 
     def device_statistics(self) -> dict[str, dict[str, Any]]:
         """See `Executable.device_statistics`."""
@@ -171,8 +198,16 @@ class CudaExecutable(Executable):
         """See `Executable.settle`."""
         for frame in list(self._frames):
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            frame.settle()
-            self.check_fault(frame, None)
+            frame.wait()
+            try:
+                self._free.remove(frame)
+            except ValueError:  # another run has it, which looks for faults itself
+                continue
+            try:
+                frame.busy = None
+                self.check_fault(frame, None)
+            finally:
+                self._free.append(frame)
 
     # -- running ------------------------------------------------------------------------------
 
@@ -222,8 +257,7 @@ class CudaExecutable(Executable):
             raise cancel.error("run")
         again.graph.launch(queue.handle)
         if wanted.waits:
-            queue.synchronize()
-            self.check_fault(frame, cancel)
+            self._finish(frame, cancel)
         else:
             self._leave(frame, again.feeds, [], again.targets)
         return again.targets
@@ -277,8 +311,7 @@ class CudaExecutable(Executable):
         if frame.graph is not None and not kept:
             remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
         if wanted.waits:
-            frame.queue.synchronize()
-            self.check_fault(frame, cancel)
+            self._finish(frame, cancel)
         else:
             self._leave(frame, feeds, kept, given)
         return given
@@ -289,8 +322,7 @@ class CudaExecutable(Executable):
         for k in self._image.later[0]:
             frame.given.put(k, address_of(outputs[k]))
         self._walk(frame, outputs, cancel)
-        frame.queue.synchronize()
-        self.check_fault(frame, cancel)
+        self._finish(frame, cancel)
         rows = zip(self.plan.outputs, wanted.targets, outputs, strict=True)
         return [place(spec.name, target, found) for spec, target, found in rows]
 
@@ -299,6 +331,13 @@ class CudaExecutable(Executable):
         code = self._launch(frame, frame.given.address, outputs)
         if code:
             raise self._fault(frame, code, cancel)
+        if cancel is not None and cancel.is_set:
+            raise cancel.error("run")
+
+    def _finish(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
+        """Wait for a run; it may have taken longer than it may."""
+        frame.queue.synchronize()
+        self.check_fault(frame, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
 
@@ -346,10 +385,12 @@ class CudaExecutable(Executable):
         code = self._native_execute(frame.address, items, 0)  # writes the arguments
         if code:
             return code
+        # Asked before the version: a plan that is ready in between makes another key.
+        is_settled = not self.libraries.pending
         version = self.libraries.version
         key = (number, frame.launches.bucket, frame.launches.fixed, version)
         graph = frame.graphs.find(key)
-        if graph is None and frame.graphs.wants(key) and not self.libraries.pending:
+        if graph is None and frame.graphs.wants(key) and is_settled:
             graph = self._capture(frame, items, outputs)
             if graph is not None:
                 frame.graphs.add(key, graph)
@@ -365,7 +406,11 @@ class CudaExecutable(Executable):
         return self._enter_until_done(frame, items, None, outputs)
 
     def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
-        """The graph of a run; None, from now on, if it cannot be captured."""
+        """The graph of a run; None if it cannot be captured.
+
+        Something else may have spoilt a capture, such as another library that waits for all of the
+        device meanwhile. After some failures in a row there are no more.
+        """
 
         def record() -> None:
             frame.go_on(0)
@@ -378,11 +423,16 @@ class CudaExecutable(Executable):
         frame.launches.use_table()
         try:
             with self.device.capturing:
-                return Graph(frame.own_queue.handle, record)
+                graph = Graph(frame.own_queue.handle, record)
         except SardonyxError as error:
-            self._no_graph = f"the driver does not capture it: {error}"
-            _logger.warning("runs go without a graph: %s", self._no_graph)
+            self._failures += 1
+            if self._failures >= _MOST_FAILURES:
+                self._no_graph = f"the driver does not capture it: {error}"
+                _logger.warning("runs go without a graph: %s", self._no_graph)
             return None
+        else:
+            self._failures = 0
+            return graph
         finally:
             frame.launches.use_arguments()
             frame.launches.use_stream(frame.queue)

@@ -135,7 +135,8 @@ class CudaFrame(Frame):
         if chosen is not self.queue:
             self.queue = chosen
             self.launches.use_stream(chosen)
-        if self.busy is None or not self.busy[1].is_done:
+        busy = self.busy
+        if busy is None or not busy[1].is_done:
             return False
         self.busy = None
         return True
@@ -149,11 +150,18 @@ class CudaFrame(Frame):
             assert isinstance(memory, DeviceMemory)  # noqa: S101 - its owner makes no others
             memory.used_until(self.queue, event)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for a run for which nobody waited."""
-        busy, self.busy = self.busy, None
+        busy = self.busy
         if busy is not None:
+            self._device.enter()
             busy[1].synchronize()
+            busy[0].forget()
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether something went wrong in a run that has happened."""
+        return bool(self._found.words[0])
 
     def take_fault(self) -> list[int] | None:
         """What went wrong, if anything: code, command, and two numbers. It is forgotten."""

@@ -37,6 +37,7 @@ def dense_copy(array: CudaArray, strides: tuple[int, ...]) -> CudaArray:
         _rectangle(source, pitch, target, width, rows, stream.handle)
         target += rows * width
     stream.synchronize()
+    made.is_copy = True  # type: ignore[union-attr]
     return made  # type: ignore[return-value]
 
 

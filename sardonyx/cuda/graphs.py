@@ -6,6 +6,7 @@ launches them one by one; the second is captured; from then on one call of the d
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,13 +84,14 @@ class Graphs:
         self._wasted = 0
 
     def __len__(self) -> int:
-        return sum(graph is not None for graph in self._held.values())
+        return sum(graph is not None for graph in list(self._held.values()))
 
     def find(self, key: Key) -> Graph | None:
         """The graph for a run."""
         found = self._held.get(key)
         if found is not None:
-            self._held.move_to_end(key)
+            with contextlib.suppress(KeyError):  # another thread has released it
+                self._held.move_to_end(key)
             self.replays += 1
             self._wasted = 0
         return found
@@ -108,15 +110,17 @@ class Graphs:
         self._keep(key, graph)
 
     def _keep(self, key: Key, graph: Graph | None) -> None:
+        self._held.pop(key, None)
         self._held[key] = graph
-        self._held.move_to_end(key)
         while len(self) > MOST_GRAPHS or len(self._held) > 2 * MOST_GRAPHS:
-            del self._held[self._oldest(len(self) > MOST_GRAPHS)]
+            self._held.pop(self._oldest(len(self) > MOST_GRAPHS), None)
 
     def _oldest(self, captured: bool) -> Key:
-        return next(k for k, graph in self._held.items() if not captured or graph is not None)
+        entries = list(self._held.items())
+        return next(k for k, graph in entries if not captured or graph is not None)
 
     def release(self, number: int | None = None) -> None:
-        """Forget the graphs of a number; all of them without one."""
-        for key in [k for k in self._held if number is None or k[0] == number]:
-            del self._held[key]
+        """Forget the graphs of a number; all of them without one. Any thread may ask for it."""
+        for key in list(self._held):
+            if number is None or key[0] == number:
+                self._held.pop(key, None)

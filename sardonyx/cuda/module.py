@@ -6,7 +6,7 @@ from typing import Any
 
 from sardonyx.base.errors import NotFound, RuntimeException, message
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.driver import call, release
 
 
 class Module:
@@ -19,6 +19,7 @@ class Module:
 
     def __init__(self, device: Device, ptx: str) -> None:
         device.enter()
+        self._device = device
         self._module: Any = call("cuModuleLoadData", ptx.encode() + b"\0") if ptx else None
         self._functions: dict[str, Any] = {}
 
@@ -43,5 +44,5 @@ class Module:
         return 1
 
     def __del__(self) -> None:
-        if self._module is not None and bindings is not None:
-            bindings().cuModuleUnload(self._module)
+        if getattr(self, "_module", None) is not None and release is not None:
+            release("cuModuleUnload", self._module, device=self._device)

@@ -29,12 +29,15 @@ class Order:
 
     Attributes:
         written: The stream and the end of the last work that writes to it, if nobody waited.
+        uses: For each stream the end of the last work with it that nobody waited for. An arena's
+            block has them itself: it outlives its arrays.
     """
 
-    __slots__ = ("written",)
+    __slots__ = ("uses", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, uses: dict[Stream | None, Event] | None = None) -> None:
         self.written: tuple[Stream, Event] | None = None
+        self.uses: dict[Stream | None, Event] = {} if uses is None else uses
 
 
 class CudaArray(DeviceArray):
@@ -66,7 +69,7 @@ class CudaArray(DeviceArray):
     ) -> None:
         super().__init__(shape, dtype, address, is_read_only, nbytes)
         self.device, self.block, self.owner, self.producer = device, block, owner, producer
-        self.order = Order()
+        self.order = Order(None if block is None else block.uses)
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {self.device.name}>"
@@ -101,17 +104,15 @@ class CudaArray(DeviceArray):
     def free_in(self, stream: Stream) -> None:
         """As `ready_in`, for work that writes: it begins after what reads the memory, too."""
         self.ready_in(stream)
-        if self.block is not None:
-            for other, event in self.block.uses.items():
-                if other is not stream:
-                    stream.wait_for(event)
+        for other, event in list(self.order.uses.items()):
+            if other is not stream and not event.is_done:
+                stream.wait_for(event)
 
     def used_until(self, stream: Stream, event: Event, *, is_written: bool = False) -> None:
         """Note work with it that nobody waits for."""
         if is_written:
             self.order.written = (stream, event)
-        if self.block is not None:
-            self.block.uses[stream] = event
+        self.order.uses[stream] = event
 
     def numpy(self) -> Array:
         """See `DeviceArray.numpy`."""

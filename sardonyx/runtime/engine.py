@@ -123,7 +123,7 @@ class Engine:
 
     def settle(self) -> None:
         """Wait for runs that were not waited for; see `Executable.settle`."""
-        for engine in (self, *self.variants.values()):
+        for engine in (self, *list(self.variants.values())):
             engine.executable.settle()
 
     def run_into(

@@ -33,9 +33,10 @@ class DeviceArray:
         shape, dtype, nbytes: As NumPy's.
         address: Of the first element.
         is_read_only: Whether nobody may write to it.
+        is_copy: Whether it is a dense copy of another library's array, made when that was given.
     """
 
-    __slots__ = ("address", "dtype", "is_read_only", "nbytes", "shape")
+    __slots__ = ("address", "dtype", "is_copy", "is_read_only", "nbytes", "shape")
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class DeviceArray:
     ) -> None:
         self.shape, self.dtype, self.address = shape, dtype, address
         self.nbytes = size_of(shape, dtype) if nbytes is None else nbytes
-        self.is_read_only = is_read_only
+        self.is_read_only, self.is_copy = is_read_only, False
 
     @property
     def ndim(self) -> int:
