@@ -196,16 +196,16 @@ def to_interface(array: CudaArray) -> dict[str, Any]:
     }  # fmt: skip
     if array.block is not None:
         array.block.lent |= {-1}
-    written = array.order.written
-    if written is not None and not written[1].is_done:
+    written = array.order.unfinished()
+    if written is not None:
         found["stream"] = written[0].handle or _LEGACY
     return found
 
 
 def _let_wait(array: CudaArray, handle: int) -> None:
     """Let a stream of another library wait for what writes to an array."""
-    written = array.order.written
-    if written is not None and not written[1].is_done:
+    written = array.order.unfinished()
+    if written is not None:
         array.device.enter()
         array.device.stream_of(handle).wait_for(written[1])
 

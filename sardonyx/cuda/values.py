@@ -39,6 +39,15 @@ class Order:
         self.written: tuple[Stream, Event] | None = None
         self.uses: dict[Stream | None, Event] = {} if uses is None else uses
 
+    def unfinished(self) -> tuple[Stream, Event] | None:
+        """What writes to it now; what that used is let go of if it has happened."""
+        written = self.written
+        if written is not None and written[1].is_done:
+            self.written = None
+            written[0].forget()
+            return None
+        return written
+
 
 class CudaArray(DeviceArray):
     """A dense array in memory of a device.
@@ -94,12 +103,9 @@ class CudaArray(DeviceArray):
             exchange.wait_for_producer(self.producer, stream, waited)
         elif self.block is None and self.owner is None:
             check_pointer(self.address, self.device)
-        written = self.order.written
-        if written is not None:
-            if written[1].is_done:
-                self.order.written = None
-            elif written[0] is not stream:
-                stream.wait_for(written[1])
+        written = self.order.unfinished()
+        if written is not None and written[0] is not stream:
+            stream.wait_for(written[1])
 
     def free_in(self, stream: Stream) -> None:
         """As `ready_in`, for work that writes: it begins after what reads the memory, too."""
@@ -121,6 +127,7 @@ class CudaArray(DeviceArray):
         self.ready_in(stream)
         found = staging.fetched(self.address, self.shape, self.dtype, stream)
         stream.synchronize()
+        self.order.unfinished()
         return found
 
     def write(self, source: Tensor, stream: Any = None) -> None:

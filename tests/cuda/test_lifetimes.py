@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.cuda import driver
+from sardonyx.cuda import driver, exchange
 from sardonyx.cuda.stream import Stream as Queue
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import memory_kind
@@ -107,6 +107,8 @@ def test_memory_of_others_is_not_overwritten_before_it_is_read(lazy: FakeDriver)
         (y,) = session.run_with_ort_values(None, {"x": x, "w": w}, _left(), stream=Stream())
         x.update_inplace(_ONE * (step + 2))
         assert np.array_equal(y.numpy(), _ONE * (step + 2))
+    del x, w
+    assert not exchange._lent  # what a run used is let go of when its result is read
 
 
 def test_weights_are_there_before_the_first_run(lazy: FakeDriver) -> None:
