@@ -21,6 +21,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch, apply
 from sardonyx.ir.value import Value
+from sardonyx.ops.registry import record_of
 
 #: First version of the operator set whose arithmetic broadcasts without being told to.
 _BROADCASTS = 7
@@ -98,7 +99,7 @@ def _patch(graph: Graph, norm: Node, product: Node, axis: int) -> Patch:
         nodes.append(Node(op_type, "", inputs, (made,), version=norm.version))
         return made
 
-    number: Attribute = norm.attributes.get("epsilon", 1e-5)
+    number: Attribute = norm.attributes.get("epsilon", record_of(norm).defaults["epsilon"])
     epsilon = graph.add_constant("epsilon", Constant.from_array(np.array(number, dtype.numpy)))
     column = [1] * len(shape)
     column[axis] = -1

@@ -218,3 +218,19 @@ def test_the_type_of_the_model_is_kept():
     graph, _ = _optimised(model)
     assert graph.outputs[0].name == "y"
     assert model.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+def test_batch_norm_of_doubles_has_the_epsilon_that_a_file_would_hold():
+    """Defaults of float attributes are 32 bits, folded or not."""
+    small = {name: np.full(2, 1e-9) for name in ("gain", "variance")}
+    weights = {"w": np.ones((2, 1, 1, 1)), "shift": np.zeros(2), "mean": np.zeros(2), **small}
+    model = _model(
+        "g (double[1, 1, 3, 3] x) => (double[1, 2, 3, 3] y) { c = Conv (x, w) "
+        "y = BatchNormalization (c, gain, shift, mean, variance) }",
+        weights,
+    )
+    assert _optimised(model)[1]["BatchNormalization"] == 0
+    x = np.arange(9.0).reshape(1, 1, 3, 3)
+    (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    wanted = x * 1e-9 / np.sqrt(1e-9 + float(np.float32(1e-5)))
+    np.testing.assert_allclose(found[:, :1], wanted, rtol=1e-14)
