@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.build import compile_lowered
 from tests.engine import networks
+from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
 
 #: Graphs whose kernels cover every form: rows, products, windows, attention, special ones, loops.
@@ -44,6 +46,10 @@ GRAPHS: dict[str, Any] = {
     "what is not zero": lambda: model_of(
         "g (float[N,M] x) => (int64[A,B] y) { y = NonZero(x) }"
     ),
+    "attention of half floats": lambda: model_of(
+        "g (float16[B,N,64] q, float16[B,64,M] k, float16[B,M,64] v) => (float16[B,N,64] y)"
+        " { s = MatMul(q, k) p = Softmax<axis=-1>(s) y = MatMul(p, v) }"
+    ),
     "a loop": lambda: model_of(
         "g (float[N] x, int64 n) => (float[N] y) { y = Loop(n, , x) <body = b"
         " (int64 i, bool c, float[N] s) => (bool d, float[N] t) { d = Identity(c) t = Tanh(s) }> }"
@@ -51,19 +57,22 @@ GRAPHS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _programs(model: ModelProto, architecture: str) -> Any:
+@cache
+def _ptx(name: str, architecture: str) -> tuple[Any, str]:
+    """The programs of a graph, and their text."""
+    model: ModelProto = GRAPHS[name]()
     graph = load(model.SerializeToString())
     optimise(graph)
     target = ptx_target(architecture)
     compiled, _ = compile_lowered(graph, lower(graph), target)
-    return compiled.programs(), target
+    programs = compiled.programs()
+    return programs, emit_ptx(programs, target)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_kernel_becomes_an_entry(name: str, architecture: str) -> None:
-    programs, target = _programs(GRAPHS[name](), architecture)
-    text = emit_ptx(programs, target)
+    programs, text = _ptx(name, architecture)
     assert f".target {architecture}" in text
     for program in programs:
         if program.kind == "kernel":
@@ -72,6 +81,16 @@ def test_every_kernel_becomes_an_entry(name: str, architecture: str) -> None:
             head = text.split(f".entry {program.name}(")[1].split(")")[0]
             assert head.count(".param .u64") == len(program.parameters) + 3
     assert ".extern" not in text
+
+
+@with_ptxas
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_ptxas_takes_every_kernel(name: str, architecture: str) -> None:
+    programs, text = _ptx(name, architecture)
+    said = assemble(text, architecture)
+    kernels = [p.name for p in programs if p.kind != "function"]
+    assert [x for x in kernels if f"Compiling entry function '{x}'" not in said] == []
 
 
 def _reduction(lanes: int) -> Builder:
