@@ -7,14 +7,14 @@ become one only when no free block is large enough.
 
 from __future__ import annotations
 
-import bisect
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, SardonyxError, message
 from sardonyx.base.forks import RenewedLock
+from sardonyx.cuda.free_spans import FreeSpans, Span
 from sardonyx.cuda.sources import Source
 from sardonyx.cuda.stream import Event, Stream
 
@@ -60,24 +60,6 @@ class ArenaSettings(NamedTuple):
         return self
 
 
-_Use: TypeAlias = "tuple[Stream | None, Event]"
-
-
-class _Span:
-    """A part of a region: used by one block, or free."""
-
-    __slots__ = ("address", "after", "before", "events", "is_free", "purpose", "region", "size")
-
-    def __init__(self, address: int, size: int, region: int) -> None:
-        self.address, self.size, self.region = address, size, region
-        self.before: _Span | None = None
-        self.after: _Span | None = None
-        self.is_free = True
-        self.purpose = ""
-        #: What must have happened before it is used again, each with its stream.
-        self.events: list[_Use] = []
-
-
 class Block:
     """Memory of an arena, until nothing refers to it.
 
@@ -89,7 +71,7 @@ class Block:
 
     __slots__ = ("_arena", "_span", "address", "lent", "size_bytes", "uses")
 
-    def __init__(self, arena: Arena, span: _Span) -> None:
+    def __init__(self, arena: Arena, span: Span) -> None:
         self._arena, self._span = arena, span
         self.address, self.size_bytes = span.address, span.size
         self.uses: dict[Stream | None, Event] = {}
@@ -114,12 +96,11 @@ class Arena:
 
     def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
-        self._freed: deque[tuple[_Span, dict[Stream | None, Event]]] = deque()
-        self._returned: deque[tuple[_Span, dict[Stream | None, Event], frozenset[int]]] = deque()
-        self._bins: dict[int, list[_Span]] = {}
-        self._sizes: list[int] = []
-        self._regions: dict[int, tuple[_Span, int]] = {}
-        self._used: dict[int, _Span] = {}
+        self._freed: deque[tuple[Span, dict[Stream | None, Event]]] = deque()
+        self._returned: deque[tuple[Span, dict[Stream | None, Event], frozenset[int]]] = deque()
+        self._free = FreeSpans(source.is_host)
+        self._regions: dict[int, tuple[Span, int]] = {}
+        self._used: dict[int, Span] = {}
         self._next_bytes = self.settings.first_bytes
         self._lock = RenewedLock()
         self._is_searching = False
@@ -152,7 +133,7 @@ class Arena:
         with self._lock:
             if self._freed:
                 self._drain()
-            span = self._from_bin(wanted, stream) or self._find(wanted, stream, purpose, exact)
+            span = self._free.of_size(wanted, stream) or self._find(wanted, stream, purpose, exact)
             span.is_free, span.purpose = False, purpose
             self._used[span.address] = span
             self.used_bytes += span.size
@@ -163,7 +144,7 @@ class Arena:
             self._wait(span, stream)
         return block
 
-    def _wait(self, span: _Span, stream: Stream | None) -> None:
+    def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []
         self._source.device.enter()
         for home, event in events:
@@ -174,34 +155,12 @@ class Arena:
             elif home is not stream:
                 stream.wait_for(event)
 
-    def _from_bin(self, wanted: int, stream: Stream | None) -> _Span | None:
-        """A free block of that very size for which nobody must wait."""
-        spans = self._bins.get(wanted)
-        if not spans:
-            return None
-        if not spans[-1].events:
-            return spans.pop()
-        return self._ready(spans, stream)
-
-    def _ready(self, spans: list[_Span], stream: Stream | None) -> _Span | None:
-        """Of free blocks one that `stream` may use now; memory of the host if nothing works in it.
-
-        A block that another stream still works in would make one stream wait for the other, where
-        both could work at once.
-        """
-        any_stream = None if self._source.is_host else stream
-        for place in range(len(spans) - 1, -1, -1):
-            span = spans[place]
-            if all((x and x is any_stream) or e.is_done for x, e in span.events):
-                return spans.pop(place)
-        return None
-
-    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> _Span:
-        found = self._best(wanted, stream)
+    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> Span:
+        found = self._free.best(wanted, stream)
         if found is None and not self._source.is_direct:
             self._merge()
-            found = self._best(wanted, stream)
-        found = found or self._extend(wanted, exact) or self._best(wanted, stream, waits=True)
+            found = self._free.best(wanted, stream)
+        found = found or self._extend(wanted, exact) or self._free.best(wanted, stream, waits=True)
         if found is None:
             self._is_searching = True
             try:
@@ -210,38 +169,22 @@ class Arena:
                 self.trim()
             finally:
                 self._is_searching = False
-            found = self._best(wanted, stream, waits=True) or self._extend(wanted, True)
+            found = self._free.best(wanted, stream, waits=True) or self._extend(wanted, True)
         if found is None:
             raise OutOfMemory(self._refusal(wanted, purpose))
         return self._cut(found, wanted)
 
-    def _best(self, wanted: int, stream: Stream | None, *, waits: bool = False) -> _Span | None:
-        """The smallest free block that is large enough; with `waits` also one in use elsewhere."""
-        for k in range(bisect.bisect_left(self._sizes, wanted), len(self._sizes)):
-            spans = self._bins[self._sizes[k]]
-            found = spans.pop() if waits and spans else self._ready(spans, stream)
-            if found is not None:
-                return found
-        return None
-
-    def _cut(self, span: _Span, wanted: int) -> _Span:
+    def _cut(self, span: Span, wanted: int) -> Span:
         rest = span.size - wanted
         if rest < _SMALLEST_REMAINDER or self._source.is_direct:
             return span
-        other = _Span(span.address + wanted, rest, span.region)
+        other = Span(span.address + wanted, rest, span.region)
         other.before, other.after, other.events = span, span.after, list(span.events)
         if span.after is not None:
             span.after.before = other
         span.after, span.size = other, wanted
-        self._put(other)
+        self._free.put(other)
         return span
-
-    def _put(self, span: _Span) -> None:
-        spans = self._bins.get(span.size)
-        if spans is None:
-            spans = self._bins[span.size] = []
-            bisect.insort(self._sizes, span.size)
-        spans.append(span)
 
     # -- giving back --------------------------------------------------------------------------
 
@@ -257,7 +200,7 @@ class Arena:
             if self._source.is_direct:
                 self._release(span)
             else:
-                self._put(span)
+                self._free.put(span)
 
     def _take_back(self) -> None:
         """Blocks that other libraries let go of are free after all that is under way now.
@@ -282,10 +225,9 @@ class Arena:
 
     def _merge(self) -> None:
         """Free neighbours become one."""
-        self._bins.clear()
-        self._sizes.clear()
+        self._free.clear()
         for first, _ in self._regions.values():
-            span: _Span | None = first
+            span: Span | None = first
             while span is not None:
                 follower = span.after
                 if span.is_free and follower is not None and follower.is_free:
@@ -296,7 +238,7 @@ class Arena:
                         follower.after.before = span
                     continue
                 if span.is_free:
-                    self._put(span)
+                    self._free.put(span)
                 span = follower
 
     def trim(self) -> None:
@@ -308,14 +250,13 @@ class Arena:
             self._merge()
             for first, _ in list(self._regions.values()):
                 if first.is_free and first.after is None:
-                    self._bins[first.size].remove(first)
+                    self._free.remove(first)
                     self._release(first)
-            self._sizes = sorted(size for size, spans in self._bins.items() if spans)
-            self._bins = {size: self._bins[size] for size in self._sizes}
+            self._free.tidy()
             self._next_bytes = self.settings.first_bytes
         self._source.empty()
 
-    def _release(self, span: _Span) -> None:
+    def _release(self, span: Span) -> None:
         if span.events:
             self._source.device.enter()
         for _, event in span.events:
@@ -335,7 +276,7 @@ class Arena:
 
     # -- growing ------------------------------------------------------------------------------
 
-    def _extend(self, wanted: int, exact: bool) -> _Span | None:
+    def _extend(self, wanted: int, exact: bool) -> Span | None:
         """A new region; None if the limit, or the device, has no room."""
         for size in self._attempts(wanted, exact):
             try:
@@ -343,7 +284,7 @@ class Arena:
             except OutOfMemory:
                 continue
             self.held_bytes += size
-            span = _Span(address, size, address)
+            span = Span(address, size, address)
             self._regions[address] = (span, size)
             return span
         return None
@@ -392,35 +333,3 @@ class Arena:
                 "peak_bytes": self.peak_bytes, "limit_bytes": self.settings.limit_bytes,
                 "largest": self.largest(),
             }  # fmt: skip
-
-
-_registered: dict[tuple[str, int], Arena] = {}
-_making = RenewedLock()
-_default: dict[tuple[str, int], Arena] = {}
-
-
-def arena_of(kind: str, number: int, make: Callable[[], Arena]) -> Arena:
-    """The arena that values without a session share: a registered one, or the default."""
-    with _making:
-        found = _registered.get((kind, number)) or _default.get((kind, number))
-        if found is None:
-            found = _default[kind, number] = make()
-        return found
-
-
-def register(kind: str, number: int, arena: Arena) -> None:
-    """Let sessions that ask for shared arenas use this one.
-
-    Raises:
-        InvalidArgument: There is one already.
-    """
-    with _making:
-        if (kind, number) in _registered:
-            what = f"There is an allocator for {kind} {number} already"
-            raise InvalidArgument(message("create_and_register_allocator", what))
-        _registered[kind, number] = arena
-
-
-def registered(kind: str, number: int) -> Arena | None:
-    """The arena that was registered, if any."""
-    return _registered.get((kind, number))

@@ -230,7 +230,29 @@ class Result:
         return target.copy_of(source)  # type: ignore[union-attr]
 
 
-def note_use(used: Any, queue: Stream, event: Event) -> bool:
+def leave(frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: Sequence[Tensor]) -> None:
+    """Note what a run uses for which nobody waits.
+
+    Args:
+        frame: The run's.
+        feeds: What was fed.
+        kept: What else must live until the run has happened.
+        given: Its results.
+    """
+    queue = frame.queue
+    event = queue.record()
+    frame.left(event)
+    for result in given:
+        if isinstance(result, CudaArray):
+            result.used_until(queue, event, is_written=True)
+    # Blocks of arenas may be let go of, and used again after the event. Others may not.
+    used = [*kept, *given, *(f for f in feeds if isinstance(f, CudaArray))]
+    foreign = [x for x in used if not _note_use(x, queue, event)]
+    if foreign:
+        queue.keep(event, foreign)
+
+
+def _note_use(used: Any, queue: Stream, event: Event) -> bool:
     """Note that work which ends with `event` uses something; False if it must be kept till then."""
     if isinstance(used, Block):
         used.uses[queue] = event

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from sardonyx.base.errors import (
     EngineError,
     Fail,
@@ -19,34 +17,31 @@ from sardonyx.base.errors import (
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
-from sardonyx.cuda.arena import Arena, Block
-from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, note_use, spans_of
+from sardonyx.cuda.arena import Arena
+from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.libraries import Libraries, Place
-from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
-from sardonyx.cuda.stream import Stream, handle_of
-from sardonyx.cuda.values import CudaArray, CudaMemory
+from sardonyx.cuda.resident import Resident
+from sardonyx.cuda.stream import handle_of
+from sardonyx.cuda.values import CudaArray
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime.arena import Memory, address_of
+from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame import Result as ResultType
-from sardonyx.runtime.image import Image
-from sardonyx.runtime.storage import Array, Tensor, Wanted, place
+from sardonyx.runtime.storage import Array, Wanted, place
 
 _logger = get_logger("cuda")
-_ALIGNMENT = 256
 #: So many captures that fail in a row, and there are no more.
 _MOST_FAILURES = 3
 
 
-class CudaExecutable(Executable):
+class CudaExecutable(Resident):
     """As `Executable`, on a device.
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
@@ -77,28 +72,17 @@ class CudaExecutable(Executable):
         graphs: str = "automatic",
         libraries: Libraries | None = None,
     ) -> None:
-        self.device, self.module = device, module
-        self.mapped = len(plan.segments) > 1
-        device.enter()
-        self.device_memory = CudaMemory(device, arena)
-        self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
+        super().__init__(plan, module, constants, device, budget, arena, libraries)
         self._default_queue = device.stream_of(stream) if stream else None
-        addresses = self._upload(constants)
-        self.libraries = libraries or Libraries({})
-        self._calls = {} if self.mapped else self.libraries.calls_of(plan)
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
-        hosted = self._calls.keys()
-        self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
         self._read_by_host = inputs_of_the_host(plan)
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode, self._failures = graphs, 0
-        super().__init__(plan, module, constants, budget=budget, image=self.image)
         self._no_graph = self._why_no_graph()
         if graphs == "wanted" and self._no_graph:
             _logger.warning("runs go without a CUDA graph: %s", self._no_graph)
-        self.device_memory.arena.reclaim_from(self)
 
     def _why_no_graph(self) -> str:
         """Why runs are not captured; "" if they are."""
@@ -107,107 +91,6 @@ class CudaExecutable(Executable):
         if self.mapped:
             return "the host reads sizes or conditions that the run computes"
         return ""
-
-    @property
-    def runs_on(self) -> str:
-        """The device, as its maker calls it."""
-        return f"{self.device.name} ({self.device.architecture})"
-
-    @property
-    def memory_kind(self) -> CudaMemory:
-        """See `Executable.memory_kind`."""
-        return self.device_memory
-
-    def memory(self, purpose: str, budget: Budget | None) -> Memory:
-        """New memory for values of a run."""
-        return DeviceMemory(self._values, purpose, budget)
-
-    def _upload(self, constants: Sequence[Array]) -> list[int]:
-        """Copy the constants; gives their addresses."""
-        sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
-        self._weights = self._values.allocate(sum(sizes), "weights", exact=True)
-        found, at = [], self._weights.address
-        stream = self.device.copying
-        for array, size in zip(constants, sizes, strict=True):
-            kept = staging.upload(at, np.ascontiguousarray(array), stream)
-            if isinstance(kept, Block):  # it may be used again for what comes next
-                kept.uses[stream] = stream.record()
-            found.append(at)
-            at += size
-        # The streams of runs wait for no other.
-        stream.synchronize()
-        return found
-
-    # -- frames -------------------------------------------------------------------------------
-
-    def _new_frame(self) -> CudaFrame:
-        return CudaFrame(self)
-
-    def _take_for(self, queue: Stream | None) -> CudaFrame:
-        """A frame whose next run need not wait for one in another stream."""
-        for _ in range(len(self._free)):
-            try:
-                frame = self._free.pop()
-            except IndexError:  # another thread had it
-                break
-            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            if frame.may_run_in(queue):
-                return frame
-            self._free.insert(0, frame)
-        made = self._new_frame()
-        self._frames.append(made)
-        return made
-
-    def trim(self) -> None:
-        """See `Executable.trim`; waits for what is under way in these frames."""
-        self._drop_frames()
-        for arena in {self.device_memory.arena, self._values}:
-            arena.trim()
-
-    def _drop_frames(self) -> None:
-        faulty = []
-        while True:
-            try:
-                frame = self._free.pop()
-            except IndexError:
-                break
-            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            frame.wait()
-            if frame.has_fault:  # of a run for which nobody waited: somebody must hear of it
-                faulty.append(frame)
-            else:
-                self._frames.remove(frame)
-        self._free += faulty
-
-    def __del__(self) -> None:
-        # Kernels may be under way that read the weights, and memory that frames have.
-        with contextlib.suppress(SardonyxError, ImportError, AttributeError, TypeError):
-            for frame in self._frames:
-                assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-                frame.wait()
-
-    def device_statistics(self) -> dict[str, dict[str, Any]]:
-        """See `Executable.device_statistics`."""
-        pinned = staging.pinned_arena(self.device)
-        return {
-            f"cuda:{self.device.number}": self.device_memory.arena.statistics(),
-            "pinned, of all sessions": pinned.statistics(),
-        }
-
-    def settle(self) -> None:
-        """See `Executable.settle`."""
-        for frame in list(self._frames):
-            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            frame.wait()
-            try:
-                self._free.remove(frame)
-            except ValueError:  # another run has it, which looks for faults itself
-                continue
-            try:
-                frame.busy = None
-                self.check_fault(frame, None)
-            finally:
-                self._free.append(frame)
 
     # -- running ------------------------------------------------------------------------------
 
@@ -259,7 +142,7 @@ class CudaExecutable(Executable):
         if wanted.waits:
             self._finish(frame, cancel)
         else:
-            self._leave(frame, again.feeds, [], again.targets)
+            leave(frame, again.feeds, [], again.targets)
         return again.targets
 
     def _bind_to(self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any]) -> None:
@@ -313,7 +196,7 @@ class CudaExecutable(Executable):
         if wanted.waits:
             self._finish(frame, cancel)
         else:
-            self._leave(frame, feeds, kept, given)
+            leave(frame, feeds, kept, given)
         return given
 
     def _run_mapped(self, frame: CudaFrame, wanted: Wanted, cancel: CancelFlag | None) -> list[Any]:
@@ -340,35 +223,6 @@ class CudaExecutable(Executable):
         self.check_fault(frame, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
-
-    def _leave(
-        self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: Sequence[Tensor]
-    ) -> None:
-        """Note what a run uses for which nobody waits."""
-        queue = frame.queue
-        event = queue.record()
-        frame.left(event)
-        for result in given:
-            if isinstance(result, CudaArray):
-                result.used_until(queue, event, is_written=True)
-        # Blocks of arenas may be let go of, and used again after the event. Others may not.
-        used = [*kept, *given, *(f for f in feeds if isinstance(f, CudaArray))]
-        foreign = [x for x in used if not note_use(x, queue, event)]
-        if foreign:
-            queue.keep(event, foreign)
-
-    def check_fault(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
-        """After a run has happened.
-
-        Raises:
-            RuntimeException: A kernel met data that it cannot work on.
-        """
-        fault = frame.take_fault()
-        if fault is not None:
-            code, *rest = fault
-            for name, value in zip(("command", "a", "b"), rest, strict=True):
-                frame.note_fault(name, value)
-            raise self._fault(frame, code, cancel)
 
     def _new_result(self, frame: Frame, result: ResultType) -> Any:
         """Memory for a result of a mapped plan: kernels and the host reach it."""
@@ -418,24 +272,16 @@ class CudaExecutable(Executable):
             if code:
                 raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
 
-        # A caller's stream may be one that cannot be captured; a graph runs in any.
-        frame.launches.use_stream(frame.own_queue)
-        frame.launches.use_table()
         try:
-            with self.device.capturing:
-                graph = Graph(frame.own_queue.handle, record)
+            graph = frame.capture(record)
         except SardonyxError as error:
             self._failures += 1
             if self._failures >= _MOST_FAILURES:
                 self._no_graph = f"the driver does not capture it: {error}"
                 _logger.warning("runs go without a graph: %s", self._no_graph)
             return None
-        else:
-            self._failures = 0
-            return graph
-        finally:
-            frame.launches.use_arguments()
-            frame.launches.use_stream(frame.queue)
+        self._failures = 0
+        return graph
 
     def _call_host(self, frame: Frame, number: int) -> None:
         """Let a library do a command, or launch the kernel that does the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.native_layout import WORD
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.executor import CudaExecutable
+    from sardonyx.cuda.resident import Resident
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
@@ -49,7 +50,7 @@ class CudaFrame(Frame):
         "graphs", "is_mapped", "launches", "memory", "own_queue", "queue", "serial", "waited",
     )  # fmt: skip
 
-    def __init__(self, owner: CudaExecutable) -> None:
+    def __init__(self, owner: Resident) -> None:
         self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
         super().__init__(owner.image, 0, owner.budget, owner.memory)
         self.queue = self.own_queue = owner.device.lend_stream()
@@ -112,6 +113,22 @@ class CudaFrame(Frame):
     def skip(self) -> None:
         """Let native code do what comes before the commands, but no command."""
         self.go_on(len(self._image.plan.commands))
+
+    def capture(self, walk: Callable[[], None]) -> Graph:
+        """A graph of what `walk` launches, whose kernels look their arguments up in the table.
+
+        Raises:
+            SardonyxError: The driver captures it not.
+        """
+        # A caller's stream may be one that cannot be captured; a graph runs in any.
+        self.launches.use_stream(self.own_queue)
+        self.launches.use_table()
+        try:
+            with self._device.capturing:
+                return Graph(self.own_queue.handle, walk)
+        finally:
+            self.launches.use_arguments()
+            self.launches.use_stream(self.queue)
 
     def work_in(self, size_bytes: int) -> int:
         """The address of so much memory for calls of libraries."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sardonyx.cuda.arena import STRATEGIES, Arena, ArenaSettings, register, registered
+from sardonyx.cuda.arena import STRATEGIES, Arena, ArenaSettings
+from sardonyx.cuda.arenas import register, registered
 from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.sources import DeviceSource, ExternalSource, PinnedSource
 

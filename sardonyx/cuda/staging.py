@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import OutOfMemory
-from sardonyx.cuda.arena import Arena, ArenaSettings, Block, arena_of
+from sardonyx.cuda.arena import Arena, ArenaSettings, Block
+from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import bindings, call
 from sardonyx.cuda.sources import PinnedSource

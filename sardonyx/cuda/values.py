@@ -9,7 +9,8 @@ import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
 from sardonyx.cuda import exchange, staging
-from sardonyx.cuda.arena import Arena, Block, arena_of
+from sardonyx.cuda.arena import Arena, Block
+from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.driver import bindings, call
 from sardonyx.cuda.sources import DeviceSource

@@ -24,7 +24,7 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import arena, device, driver, launching, provider, values
+from sardonyx.cuda import arenas, device, driver, launching, provider, values
 from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
@@ -403,8 +403,8 @@ def installed() -> Iterator[FakeDriver]:
     real = provider.CudaProvider
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arena, "_default", {})
-            patch.setattr(arena, "_registered", {})
+            patch.setattr(arenas, "_default", {})
+            patch.setattr(arenas, "_registered", {})
             patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
             yield fake
             gc.collect()  # engines give back what they hold

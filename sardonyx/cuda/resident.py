@@ -1,0 +1,180 @@
+"""What a plan has on a device: weights, frames with their memory, and faults of runs in them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.errors import SardonyxError
+from sardonyx.cuda import staging
+from sardonyx.cuda.arena import Arena, Block
+from sardonyx.cuda.device import Device
+from sardonyx.cuda.frame import CudaFrame
+from sardonyx.cuda.libraries import Libraries
+from sardonyx.cuda.memory import DeviceMemory
+from sardonyx.cuda.module import Module
+from sardonyx.cuda.stream import Stream
+from sardonyx.cuda.values import CudaMemory
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime.arena import Memory
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.image import Image
+from sardonyx.runtime.storage import Array
+
+_ALIGNMENT = 256
+
+
+class Resident(Executable):
+    """The part of `executor.CudaExecutable` that lasts from run to run.
+
+    Args:
+        plan: What to do.
+        module: Its kernels.
+        constants: Arrays behind the plan's constants; they are copied.
+        device: Where.
+        budget: What its memory counts in.
+        arena: Where memory of the device comes from; by default that of all values.
+        libraries: What does some of the commands.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        module: Module,
+        constants: Sequence[Array],
+        device: Device,
+        budget: Budget | None,
+        arena: Arena | None,
+        libraries: Libraries | None,
+    ) -> None:
+        self.device, self.module = device, module
+        self.mapped = len(plan.segments) > 1
+        device.enter()
+        self.device_memory = CudaMemory(device, arena)
+        self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
+        addresses = self._upload(constants)
+        self.libraries = libraries or Libraries({})
+        self._calls = {} if self.mapped else self.libraries.calls_of(plan)
+        hosted = self._calls.keys()
+        self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
+        super().__init__(plan, module, constants, budget=budget, image=self.image)
+        self.device_memory.arena.reclaim_from(self)
+
+    @property
+    def runs_on(self) -> str:
+        """The device, as its maker calls it."""
+        return f"{self.device.name} ({self.device.architecture})"
+
+    @property
+    def memory_kind(self) -> CudaMemory:
+        """See `Executable.memory_kind`."""
+        return self.device_memory
+
+    def memory(self, purpose: str, budget: Budget | None) -> Memory:
+        """New memory for values of a run."""
+        return DeviceMemory(self._values, purpose, budget)
+
+    def _upload(self, constants: Sequence[Array]) -> list[int]:
+        """Copy the constants; gives their addresses."""
+        sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
+        self._weights = self._values.allocate(sum(sizes), "weights", exact=True)
+        found, at = [], self._weights.address
+        stream = self.device.copying
+        for array, size in zip(constants, sizes, strict=True):
+            kept = staging.upload(at, np.ascontiguousarray(array), stream)
+            if isinstance(kept, Block):  # it may be used again for what comes next
+                kept.uses[stream] = stream.record()
+            found.append(at)
+            at += size
+        # The streams of runs wait for no other.
+        stream.synchronize()
+        return found
+
+    # -- frames -------------------------------------------------------------------------------
+
+    def _new_frame(self) -> CudaFrame:
+        return CudaFrame(self)
+
+    def _take_for(self, queue: Stream | None) -> CudaFrame:
+        """A frame whose next run need not wait for one in another stream."""
+        for _ in range(len(self._free)):
+            try:
+                frame = self._free.pop()
+            except IndexError:  # another thread had it
+                break
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            if frame.may_run_in(queue):
+                return frame
+            self._free.insert(0, frame)
+        made = self._new_frame()
+        self._frames.append(made)
+        return made
+
+    def trim(self) -> None:
+        """See `Executable.trim`; waits for what is under way in these frames."""
+        self._drop_frames()
+        for arena in {self.device_memory.arena, self._values}:
+            arena.trim()
+
+    def _drop_frames(self) -> None:
+        faulty = []
+        while True:
+            try:
+                frame = self._free.pop()
+            except IndexError:
+                break
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            frame.wait()
+            if frame.has_fault:  # of a run for which nobody waited: somebody must hear of it
+                faulty.append(frame)
+            else:
+                self._frames.remove(frame)
+        self._free += faulty
+
+    def __del__(self) -> None:
+        # Kernels may be under way that read the weights, and memory that frames have.
+        with contextlib.suppress(SardonyxError, ImportError, AttributeError, TypeError):
+            for frame in self._frames:
+                assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+                frame.wait()
+
+    def device_statistics(self) -> dict[str, dict[str, Any]]:
+        """See `Executable.device_statistics`."""
+        pinned = staging.pinned_arena(self.device)
+        return {
+            f"cuda:{self.device.number}": self.device_memory.arena.statistics(),
+            "pinned, of all sessions": pinned.statistics(),
+        }
+
+    def settle(self) -> None:
+        """See `Executable.settle`."""
+        for frame in list(self._frames):
+            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+            frame.wait()
+            try:
+                self._free.remove(frame)
+            except ValueError:  # another run has it, which looks for faults itself
+                continue
+            try:
+                frame.busy = None
+                self.check_fault(frame, None)
+            finally:
+                self._free.append(frame)
+
+    def check_fault(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
+        """After a run has happened.
+
+        Raises:
+            RuntimeException: A kernel met data that it cannot work on.
+        """
+        fault = frame.take_fault()
+        if fault is not None:
+            code, *rest = fault
+            for name, value in zip(("command", "a", "b"), rest, strict=True):
+                frame.note_fault(name, value)
+            raise self._fault(frame, code, cancel)
