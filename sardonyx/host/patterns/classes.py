@@ -75,7 +75,7 @@ class Characters:
         folded: Whether case makes no difference.
     """
 
-    __slots__ = ("_categories", "_ends", "_folded", "_is_whole", "_negated", "_starts")
+    __slots__ = ("_categories", "_ends", "_folded", "_negated", "_starts")
 
     def __init__(
         self,
@@ -86,10 +86,7 @@ class Characters:
         folded: bool = False,
     ) -> None:
         listed = [*ranges]
-        is_small = sum(high - low + 1 for low, high in listed) <= _FEW
-        #: Whether the ranges have all that differs from them in case alone.
-        self._is_whole = is_small or not folded
-        if folded and is_small:
+        if folded and sum(high - low + 1 for low, high in listed) <= _FEW:
             every = (chr(code) for low, high in listed for code in range(low, high + 1))
             listed += [(ord(c), ord(c)) for character in every for c in orbit(character)]
         merged: list[Range] = []
@@ -108,8 +105,12 @@ class Characters:
         return any(map(self._has, every)) != self._negated
 
     def expression(self) -> str | None:
-        """The same set as a class of Python's `re`; None where it cannot be written as one."""
-        if self._categories or not self._starts or not self._is_whole:
+        """The same set as a class of Python's `re`; None where it cannot be written as one.
+
+        With case folded it cannot: a class lists not all that becomes one of its characters, such
+        as the sign of Kelvin for k.
+        """
+        if self._categories or not self._starts or self._folded:
             return None
         pairs = zip(self._starts, self._ends, strict=True)
         ranges = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in pairs)
