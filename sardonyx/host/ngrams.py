@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ def count(
     tree, scale = _tree(pool, starts, indexes, weights, width, shortest, longest)
 
     def counted(x: Any) -> Any:
-        rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) if x.ndim else x.reshape(1, 1)
         claim(4 * rows.shape[0] * width)
         result = np.zeros((rows.shape[0], width), np.float32)
         # Words that are further apart than a row is long make no n-gram.

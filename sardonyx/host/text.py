@@ -18,6 +18,8 @@ Search = Generator[tuple[int, int], int | None, None]
 
 #: About what a text takes beside its characters, and what an array has of it.
 _TEXT_BYTES, _POINTER_BYTES = 64, 8
+#: So many characters of a text, or of a pattern, are shown in an error.
+_SHOWN = 200
 _NAMES = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
@@ -54,12 +56,11 @@ def to_numbers(x: Any, *, to: str) -> Any:
     values: list[Any] = []
     for text in flat:
         try:
-            if target.is_float:
-                values.append(float(text))
-            else:
-                values.append(_whole(text))
+            if "_" in text or not text.isascii():
+                raise ValueError  # Python reads 1_000, and the digits of all scripts
+            values.append(float(text) if target.is_float else _whole(text))
         except (ValueError, OverflowError):
-            what = f"The text {text!r} is no number"
+            what = f"The text {text[:_SHOWN]!r} is no number"
             raise RuntimeException(message("Cast", what, expected=to)) from None
     if target.is_float:
         with np.errstate(over="ignore"):
@@ -161,7 +162,7 @@ def compile_pattern(pattern: str, where: str) -> Pattern:
     try:
         return Pattern(pattern)
     except PatternError as error:
-        what = f"The pattern {pattern[:200]!r} is not supported: {error}"
+        what = f"The pattern {pattern[:_SHOWN]!r} is not supported: {error}"
         raise InvalidGraph(message(where, what)) from None
 
 

@@ -142,6 +142,8 @@ CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
                 {"x": _texts("a", "b", "a", "c", "b", "b").reshape(2, 3)},
                 [np.array([[2, 4, 2], [0, 0, 4]], np.float32)],
             ),
+            ({"x": _texts().reshape(2, 0)}, [np.zeros((2, 3), np.float32)]),
+            ({"x": _texts().reshape(0, 2)}, [np.zeros((0, 3), np.float32)]),
         ],
     ),
     "tokens that match": (
@@ -252,6 +254,18 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         {"x": _texts("a", 3)},
         errors.InvalidArgument,
         "no string",
+    ),
+    "digits that only Python groups": (
+        "(string[N] x) => (int32[N] y) { y = Cast<to=6>(x) }",
+        {"x": _texts("1", "1_0")},
+        errors.RuntimeException,
+        "'1_0' is no number",
+    ),
+    "digits of another script": (
+        "(string[N] x) => (float[N] y) { y = Cast<to=1>(x) }",
+        {"x": _texts("\u0661")},
+        errors.RuntimeException,
+        "is no number",
     ),
     "text that is no number": (
         "(string[N] x) => (float[N] y) { y = Cast<to=1>(x) }",
