@@ -11,6 +11,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ops.registry import contents, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
@@ -83,9 +84,7 @@ def constant_1(
 def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if not start.dtype is limit.dtype is delta.dtype:
         raise InvalidGraph(message("Range", "The inputs differ in type"))
-    start, limit, delta = (x.reshape() if x.shape == (1,) else x for x in (start, limit, delta))
-    if any(x.shape for x in (start, limit, delta)):
-        raise InvalidGraph(message("Range", "The bounds are no scalars"))
+    start, limit, delta = (scalar_of(x, "Range") for x in (start, limit, delta))
     bounds = [elements_of(x) for x in (start, limit, delta)]
     if None in bounds:
         return _measured_range(start, limit, delta, wide)

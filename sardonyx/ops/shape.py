@@ -154,8 +154,7 @@ def transpose_1(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 
 @op("Expand", 8, 13, flags=_VIEW)
 def expand_8(x: Tensor, shape: Tensor) -> Tensor:
-    """Repeated along axes of size 1."""
-    check_list(shape, "The shape")
+    """Repeated along axes of size 1; the shape may be a single number."""
     return t.expand(x, contents(shape, "The shape", 0))
 
 

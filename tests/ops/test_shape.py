@@ -252,6 +252,18 @@ def test_range(start, limit, delta):
     )
 
 
+@pytest.mark.parametrize("constants", [(), (0, 1, 2)])
+@pytest.mark.parametrize("shapes", [((1,), (), (1, 1)), ((), (1,), ()), ((1,), (1,), (1,))])
+def test_range_of_bounds_with_axes_of_size_1(shapes, constants):
+    bounds = [np.full(s, v, np.int64) for s, v in zip(shapes, (2, 9, 3), strict=True)]
+    check_op("Range", bounds, constants=constants, expected=[longs(2, 5, 8)])
+
+
+def test_expand_to_a_single_number():
+    x = floats(3, 1)
+    check_op("Expand", [x, np.int64(4)], constants=(1,), expected=[np.repeat(x, 4, 1)])
+
+
 def test_range_of_half_floats():
     bounds = [np.float16(0.1), np.float16(2.1), np.float16(0.3)]
     wide = np.float32(bounds[0]) + np.arange(7, dtype=np.float32) * np.float32(bounds[2])
