@@ -116,17 +116,23 @@ class Constants:
         end = max((at + size for *_, at, size in self.places), default=0)
         with self._staging() as take:
             for preparation in self._compiled.preparations:
-                made = self._run(preparation, take, lambda _: None)
-                for buffer, array in zip(preparation.outputs, made, strict=True):
-                    if buffer in places:
-                        file.seek(places[buffer])
-                        file.write(_bytes(array))
+                self._write_made(preparation, take, places, file)
             for buffer, at in places.items():
                 if buffer not in self._made:
                     file.seek(at)
                     self._copy(buffer, file, take)
         file.seek(end)
         file.write(b"\0" * _ALIGN)
+
+    def _write_made(
+        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: BinaryIO
+    ) -> None:
+        """Run one, and write what the main plan has of it."""
+        made = self._run(preparation, take, lambda _: None)
+        for buffer, array in zip(preparation.outputs, made, strict=True):
+            if buffer in places:
+                file.seek(places[buffer])
+                file.write(_bytes(array))
 
     @contextmanager
     def _staging(self) -> Iterator[Take]:
@@ -172,6 +178,7 @@ class Constants:
             checkpoint()
             part = _bytes(view)[: size - start]
             if not constant.read(start, part):
+                del view, part  # nothing may hold the memory that this gives back
                 (view,) = take([buffer])
                 self._fill(buffer, view)
                 part = _bytes(view)
@@ -179,7 +186,8 @@ class Constants:
             start += len(part)
 
 
-#: Arrays for buffers, or for so many bytes, until the next call.
+#: Arrays for buffers, or for so many bytes, until the next call: who keeps one beyond it keeps the
+#: memory of all, which is counted no more.
 Take = Callable[[list[Any]], list[Array]]
 
 
@@ -197,7 +205,11 @@ class _Staging:
         if needed > self._memory.size:
             self.give_back()
             self._budget.take(needed, "preparing constants")
-            self._memory = aligned_array((needed,), np.dtype(np.uint8))
+            try:
+                self._memory = aligned_array((needed,), np.dtype(np.uint8))
+            except BaseException:
+                self._budget.give(needed)
+                raise
         views: list[Array] = []
         at = 0
         for item, size in zip(wanted, sizes, strict=True):

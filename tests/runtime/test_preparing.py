@@ -2,10 +2,12 @@
 
 import io
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
 
+from sardonyx.base.errors import OutOfMemory
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.runtime import build, constants, preparing
 from sardonyx.runtime.budget import Budget
@@ -107,3 +109,43 @@ def test_weights_are_never_in_memory_all_at_once(tmp_path, monkeypatch):
     for weight in _weights(8, 1024).values():
         expected = expected @ weight
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3 * np.abs(expected).max())
+
+
+def test_staging_is_free_before_there_is_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "_BATCH_BYTES", 1)
+    text = "g (float[2, 64] x) => (%s) { %s }"
+    widths = (64, 128, 256, 512)
+    results = ", ".join(f"float[2, {n}] y{n}" for n in widths)
+    nodes = " ".join(f"y{n} = MatMul(x, w{n})" for n in widths)
+    weights = {f"w{n}": np.ones((64, n), np.float32) for n in widths}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model_of(text % (results, nodes), weights).SerializeToString())
+    built, live, before = _built(str(path)), set(), []
+    allocate = constants.aligned_array
+
+    def watched(shape, dtype):
+        before.append(len(live))
+        array = allocate(shape, dtype)
+        live.add(len(before))
+        weakref.finalize(array.base, live.discard, len(before))
+        return array
+
+    monkeypatch.setattr(constants, "aligned_array", watched)
+    built.constants.write(io.BytesIO())
+    assert before == [0] * len(widths)
+
+
+def test_memory_that_is_refused_is_not_counted(tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model_of(*MODELS["packed"]).SerializeToString())
+    budget = Budget()
+    built = build.build_model(str(path), EngineOptions(), CpuProvider(), {}, budget)
+    held = budget.held_bytes
+
+    def refuse(shape, dtype):
+        raise OutOfMemory("no")
+
+    monkeypatch.setattr(constants, "aligned_array", refuse)
+    with pytest.raises(OutOfMemory):
+        built.constants.write(io.BytesIO())
+    assert budget.held_bytes == held
