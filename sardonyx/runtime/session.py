@@ -31,7 +31,7 @@ from sardonyx.base.errors import (
     SardonyxError,
     message,
 )
-from sardonyx.base.files import identity_of, is_unchanged
+from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import watching
 from sardonyx.base.log import get_logger, scope
@@ -204,7 +204,8 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         source = source.SerializeToString()
     elif isinstance(source, (bytearray, memoryview)):
         source = bytes(source)  # the caller may change his
-    key = _model_key(source, options, provider) if cache is not None else None
+    state = _state_of(source)
+    key = _model_key(source, state, options, provider) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     threads = thread_count(options.threads)
     engine = None
@@ -212,25 +213,43 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         if cache is not None and key is not None:
             engine = _from_cache(cache, provider, key, threads, timings, budget)
         if engine is None:
-            engine = _compile(source, options, provider, cache, key, threads, timings, budget)
+            built = _build(source, options, provider, timings, budget)
+            if key is not None and _state_of(source) != state:
+                _logger.warning("the model's file was replaced while it was read: it is not cached")
+                key = None
+            engine = _finish(built, provider, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
     shared = replace(options, budget=budget)
-    engine.use(Variants(_maker(source, shared, engine.record), may_be_general, log))
+    engine.use(Variants(_maker(source, state, shared, engine.record), may_be_general, log))
     timings["total"] = time.perf_counter() - start
     _logger.debug("session made in %.3f s: %s", timings["total"], timings)
     return engine
 
 
-def _maker(source: Any, options: EngineOptions, record: Record) -> Callable[..., Engine | None]:
+#: Where a model's file really is, and in which state.
+_State = tuple[str, Identity]
+
+
+def _state_of(source: Any) -> _State | None:
+    """That of a model's file; None if there is none, or it cannot be seen."""
+    if isinstance(source, bytes):
+        return None
+    try:
+        return os.path.realpath(os.fsdecode(source)), identity_of(os.stat(source))
+    except (OSError, ValueError):  # loading says what is wrong with the path
+        return None
+
+
+def _maker(
+    source: Any, state: _State | None, options: EngineOptions, record: Record
+) -> Callable[..., Engine | None]:
     """Makes other plans of the model; None when the model is not what it was any more."""
     files = list(record.files)
-    if isinstance(source, (str, os.PathLike)):
-        path = os.path.abspath(os.fspath(source))
-        with contextlib.suppress(OSError):
-            files.append((os.fsdecode(path), identity_of(os.stat(path))))
+    if state is not None:
+        files.append((os.path.abspath(os.fsdecode(source)), state[1]))
 
     def make(**changes: Any) -> Engine | None:
         if not all(is_unchanged(path, identity) for path, identity in files):
@@ -248,16 +267,13 @@ def _may_contradict(plan: Plan) -> bool:
     return bool(plan.guards) or len(set(names)) < len(names)
 
 
-def _compile(
+def _build(
     source: Any,
     options: EngineOptions,
     provider: Provider,
-    cache: Cache | None,
-    key: str | None,
-    threads: int,
     timings: dict[str, float],
     budget: Budget,
-) -> Engine:
+) -> Built:
     with compiling:
         # The compiler: only where it is needed.
         from sardonyx.ops.registry import load_all
@@ -266,7 +282,7 @@ def _compile(
         load_all()
 
     try:
-        built = build_model(source, options, provider, timings, budget)
+        return build_model(source, options, provider, timings, budget)
     except InvalidGraph as error:
         if options.general or "load" not in timings:
             raise
@@ -278,18 +294,16 @@ def _compile(
             raise error from None
         _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
         _logger.debug("the contradiction: %s", error)
-    return _finish(built, provider, cache, key, threads, timings, budget)
+        return built
 
 
-def _model_key(source: Any, options: EngineOptions, provider: Provider) -> str | None:
+def _model_key(
+    source: Any, state: _State | None, options: EngineOptions, provider: Provider
+) -> str | None:
     """Identity of a model: of a file its place and time, of bytes what they are."""
-    if isinstance(source, bytes):
-        identity: object = digest(source)
-    else:
-        try:
-            identity = (os.path.realpath(source), *identity_of(os.stat(source)))
-        except OSError:
-            return None
+    identity = digest(source) if isinstance(source, bytes) else state
+    if identity is None:
+        return None
     return digest("session", repr(identity), options.key(), provider.key, engine_digest())
 
 
