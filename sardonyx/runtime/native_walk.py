@@ -93,8 +93,10 @@ def worth() -> Program:
             kernel = COMMAND.pointer(b, COMMAND.at(b, commands, c), "kernel")
             with b.if_(b.ne(kernel, b.constant(PTR, 0))):
                 job = JOB.at(b, jobs, c)
-                # Longer than a run may stay away from Python counts as that long: no overflow.
-                cost = b.min(JOB.read(b, job, "cost"), NS_PER_ROUND)
+                cost = JOB.read(b, job, "cost")
+                # A walk goes through whole kernels; a run must return to Python before.
+                with b.if_(b.compare("ge", cost, NS_PER_ROUND)):
+                    b.return_(b.constant(I64, 0))
                 threads = JOB.read(b, job, "threads")
                 join = b.select(threads > 1, b.value(I64, NS_PER_JOIN), 0)
                 alone.set(alone.get() + cost * b.max(threads, 1))

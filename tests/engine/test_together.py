@@ -15,7 +15,7 @@ import sardonyx
 from sardonyx.base.errors import Fail, RuntimeException
 from sardonyx.plan.steps import Together
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.native_layout import FRAME
+from sardonyx.runtime.native_layout import FRAME, JOB, NS_PER_ROUND
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)
@@ -152,6 +152,19 @@ def test_a_fault_in_one_part_is_an_error_and_the_next_run_is_right() -> None:
         for mine, theirs in zip(both.run(None, feeds), alone.run(None, feeds), strict=True):
             np.testing.assert_array_equal(mine, theirs)
     assert _walked(both)
+
+
+def test_kernels_that_are_long_are_shared() -> None:
+    """Ctrl-C would wait for them: a walk does not stop inside one."""
+    both, feeds = _session(_loops(), 2), _feeds(300, 300)
+    first = both.run(None, feeds)
+    assert _walked(both)
+    with _executable(both).lease() as frame:
+        frame.table("positions")[:] = 0
+        frame.table("jobs").reshape(-1, JOB.words)[:, JOB["cost"]] = NS_PER_ROUND
+    for mine, theirs in zip(both.run(None, feeds), first, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert not _walked(both)
 
 
 def test_a_walk_can_be_cancelled() -> None:
