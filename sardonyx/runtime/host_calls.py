@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -355,7 +356,8 @@ def _fed_map(value: Mapping[Any, Any], type_: ObjectType, where: str) -> dict[An
 def _number(value: Any, dtype: DType, whole: ObjectType, where: str) -> Any:
     """One number of a map, as a Python number that is one of the type."""
     try:
-        return np.asarray(value, dtype.numpy).reshape(()).item()
+        plain = operator.index(value) if dtype.is_integer else value
+        return np.asarray(plain, dtype.numpy).reshape(()).item()
     except (ValueError, TypeError, OverflowError):
         raise _wrong(where, whole, value) from None
 
