@@ -29,7 +29,7 @@ from sardonyx.tensor.tensor import Buffer
 
 _ALIGN = 64
 #: Weights that no kernel changes are copied to a file in pieces of this size.
-_CHUNK_BYTES = 16 * 2**20
+_CHUNK_BYTES = 4 * 2**20
 
 
 class Constants:

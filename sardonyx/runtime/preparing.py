@@ -12,7 +12,7 @@ from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 #: What one plan reads and writes, at most, unless it is a single kernel's.
-_BATCH_BYTES = 32 * 2**20
+_BATCH_BYTES = 8 * 2**20
 
 
 @dataclass(eq=False, slots=True)
