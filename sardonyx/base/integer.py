@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd
 
+from sardonyx.base.quotients import divide_with_remainder
 from sardonyx.base.sizes import (
     Atom,
     Dim,
@@ -18,7 +19,6 @@ from sardonyx.base.sizes import (
     add,
     as_atom,
     atoms_of,
-    divide_with_remainder,
     from_terms,
     make_atom,
     multiply,

@@ -42,7 +42,8 @@ from sardonyx.tensor.tensor import Buffer, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
-    from sardonyx.codegen.form import Former, Invocation
+    from sardonyx.codegen.form import Former
+    from sardonyx.codegen.invocation import Invocation
 
 #: One way to offer a contraction: gives the invocations, or why it cannot be.
 _Way = Callable[["_Task", Product, Finish], "list[Invocation] | str"]

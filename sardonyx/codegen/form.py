@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
+from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
@@ -32,7 +33,6 @@ from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.library import Accelerator
-from sardonyx.plan.plan import LibraryCall
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -42,46 +42,10 @@ from sardonyx.tensor.traverse import loads_of
 
 __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
-#: How keys of buffers begin that kernels write for themselves.
-_UNREAD = "unread output"
 #: How names of kernels begin that only move elements.
 COPY = "copy"
 #: How names of convolutions begin that transform their inputs.
 WINOGRAD = "winograd"
-
-
-@dataclass(eq=False, slots=True)
-class Invocation:
-    """A kernel with the arguments of one group: what becomes a command.
-
-    Attributes:
-        kernel: Shared by all groups of equal structure.
-        arguments: Buffers and sizes in slot order.
-        reads: Buffers read.
-        writes: Buffers written.
-        group: Where it comes from.
-        note: Why no library does it, where one was asked.
-        call: What a library may do instead.
-        call_arguments: Buffers and sizes of that call.
-    """
-
-    kernel: Kernel
-    arguments: tuple[Buffer | Dim, ...]
-    reads: tuple[Tensor, ...]
-    writes: tuple[Buffer, ...]
-    group: Group | None = None
-    note: str = ""
-    call: LibraryCall | None = None
-    call_arguments: tuple[Buffer | Dim, ...] = ()
-
-    @property
-    def sizes(self) -> tuple[Dim, ...]:
-        """Every size that must be known before it begins."""
-        kernel = self.kernel
-        every = (*self.arguments, *self.call_arguments)
-        passed = (a for a in every if not isinstance(a, Buffer))
-        shapes = (d for b in self.writes for d in b.shape)
-        return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
 
 
 @dataclass(eq=False, slots=True)
@@ -206,7 +170,7 @@ class Former:
         if kernel is None:
             form = self._attention_form(canonical)
             kernel = self.kernels[key] = form.build()
-        return _invocation(kernel, canonical.buffers, group)
+        return invocation_of(kernel, canonical.buffers, group)
 
     def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
         """How an attention is computed."""
@@ -235,7 +199,7 @@ class Former:
             )
             form = RowsKernel(schedule, self._name(name or _kind(canonical.group)))
             kernel = self.kernels[canonical.key] = form.build()
-        return _invocation(kernel, canonical.buffers, group)
+        return invocation_of(kernel, canonical.buffers, group)
 
     def _product(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
@@ -260,10 +224,10 @@ class Former:
             self.kernels[key], self._packings[key] = self._product_form(schedule, fixed).build()
         kernel, packing = self.kernels[key], self._packings[key]
         if packing is None:
-            return [*image, _invocation(kernel, canonical.buffers, group)]
+            return [*image, invocation_of(kernel, canonical.buffers, group)]
         packed, steps = self.packed_buffer(_actual(packing, canonical), strides)
         actual = {**canonical.buffers, packing.packed: packed}
-        return [*image, *steps, _invocation(kernel, actual, group)]
+        return [*image, *steps, invocation_of(kernel, actual, group)]
 
     def _image(
         self, contents: Map, place: Buffer, strides: dict[Tensor, tuple[Dim, ...]], group: Product
@@ -297,9 +261,9 @@ class Former:
                 steps.setdefault(packed, before)
                 actual[packing.packed] = packed
             if partial is not None:
-                spare = (_UNREAD, group.root.buffer, number)
+                spare = (UNREAD, group.root.buffer, number)
                 actual[partial] = Buffer(partial.shape, partial.dtype, spare)
-            found.append(_invocation(kernel, actual, group))
+            found.append(invocation_of(kernel, actual, group))
         return [*(step for before in steps.values() for step in before), *found]
 
     def _form_tiles(
@@ -345,7 +309,7 @@ class Former:
         if kernel is None:
             build = builder_of(task.name)
             kernel = self.kernels[task] = build(task, self._name(task.name))
-        return _invocation(kernel, {v: k for k, v in names.items()}, group)
+        return invocation_of(kernel, {v: k for k, v in names.items()}, group)
 
     def _view(
         self, operand: tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]], strides, rename
@@ -371,7 +335,7 @@ class Former:
                 found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
             elif needs_all_outputs(group.call.kernel):
                 shape, dtype = group.call.all_outputs[number]
-                spare = Buffer(shape, dtype, (_UNREAD, group.call, number))
+                spare = Buffer(shape, dtype, (UNREAD, group.call, number))
                 found.append(View(rename(spare), dtype, shape, row_major(shape)))
             else:
                 found.append(None)
@@ -398,13 +362,3 @@ def _kind(group: object) -> str:
     if all(s.kind == "map" and is_view(s.body) for s in group.stages):
         return COPY
     return "rows" if group.inner else "map"
-
-
-def _invocation(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:
-    arguments = tuple(actual[a] if isinstance(a, Buffer) else a for a in kernel.arguments)
-    written = {r.buffer for r in group.roots}
-    buffers = [a for a in arguments if isinstance(a, Buffer)]
-    written.update(b for b in buffers if isinstance(b.key, tuple) and b.key[0] == _UNREAD)
-    reads = tuple(b for b in buffers if b not in written)
-    writes = tuple(b for b in buffers if b in written)
-    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone

@@ -29,6 +29,7 @@ from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import handle_of
 from sardonyx.cuda.values import CudaArray
 from sardonyx.plan.plan import Plan
+from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
@@ -213,7 +214,7 @@ class CudaExecutable(Resident):
         """Launch everything, or replay a graph."""
         code = self._launch(frame, frame.given.address, outputs)
         if code:
-            raise self._fault(frame, code, cancel)
+            raise refusals.fault(code, frame, self.plan, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
 

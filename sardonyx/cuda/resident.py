@@ -19,6 +19,7 @@ from sardonyx.cuda.module import Module
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaMemory
 from sardonyx.plan.plan import Plan
+from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Memory
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
@@ -177,4 +178,4 @@ class Resident(Executable):
             code, *rest = fault
             for name, value in zip(("command", "a", "b"), rest, strict=True):
                 frame.note_fault(name, value)
-            raise self._fault(frame, code, cancel)
+            raise refusals.fault(code, frame, self.plan, cancel)

@@ -29,8 +29,9 @@ from sardonyx.kernel.representation import (
 )
 from sardonyx.kernel.symbolic_integers import SymbolicIntegers
 from sardonyx.kernel.types import Type, memory_type
+from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rounding import UNSATURATED
-from sardonyx.tensor.scalar import COMPARE, Scalar
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import dtypes, integer, quotients, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -355,7 +355,7 @@ def rotary_embedding_contrib(
     assume_equal(cosine.shape[0], sine.shape[0], "RotaryEmbedding", "The caches differ")
     width = sizes.multiply(cosine.shape[1], 2)
     if x.rank == 3 and not num_heads:
-        count = sizes.exact_quotient(x.shape[2], rotary_embedding_dim or width)
+        count = quotients.exact_quotient(x.shape[2], rotary_embedding_dim or width)
         num_heads = count if isinstance(count, int) else 0
 
     def angle(cache: Tensor, batch: Dim, position: Dim, pair: Dim) -> Scalar:

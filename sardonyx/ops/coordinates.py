@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import dtypes, integer, quotients
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -79,7 +79,7 @@ class ResizedAxis:
                 return fraction.numerator, fraction.denominator
             return None
         for a, b, flip in ((self.output, self.length, False), (self.length, self.output, True)):
-            factor = sizes.exact_quotient(a, b)
+            factor = quotients.exact_quotient(a, b)
             if isinstance(factor, int) and factor > 0:
                 return (1, factor) if flip else (factor, 1)
         return None

@@ -9,7 +9,8 @@ import numpy as np
 
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT64, STRING, DType
 from sardonyx.ir.constant import Array, Constant
-from sardonyx.ops.forest import LEAF, Positions, Trees, fail, modes_of
+from sardonyx.ops.forest import LEAF, Trees, fail
+from sardonyx.ops.forest_nodes import Positions, modes_of
 from sardonyx.ops.ml_common import (
     ML,
     check_transform,

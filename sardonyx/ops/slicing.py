@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer, quotients, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -136,7 +136,7 @@ def _split(
     axis = t.normalise_axis(axis, len(x.shape), "Split")
     if lengths is None:
         extent = x.shape[axis]
-        exact = sizes.exact_quotient(extent, output_count)
+        exact = quotients.exact_quotient(extent, output_count)
         length = integer.ceildiv(extent, output_count) if exact is None else exact
         last = sizes.add(extent, sizes.multiply(length, 1 - output_count))
         lengths = [length] * (output_count - 1) + [last]

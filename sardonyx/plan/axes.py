@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer, quotients, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.tensor.rewriting import rewrite
@@ -128,7 +128,7 @@ class Axes:
             for space in self.spaces:
                 for position, variable in enumerate(space):
                     if sizes.as_atom(variable) is atom:
-                        count = sizes.exact_quotient(atom.arguments[0], divisor)
+                        count = quotients.exact_quotient(atom.arguments[0], divisor)
                         if count is not None:
                             return space, position, divisor, count
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import Invocation
+from sardonyx.codegen.invocation import Invocation, Origins, origin_of
 from sardonyx.plan.plan import (
     Argument,
     Command,
@@ -36,10 +36,9 @@ from sardonyx.runtime.blocks import Block, RegionWork
 from sardonyx.runtime.independence import arranged
 from sardonyx.runtime.placing import Places, bytes_of
 from sardonyx.tensor.region import Branches, Repetition
-from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.tensor import Buffer
 
 #: Names of the nodes behind each tensor.
-Origins = Mapping[Tensor, tuple[str, ...]]
 
 #: Stands in a jump until it is known where to.
 _LATER = 0
@@ -145,7 +144,7 @@ class PlanWriter:
     def _enter_level(self, block: Block, level: int) -> int:
         measures, counters = [], []
         for symbol in block.levels.symbols[level]:
-            name, found = _name(symbol), block.measured.get(symbol)
+            name, found = sizes.name_of(symbol), block.measured.get(symbol)
             if found is None:
                 counters.append(name)
                 continue
@@ -177,7 +176,7 @@ class PlanWriter:
                 kernel.cost_ns,
                 tuple(arguments),
                 kernel.scratch_bytes,
-                _origin(invocation, origins),
+                origin_of(invocation, origins),
                 self._here,
                 kernel.host,
                 invocation.call,
@@ -276,7 +275,7 @@ class PlanWriter:
         changing = [s for c in region.carried for s in c.sizes.values()]
         following: dict[Dim, Dim] = {s: sizes.measured(f"{s!r}'", 0) for s in changing}
         symbols = (region.counter, *changing, *following.values(), *earlier)
-        here = self._enter(Segment(before, counters=tuple(map(_name, symbols))))
+        here = self._enter(Segment(before, counters=tuple(map(sizes.name_of, symbols))))
         for sliced in region.sliced:
             offset = sizes.multiply(sliced.position, bytes_of(sliced.inside))
             self._places.aliases[sliced.inside] = (sliced.whole, offset)
@@ -396,19 +395,4 @@ class PlanWriter:
 
     def _set(self, symbol: Dim, value: Dim) -> None:
         """Give a counter its value; the segment that it belongs to is filled in at the end."""
-        self._commands.append(Set(_name(symbol), value, -1, self._here))
-
-
-def _name(symbol: Dim) -> str:
-    atom = sizes.as_atom(symbol)
-    assert atom is not None  # noqa: S101 - a symbol is an atom
-    return atom.name
-
-
-def _origin(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    group = invocation.group
-    for root in group.roots if group is not None else ():
-        for name in origins.get(root.tensor, ()):
-            found[name] = None
-    return tuple(found)
+        self._commands.append(Set(sizes.name_of(symbol), value, -1, self._here))

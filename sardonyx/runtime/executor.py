@@ -11,13 +11,11 @@ import numpy as np
 from sardonyx.base.errors import (
     EngineError,
     InvalidArgument,
-    OutOfMemory,
     RuntimeException,
     message,
 )
 from sardonyx.base.interrupt import Interrupted, counting, watching
 from sardonyx.codegen.target import host_target
-from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
 from sardonyx.runtime.arena import address_of
@@ -34,10 +32,10 @@ from sardonyx.runtime.native_layout import (
     NEED_HOST,
     NEED_MEMORY,
     NEED_RESULTS,
-    NEEDED_FLAGS,
     NOT_LAUNCHED,
     REFUSED,
 )
+from sardonyx.runtime.results import check_output, check_outputs, new_result
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 
 
@@ -178,7 +176,9 @@ class Executable:
         frame = self._take()
         try:
             kept = self._bind(frame, self._encoded(frame, feeds))
-            outputs: list[Any] = [None if r is None else _new(frame, r) for r in frame.results]
+            outputs: list[Any] = [
+                None if r is None else new_result(frame, r) for r in frame.results
+            ]
             self._execute(frame, outputs, cancel)
             del kept
             if frame.host is not None:
@@ -237,7 +237,7 @@ class Executable:
         try:
             kept = self._bind(frame, self._encoded(frame, feeds))
             given = list(outputs)
-            self._check_outputs(frame, given)
+            check_outputs(self.plan, frame, given)
             self._execute(frame, given, cancel)
             del kept
         finally:
@@ -297,27 +297,6 @@ class Executable:
             raise refusals.refusal(code, frame, self._image)
         frame.prepare()
 
-    def _check_outputs(self, frame: Frame, outputs: list[Any]) -> None:
-        if len(outputs) != len(frame.results):
-            what = "The number of outputs is wrong"
-            raise InvalidArgument(
-                message("run", what, expected=str(len(frame.results)), got=str(len(outputs)))
-            )
-        for number, result in enumerate(frame.results):
-            if result is not None:
-                self._check_output(number, result, outputs[number])
-
-    def _check_output(self, number: int, result: Result, array: object) -> None:
-        shape, dtype = result
-        where = f"output {self.plan.outputs[number].name}"
-        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-            found = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "none"
-            what = "The array to write to does not fit"
-            raise InvalidArgument(message(where, what, expected=f"{dtype}{shape}", got=found))
-        if not array.flags.writeable or array.flags.num & NEEDED_FLAGS != NEEDED_FLAGS:
-            what = "The array to write to is read-only, not contiguous or not aligned"
-            raise InvalidArgument(message(where, what))
-
     def _execute(self, frame: Frame, outputs: list[Any], cancel: CancelFlag | None) -> None:
         """Run a bound frame; outputs that are None are made when their shapes are known."""
         known = tuple([outputs[k] for k in self._image.later[0]]) if self._segmented else outputs
@@ -340,7 +319,7 @@ class Executable:
             if cancel is not None:
                 frame.watch(None)
         if code:
-            raise self._fault(frame, code, cancel)
+            raise refusals.fault(code, frame, self.plan, cancel)
 
     def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
         if workers.closed or not self._may_share(workers, frame):
@@ -403,33 +382,14 @@ class Executable:
             if outputs[number] is None:
                 outputs[number] = self._new_result(frame, result)
             else:
-                self._check_output(number, result, outputs[number])
+                check_output(self.plan, number, result, outputs[number])
         frame.give(segment, {number: outputs[number] for number in self._image.later[segment]})
 
     def _new_result(self, frame: Frame, result: Result) -> Any:
-        return _new(frame, result)
+        return new_result(frame, result)
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:
             self._pool = pool.shared_pool(self.threads)
             self._generation = pool.generation
         return self._pool
-
-    def _fault(self, frame: Frame, code: int, cancel: CancelFlag | None) -> Exception:
-        if code == CANCELLED:
-            return (cancel or CancelFlag()).error("run")
-        command = self.plan.commands[frame.get("fault_command")]
-        if not isinstance(command, Command):
-            return RuntimeException(message("run", f"Step {command} failed with code {code}"))
-        text = FAULTS.get(code, f"fault {code}")
-        text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
-        return RuntimeException(message(command.where, text))
-
-
-def _new(frame: Frame, result: Result) -> Array:
-    try:
-        return np.empty(*result)
-    except (MemoryError, ValueError):
-        shapes = [r for r in (*frame.results, result) if r is not None]
-        listed = ", ".join(f"{dtype}{shape}" for shape, dtype in shapes)
-        raise OutOfMemory(message("run", f"There is no memory for outputs of {listed}")) from None

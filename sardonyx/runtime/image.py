@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import sizes
 from sardonyx.base.errors import ContradictingSizes, EngineError, InvalidArgument, message
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
@@ -17,30 +17,21 @@ from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, 
 from sardonyx.plan.tape import Tape
 from sardonyx.runtime.arena import Words, address_of, aligned_words
 from sardonyx.runtime.native_layout import (
-    BIND,
-    COMMAND,
     ENTER,
     GROW,
-    GROWN,
-    GUARD,
     HOST,
     IMAGE,
-    INPUT,
-    INSTRUCTION,
     JUMP,
     JUMP_IF_LESS,
     JUMP_UNLESS,
     LARGEST_BYTES,
     LAUNCH,
-    MEASURE,
-    NUMBER,
-    OUTPUT,
-    PART,
-    POINTER,
+    ROW_WORDS,
     SEGMENT,
     SET,
     TOGETHER,
 )
+from sardonyx.runtime.plan_checks import checked, size_guards
 from sardonyx.tensor.assumptions import is_left_to_the_run
 
 Row = TypeVar("Row")
@@ -81,7 +72,7 @@ class Image:
         self.plan, self._code = plan, code
         self.tape = Tape(plan.segments)
         self.threads = threads
-        self.constants = _checked(plan, constants)
+        self.constants = checked(plan, constants)
         self._is_remote, self.hosted = remote is not None, hosted
         #: Where the constants lie.
         self.addresses = [*map(address_of, self.constants)] if remote is None else list(remote)
@@ -133,29 +124,11 @@ class Image:
         listed = np.ascontiguousarray(table) if count else np.zeros(1, np.int64)
         self._tables.append(listed)
         self._words[IMAGE[name]] = address_of(listed)
-        self._words[IMAGE[name] + 1] = count // _WIDTHS.get(name, 1)
-
-    def _size_guards(self) -> list[Guard]:
-        """Buffers of others must be as large as the plan says."""
-        plan, guards = self.plan, []
-        for buffer in plan.buffers:
-            if buffer.kind == "input":
-                actual: Dim = plan.size_of(plan.inputs[buffer.number])
-            elif buffer.kind == "output":
-                actual = plan.size_of(plan.outputs[buffer.number])
-            elif buffer.kind == "constant":
-                actual = self.constants[buffer.number].nbytes
-            else:
-                continue
-            larger = integer.maximum(buffer.size_bytes, actual)
-            if larger != actual:
-                reason = f"{buffer.kind} {buffer.number} must hold {buffer.size_bytes!r} bytes"
-                guards.append(Guard(larger, actual, reason, buffer.segment))
-        return guards
+        self._words[IMAGE[name] + 1] = count // ROW_WORDS.get(name, 1)
 
     def _add_guards(self) -> None:
         rows = []
-        for guard in (*self.plan.guards, *self._size_guards()):
+        for guard in (*self.plan.guards, *size_guards(self.plan, self.constants)):
             # A guard is looked at where it belongs, even if its sides are known before.
             slots = (self._slot(guard.left, guard.segment), self._slot(guard.right, guard.segment))
             rows.append((guard.segment, (guard, slots)))
@@ -408,21 +381,3 @@ class Image:
     def buffers_of(self, kind: str) -> list[tuple[int, int]]:
         """(buffer, number) of the buffers of a kind."""
         return [(k, b.number) for k, b in enumerate(self.plan.buffers) if b.kind == kind]
-
-
-_WIDTHS = {
-    "inputs": INPUT.words, "binds": BIND.words, "tape": INSTRUCTION.words, "guards": GUARD.words,
-    "commands": COMMAND.words, "pointers": POINTER.words, "numbers": NUMBER.words,
-    "measures": MEASURE.words, "grown": GROWN.words, "outputs": OUTPUT.words,
-    "segments": SEGMENT.words, "parts": PART.words,
-}  # fmt: skip
-
-
-def _checked(plan: Plan, constants: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    if len(constants) < plan.constant_count:
-        what = f"There are {len(constants)} constants where {plan.constant_count} are used"
-        raise EngineError(message("plan", what))
-    for number, array in enumerate(constants):
-        if not array.flags.c_contiguous:
-            raise EngineError(message("plan", f"Constant {number} is not contiguous"))
-    return list(constants)

@@ -159,3 +159,11 @@ TYPE_OFFSET, DATA_OFFSET, RANK_OFFSET, DIMS_OFFSET = 8, 16, 24, 32
 DESCR_OFFSET, FLAGS_OFFSET = 56, 64
 #: NumPy's C_CONTIGUOUS and ALIGNED.
 NEEDED_FLAGS = 0x1 | 0x100
+
+#: Words of a row of each of an image's tables that has rows.
+ROW_WORDS = {
+    "inputs": INPUT.words, "binds": BIND.words, "tape": INSTRUCTION.words, "guards": GUARD.words,
+    "commands": COMMAND.words, "pointers": POINTER.words, "numbers": NUMBER.words,
+    "measures": MEASURE.words, "grown": GROWN.words, "outputs": OUTPUT.words,
+    "segments": SEGMENT.words, "parts": PART.words,
+}  # fmt: skip

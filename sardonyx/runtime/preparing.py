@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from sardonyx.codegen.form import Invocation
+from sardonyx.codegen.invocation import Invocation
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.tensor.tensor import Buffer, Tensor

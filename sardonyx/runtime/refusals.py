@@ -1,4 +1,4 @@
-"""Why native code refused to resolve, in words."""
+"""Why native code refused to resolve, or ended a run, in words."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from sardonyx.base.errors import (
     EngineError,
     InvalidArgument,
     OutOfMemory,
+    RuntimeException,
     SardonyxError,
     UnexpectedOne,
     message,
 )
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.plan import Command
+from sardonyx.kernel.context import FAULTS
+from sardonyx.plan.plan import Command, Plan
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
+from sardonyx.runtime.native_execute import CANCELLED
 from sardonyx.runtime.native_layout import (
     AXIS,
     BAD_ARENA,
@@ -99,3 +103,15 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
 
 def _value(dim: Dim, value: int) -> str:
     return str(value) if isinstance(dim, int) else f"{value} ({dim!r})"
+
+
+def fault(code: int, frame: Frame, plan: Plan, cancel: CancelFlag | None) -> Exception:
+    """The error for a run that ended with a code."""
+    if code == CANCELLED:
+        return (cancel or CancelFlag()).error("run")
+    command = plan.commands[frame.get("fault_command")]
+    if not isinstance(command, Command):
+        return RuntimeException(message("run", f"Step {command} failed with code {code}"))
+    text = FAULTS.get(code, f"fault {code}")
+    text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
+    return RuntimeException(message(command.where, text))

@@ -140,7 +140,7 @@ def _computed(dtype: DType, function: Callable[..., Array], *operands: Array) ->
 
 
 def unary(op: str, x: Array, dtype: DType) -> Array:
-    """One of `scalar.UNARY`. Float arrays may be wider than `dtype`."""
+    """One of `operations.UNARY`. Float arrays may be wider than `dtype`."""
     if dtype is BOOL:
         return np.logical_not(x) if op == "not" else np.asarray(_lookup({}, op, dtype))
     table = _FLOAT_UNARY if dtype.is_float else _INTEGER_UNARY
@@ -148,7 +148,7 @@ def unary(op: str, x: Array, dtype: DType) -> Array:
 
 
 def binary(op: str, a: Array, b: Array, dtype: DType) -> Array:
-    """One of `scalar.BINARY`."""
+    """One of `operations.BINARY`."""
     if dtype is BOOL:
         table = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
         table |= {"min": np.logical_and, "max": np.logical_or}
@@ -158,7 +158,7 @@ def binary(op: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def compare(op: str, a: Array, b: Array) -> Array:
-    """One of `scalar.COMPARE`."""
+    """One of `operations.COMPARE`."""
     return _COMPARE[op](a, b)
 
 

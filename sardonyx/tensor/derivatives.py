@@ -10,7 +10,8 @@ from sardonyx.base import errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
 from sardonyx.tensor import scalar
-from sardonyx.tensor.scalar import COMPARE, Scalar, binary, compare, constant, select, unary
+from sardonyx.tensor.operations import COMPARE
+from sardonyx.tensor.scalar import Scalar, binary, compare, constant, select, unary
 from sardonyx.tensor.tensor import Tensor
 
 #: Given an operation's result and its operands: the factor for each operand, None for 0.

@@ -201,18 +201,18 @@ def _loaded(a: object, b: object) -> tuple[Shape, Scalar, Scalar]:
 
 
 def unary(op: str, x: Tensor) -> Tensor:
-    """One of `scalar.UNARY`."""
+    """One of `operations.UNARY`."""
     return make_map(x.shape, scalar.unary(op, scalar.load(x, indices(x.shape))))
 
 
 def binary(op: str, a: Operand, b: Operand) -> Tensor:
-    """One of `scalar.BINARY`. Integer `div` and `rem` truncate toward zero."""
+    """One of `operations.BINARY`. Integer `div` and `rem` truncate toward zero."""
     shape, x, y = _loaded(a, b)
     return make_map(shape, scalar.binary(op, x, y))
 
 
 def compare(op: str, a: Operand, b: Operand) -> Tensor:
-    """One of `scalar.COMPARE`, giving bools."""
+    """One of `operations.COMPARE`, giving bools."""
     shape, x, y = _loaded(a, b)
     return make_map(shape, scalar.compare(op, x, y))
 

@@ -7,9 +7,10 @@ import numpy as np
 from sardonyx.base import sizes
 from sardonyx.base.errors import EngineError, RuntimeException, message
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.tensor import arithmetic, scalar
+from sardonyx.tensor import arithmetic
 from sardonyx.tensor.arithmetic import Array
 from sardonyx.tensor.evaluate_region import Machine
+from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, reduced_indices
 
@@ -80,7 +81,7 @@ class Grid:
             return arithmetic.combine(operands[0], operands[1], dtype)
         if x.op in ("real", "imag"):
             return np.asarray(getattr(operands[0], x.op)).astype(dtype)
-        if x.op in scalar.COMPARE:
+        if x.op in COMPARE:
             return arithmetic.compare(x.op, *operands)
         if len(operands) == 1:
             return arithmetic.unary(x.op, operands[0], source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer, quotients, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
 from sardonyx.tensor.assumptions import assume_equal
@@ -93,5 +93,5 @@ def infer_reshape(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _quotient(count: Dim, known: Dim) -> Dim:
-    exact = sizes.exact_quotient(count, known)
+    exact = quotients.exact_quotient(count, known)
     return integer.floordiv(count, known) if exact is None else exact

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import rebuild
+from sardonyx.tensor.operations import BINARY, COMPARE, UNARY
 from sardonyx.tensor.scalar import (
-    BINARY,
-    COMPARE,
-    UNARY,
     Scalar,
     binary,
     cast,

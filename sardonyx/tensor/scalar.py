@@ -19,22 +19,11 @@ from sardonyx.base.forks import lock_over_forks
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import arithmetic
+from sardonyx.tensor.operations import OF_FLOATS, OF_INTEGERS
 from sardonyx.tensor.rounding import NEAREST, Rounding
 
 if TYPE_CHECKING:
     from sardonyx.tensor.tensor import Tensor
-
-#: Elementwise operations by arity; names and meanings are those of the kernel language.
-UNARY = frozenset(
-    "neg abs sign not sqrt rsqrt reciprocal floor ceil round trunc exp exp2 expm1 log log2 log1p"
-    " sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid popcount".split()
-)
-BINARY = frozenset(
-    "add sub mul div rem min max and or xor shl shr pow atan2 copysign add_sat sub_sat".split()
-)
-_OF_INTEGERS = frozenset("not popcount and or xor shl shr".split())
-_OF_FLOATS = (UNARY | {"atan2", "copysign"}) - _OF_INTEGERS - {"neg", "abs", "sign"}
-COMPARE = frozenset("eq ne lt le gt ge".split())
 
 
 class Scalar:
@@ -241,9 +230,9 @@ def whole_number(value: Scalar) -> Dim | None:
 
 
 def _check_type(op: str, x: Scalar) -> None:
-    wrong = _OF_INTEGERS if x.dtype.is_float else _OF_FLOATS
+    wrong = OF_INTEGERS if x.dtype.is_float else OF_FLOATS
     if op in wrong:
-        wanted = "whole numbers or bool" if op in _OF_INTEGERS else "floating-point numbers"
+        wanted = "whole numbers or bool" if op in OF_INTEGERS else "floating-point numbers"
         raise InvalidGraph(
             message(op, "Its operand has the wrong type", expected=wanted, got=x.dtype.name)
         )

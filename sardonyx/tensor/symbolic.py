@@ -21,6 +21,7 @@ from sardonyx.base.dtypes import BOOL, DType
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
+from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import (
     Buffer,
@@ -207,7 +208,7 @@ def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
         return _cast(values[0], x.arguments[0].dtype, x.dtype)
     if op == "check_index":
         return _checked(values[0], _dim(x.dim, at))
-    if op in scalar.COMPARE:
+    if op in COMPARE:
         return _compare(op, values[0], values[1])
     if len(values) == 2:
         return _binary(op, values[0], values[1], x.dtype)

@@ -10,7 +10,7 @@ import pytest
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.codegen.blob import build
-from sardonyx.codegen.form import Invocation
+from sardonyx.codegen.invocation import Invocation
 from sardonyx.codegen.machine import Caches, Machine
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import target_for

@@ -1,0 +1,72 @@
+"""Kernels with the arguments of one group: what becomes commands of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.plan.groups import Group
+from sardonyx.plan.plan import LibraryCall
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+#: How keys of buffers begin that kernels write for themselves.
+UNREAD = "unread output"
+#: Names of the nodes that a tensor comes from.
+Origins = Mapping[Tensor, tuple[str, ...]]
+
+
+@dataclass(eq=False, slots=True)
+class Invocation:
+    """A kernel with the arguments of one group: what becomes a command.
+
+    Attributes:
+        kernel: Shared by all groups of equal structure.
+        arguments: Buffers and sizes in slot order.
+        reads: Buffers read.
+        writes: Buffers written.
+        group: Where it comes from.
+        note: Why no library does it, where one was asked.
+        call: What a library may do instead.
+        call_arguments: Buffers and sizes of that call.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Buffer | Dim, ...]
+    reads: tuple[Tensor, ...]
+    writes: tuple[Buffer, ...]
+    group: Group | None = None
+    note: str = ""
+    call: LibraryCall | None = None
+    call_arguments: tuple[Buffer | Dim, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """Every size that must be known before it begins."""
+        kernel = self.kernel
+        every = (*self.arguments, *self.call_arguments)
+        passed = (a for a in every if not isinstance(a, Buffer))
+        shapes = (d for b in self.writes for d in b.shape)
+        return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
+
+
+def invocation_of(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:
+    """A kernel for a group, whose buffers stand for those of the kernel."""
+    arguments = tuple(actual[a] if isinstance(a, Buffer) else a for a in kernel.arguments)
+    written = {r.buffer for r in group.roots}
+    buffers = [a for a in arguments if isinstance(a, Buffer)]
+    written.update(b for b in buffers if isinstance(b.key, tuple) and b.key[0] == UNREAD)
+    reads = tuple(b for b in buffers if b not in written)
+    writes = tuple(b for b in buffers if b in written)
+    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone
+
+
+def origin_of(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
+    """Names of the nodes that an invocation computes, in their order."""
+    found: dict[str, None] = {}
+    group = invocation.group
+    for root in group.roots if group is not None else ():
+        for name in origins.get(root.tensor, ()):
+            found[name] = None
+    return tuple(found)
