@@ -130,6 +130,12 @@ class OrtMemoryInfo:
         return memory_kind(self.kind_name, self.device_id)
 
 
+#: Settings of arenas without effect.
+_UNUSED_SETTINGS = {
+    "max_dead_bytes_per_chunk", "initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes",
+}  # fmt: skip
+
+
 class OrtArenaCfg:
     """How an arena of a device grows: four numbers, or a dict of them; -1 or 0 for the default.
 
@@ -266,7 +272,13 @@ def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg
         return
     from sardonyx.cuda.settings import register_arena
 
-    register_arena(memory_info.kind_name, memory_info.device_id, arena.values if arena else {})
+    given = arena.values if arena else {}
+    for name in sorted(_UNUSED_SETTINGS):
+        if given.get(name, 0) > 0:
+            note(
+                f"OrtArenaCfg {name}", "regions double up to 1 GiB, and go when memory lacks"
+            )
+    register_arena(memory_info.kind_name, memory_info.device_id, given)
 
 
 def create_and_register_allocator_v2(
@@ -277,7 +289,8 @@ def create_and_register_allocator_v2(
 ) -> None:
     """The same, for a provider; raises as `create_and_register_allocator` does.
 
-    Options: `gpu_mem_limit` and `arena_extend_strategy`, over those of `arena`.
+    Options: `gpu_mem_limit` and `arena_extend_strategy`, over those of `arena`. Others have no
+    effect, which is noted in the log.
     """
     if provider_type not in (CPU, CUDA):
         raise InvalidArgument(
@@ -289,6 +302,8 @@ def create_and_register_allocator_v2(
     if provider_type == CUDA:
         checked = check_options(CUDA, options)
         values = dict(arena.values) if arena else {}
+        for name in options.keys() - {"gpu_mem_limit", "arena_extend_strategy", "device_id"}:
+            note(f"create_and_register_allocator_v2 option {name}", "it is none of an allocator")
         if "gpu_mem_limit" in options:
             values["max_mem"] = int(checked["gpu_mem_limit"])
         if "arena_extend_strategy" in options:

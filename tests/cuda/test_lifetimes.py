@@ -194,6 +194,19 @@ def test_a_forked_process_is_told_what_to_do(
         ort.OrtValue.ortvalue_from_numpy(_ONE, "cuda", 0)
 
 
+def test_settings_of_allocators_that_have_no_effect_are_noted(
+    lazy: FakeDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = ort.OrtMemoryInfo(
+        "Cuda", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    settings = ort.OrtArenaCfg({"max_mem": 1 << 20, "max_dead_bytes_per_chunk": 5})
+    with caplog.at_level("INFO", "sardonyx"):
+        ort.create_and_register_allocator_v2(CUDA, info, {"prefer_nhwc": "0"}, settings)
+    assert "max_dead_bytes_per_chunk" in caplog.text
+    assert "prefer_nhwc" in caplog.text
+
+
 def test_a_driver_without_devices_is_no_provider(lazy: FakeDriver) -> None:
     lazy.devices = 0
     assert ort.get_available_providers() == ["CPUExecutionProvider"]
