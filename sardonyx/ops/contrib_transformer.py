@@ -153,8 +153,8 @@ def skip_simplified_layer_normalization(
 def simplified_layer_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Division by the root mean square; also gives the inverse of that."""
-    return rms_norm(x, scale, axis, epsilon, stash_type)
+    """Division by the root mean square, in the scale's type; also gives the inverse of that."""
+    return rms_norm(x, scale, axis, epsilon, stash_type, scale.dtype)
 
 
 @op("GroupNorm", 1, domain=DOMAIN)

@@ -69,9 +69,15 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
 
 
 def layer_norm(
-    x: Tensor, scale: Tensor | None, bias: Tensor | None, axis: int, epsilon: float, stash: int
+    x: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    axis: int,
+    epsilon: float,
+    stash: int,
+    result_type: DType | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(normalised in the type of `x`, mean, 1 / standard deviation)."""
+    """(normalised in the type of `x` or `result_type`, mean, 1 / standard deviation)."""
     wide = wide_type(x, stash)
     average, centred, inverse = deviations(cast(x, wide), last_axes(x, axis), epsilon)
     result = centred * inverse
@@ -82,10 +88,11 @@ def layer_norm(
         result = result * cast(scale, wide)
     if bias is not None:
         result = result + cast(bias, wide)
-    return cast(result, x.dtype), average, inverse
+    return cast(result, result_type or x.dtype), average, inverse
 
 
-@op("LayerNormalization", 17)
+# onnxruntime had it in ONNX's own domain before ONNX: its optimizer writes it to older models.
+@op("LayerNormalization", 1, 17)
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -97,17 +104,23 @@ def layer_normalization(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean 0 and variance 1 over the axes from `axis` on; also gives mean and inverse deviation.
 
-    These two are of the type that `stash_type` names, even where more digits were computed.
+    These two are of the type that `stash_type` names, even where more digits were computed; the
+    result is of the scale's, which may be another than that of `x` before version 17.
     """
-    result, average, inverse = layer_norm(x, scale, bias, axis, epsilon, stash_type)
+    result, average, inverse = layer_norm(x, scale, bias, axis, epsilon, stash_type, scale.dtype)
     kept = dtypes.BY_ONNX_ID.get(stash_type, dtypes.FLOAT)
     return result, cast(average, kept), cast(inverse, kept)
 
 
 def rms_norm(
-    x: Tensor, scale: Tensor | None, axis: int, epsilon: float, stash: int
+    x: Tensor,
+    scale: Tensor | None,
+    axis: int,
+    epsilon: float,
+    stash: int,
+    result_type: DType | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(normalised in the type of `x`, 1 / root mean square)."""
+    """(normalised in the type of `x` or `result_type`, 1 / root mean square)."""
     wide = wide_type(x, stash)
     wider = cast(x, wide)
     inverse = rsqrt(mean(wider * wider, last_axes(x, axis), keepdims=True) + epsilon)
@@ -115,7 +128,7 @@ def rms_norm(
     if scale is not None:
         assume_broadcast(scale.shape, x.shape, "RMSNormalization", "The scale")
         result = result * cast(scale, wide)
-    return cast(result, x.dtype), inverse
+    return cast(result, result_type or x.dtype), inverse
 
 
 @op("RMSNormalization", 23)

@@ -124,6 +124,8 @@ IsNaN 9: X:T1 -> Y:T2; T1=floats float8e4m3fn float8e4m3fnuz float8e5m2 float8e5
 LRN 1: X:T -> Y:T; T=floats
 LSTM 1: X:T W:T R:T B:T? sequence_lens:T1? initial_h:T? initial_c:T? P:T? -> Y:T? Y_h:T? Y_c:T?;
     T=floats; T1=int32
+LayerNormalization 1: X:T Scale:V B:V? -> Y:V Mean:U? InvStdDev:U?; T=floats; V=floats; U=floats
+    -float16
 LayerNormalization 17: X:T Scale:T B:T? -> Y:T Mean:U? InvStdDev:U?; T=floats; U=bfloat16 float
 LeakyRelu 1: X:T -> Y:T; T=floats
 Less 1: A:T B:T -> C:T1; T=numbers; T1=bool

@@ -113,10 +113,14 @@ def schemas() -> Iterator[Any]:
     """All schemas of operators that have records, onnx's own first."""
     from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 
-    known = {(s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history()}
-    yield from onnx.defs.get_all_schemas_with_history()
+    own = onnx.defs.get_all_schemas_with_history()
+    known = {(s.domain, s.name, s.since_version) for s in own}
+    for schema in own:
+        if registry.find(schema.name, schema.domain) is not None:
+            yield schema
     for schema in theirs.get_all_operator_schema():
-        if (schema.domain, schema.name) not in known:
+        name, domain, version = schema.name, schema.domain, schema.since_version
+        if (domain, name, version) not in known and registry.find(name, domain, version):
             yield schema
 
 
@@ -124,8 +128,7 @@ def main() -> None:
     """Write the files."""
     found: dict[tuple[str, str], list[Any]] = {}
     for schema in schemas():
-        if registry.find(schema.name, schema.domain) is not None:
-            found.setdefault((schema.domain, schema.name), []).append(schema)
+        found.setdefault((schema.domain, schema.name), []).append(schema)
     for file, domains in FILES.items():
         text = [_HEAD]
         for domain in domains:

@@ -34,6 +34,18 @@ def test_layer_normalization(axis, dtype):
     check_op("LayerNormalization", inputs, attributes, 17, expected=[expected.astype(dtype)])
 
 
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize(("dtype", "of_scale"), [("f4", "f4"), ("f2", "f2"), ("f2", "f4")])
+def test_layers_as_onnxruntime_has_them_before_version_17(op_type, dtype, of_scale):
+    x, scale = floats(3, 8, dtype=dtype), floats(8, dtype=of_scale)
+    wide = x.astype(np.float64)
+    if op_type == "LayerNormalization":
+        wide -= wide.mean(-1, keepdims=True)
+    deviation = np.sqrt((wide * wide).mean(-1, keepdims=True) + EPSILON)
+    expected = (wide / deviation * scale).astype(of_scale)
+    check_op(op_type, [x, scale], {"epsilon": EPSILON}, 11, expected=[expected])
+
+
 def test_layer_normalization_gives_statistics():
     x = floats(4, 6)
     check_op("LayerNormalization", [x, floats(6)], {}, 17, outputs=3)
