@@ -275,9 +275,7 @@ def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg
     given = arena.values if arena else {}
     for name in sorted(_UNUSED_SETTINGS):
         if given.get(name, 0) > 0:
-            note(
-                f"OrtArenaCfg {name}", "regions double up to 1 GiB, and go when memory lacks"
-            )
+            note(f"OrtArenaCfg {name}", "regions double up to 1 GiB, and go when memory lacks")
     register_arena(memory_info.kind_name, memory_info.device_id, given)
 
 

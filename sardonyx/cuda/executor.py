@@ -28,7 +28,7 @@ from sardonyx.cuda.module import Module
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import handle_of
 from sardonyx.cuda.values import CudaArray
-from sardonyx.plan.plan import Plan
+from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import Budget
@@ -316,8 +316,10 @@ class CudaExecutable(Resident):
         return [text, *others]
 
     def _not_launched(self, frame: Frame, code: int) -> Exception:
-        what = f"A kernel is refused: {error_text(code)}"
-        return RuntimeException(message("CUDA", what))
+        command = self.plan.commands[frame.get("command")]
+        where = command.where if isinstance(command, Command) else "run"
+        what = f"The device refuses a kernel: {error_text(code)}"
+        return RuntimeException(message(where, what))
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
         """See `Executable.run_into`."""

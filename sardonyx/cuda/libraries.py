@@ -16,6 +16,8 @@ from sardonyx.plan.plan import Command, LibraryCall, Plan
 
 _logger = get_logger("cuda")
 
+#: So many kinds of failures are logged, each once: there may be one in each run.
+_MOST_FAILURES = 64
 #: How many operands a call has before bias and residual: two factors, and the result.
 _OPERANDS = 3
 
@@ -121,6 +123,7 @@ class Libraries:
     def __init__(self, found: Mapping[str, Library | str]) -> None:
         self._found = {name: x for name, x in found.items() if not isinstance(x, str)}
         self.missing = {name: x for name, x in found.items() if isinstance(x, str)}
+        self._failures: set[str] = set()
 
     def refusal(self, offer: Offer) -> str:
         """See `Accelerator.refusal`."""
@@ -176,7 +179,10 @@ class Libraries:
         except SardonyxError:
             raise
         except Exception as error:  # noqa: BLE001 - the kernel does what a library fails at
-            _logger.warning("a library failed at %s: %s", call.function, error)
+            text = f"{call.function}: {error}"
+            if text not in self._failures and len(self._failures) < _MOST_FAILURES:
+                self._failures.add(text)
+                _logger.warning("a library failed at %s", text)
             return False
 
 

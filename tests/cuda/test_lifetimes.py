@@ -13,7 +13,9 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda import driver, exchange
+from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.stream import Stream as Queue
+from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import memory_kind
 from tests.cuda.test_device_runs import (
@@ -210,3 +212,21 @@ def test_settings_of_allocators_that_have_no_effect_are_noted(
 def test_a_driver_without_devices_is_no_provider(lazy: FakeDriver) -> None:
     lazy.devices = 0
     assert ort.get_available_providers() == ["CPUExecutionProvider"]
+
+
+def test_a_library_that_fails_in_every_run_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        pending, version, key = 0, 0, ""
+
+        def refusal(self, offer: object) -> str:
+            return ""
+
+        def run(self, work: object, place: object) -> bool:
+            raise ValueError("out of order")
+
+    facts = {"dtype": "float", "result": "float", "bias": 0, "residual": 0, "activation": ""}
+    call = LibraryCall("matmul", tuple(facts.items()), 6)
+    libraries = Libraries({"matmul": Broken()})
+    for _ in range(3):
+        assert not libraries.run(call, [0] * 6, Place(0, lambda size: 0))
+    assert caplog.text.count("out of order") == 1
