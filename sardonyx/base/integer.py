@@ -52,13 +52,9 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     if is_nonnegative(rest) and is_nonnegative(add(add(b, -1), multiply(rest, -1))):
         return quotient
     if isinstance(b, int):
-        # (k * x + c) // (k * d) == (x + c // k) // d for 0 <= c < k
-        variable = [c for m, c in terms_of(rest) if m]
-        common = gcd(b, *variable)
-        if common > 1:
-            constant = sum(c for m, c in terms_of(rest) if not m)
-            reduced = from_terms({m: c // common for m, c in terms_of(rest) if m})
-            return add(quotient, floordiv(add(reduced, constant // common), b // common))
+        reduced = _without_small(rest, b)
+        if reduced is not None:
+            return add(quotient, floordiv(*reduced))
     atom = as_atom(rest)
     if atom is not None and atom.kind == "index" and atom.arguments[0] == b:
         return quotient  # i // n -> 0 for i in 0 .. n - 1, whatever is known of n
@@ -66,6 +62,19 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         inner, divisor = atom.arguments
         return add(quotient, floordiv(inner, multiply(divisor, b)))
     return add(quotient, of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b))))
+
+
+def _without_small(a: Dim, b: int) -> tuple[Dim, int] | None:
+    """(x, d) with a // b == x // d: (k * x + r) // (k * d) == x // d for 0 <= r < k."""
+    terms = terms_of(a)
+    factors = {gcd(b, c) for m, c in terms if m} - {1}
+    for k in sorted(factors, reverse=True):
+        large = {m: c // k for m, c in terms if not m or c % k == 0}
+        small = from_terms({m: c - large.get(m, 0) * k for m, c in terms})
+        fits = is_nonnegative(small) and is_nonnegative(add(k - 1, multiply(small, -1)))
+        if fits:
+            return from_terms(large), b // k
+    return None
 
 
 def modulo(a: Dim, b: Dim) -> Dim:

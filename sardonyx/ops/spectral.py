@@ -1,7 +1,8 @@
 """Discrete Fourier transforms and windows: DFT, STFT, HannWindow ... (ONNX operator spec).
 
-A transform is a product with a table of sines and cosines, computed in double. For the lengths of
-speech frames that is as fast as the memory; a transform of n points costs n * n.
+A transform of few points is a product with a table of sines and cosines, computed in double; for
+the lengths of speech frames that is as fast as the memory. Longer ones whose length is known before
+a run go in steps (`fourier`); those whose length only a run knows cost n * n.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, stack
+from sardonyx.ops.fourier import LONGEST_DIRECT, transform
 from sardonyx.ops.registry import DataDependent, contents, integers, op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -102,6 +104,9 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
     moved = transpose(x, order)
     lead = moved.shape[:-2]
+    back = [order.index(k) for k in range(x.rank)]
+    if isinstance(length, int) and length > LONGEST_DIRECT:
+        return transpose(_long(moved, length, inverse, onesided), back)
     rows = moved.reshape(*lead, sizes.multiply(moved.shape[-2], parts))
     if inverse and onesided:
         table = _signal_table(length, side, parts, x.dtype)
@@ -110,8 +115,38 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
         frequencies = side if onesided else length
         table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
         result = matmul(rows, table).reshape(*lead, frequencies, 2)
-    back = [order.index(k) for k in range(x.rank)]
     return transpose(result, back)
+
+
+def _long(x: Tensor, length: int, inverse: int, onesided: int) -> Tensor:
+    """The transform of [..., points, parts] in steps."""
+    rank = x.rank
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    if inverse and onesided:
+        x = _both_sides(x, length)
+    found = transform(transpose(x, order), length, inverse=bool(inverse))
+    if onesided and not inverse:
+        found = slice_axis(found, rank - 1, 0, length // 2 + 1)
+    elif onesided:
+        found = slice_axis(found, rank - 2, 0, 1)
+    return transpose(found, order)
+
+
+def _both_sides(x: Tensor, length: int) -> Tensor:
+    """All frequencies of a real signal, given one side of them: the other is conjugate."""
+    parts = x.shape[-1]
+
+    def body(*at: Dim) -> Scalar:
+        *lead, k, p = at
+        own = scalar.compare("lt", scalar.size(k), length // 2 + 1)
+        here = integer.minimum(k, length // 2)
+        there = integer.minimum(sizes.add(length, sizes.multiply(k, -1)), length // 2)
+        other = scalar.load(x, (*lead, there, p))
+        real = scalar.compare("eq", scalar.size(p), 0)
+        conjugate = other if parts == 1 else scalar.select(real, other, other * -1.0)
+        return scalar.select(own, scalar.load(x, (*lead, here, p)), conjugate)
+
+    return compute((*x.shape[:-2], length, parts), body)
 
 
 def _of_length(x: Tensor, axis: int, length: Dim) -> Tensor:
@@ -227,10 +262,16 @@ def stft_17(
 
     frames = compute((batch, count, width), frame, signal.dtype)
     frequencies = sizes.add(integer.floordiv(length, 2), 1) if onesided else length
-    table = fourier_table(length, frequencies, parts, signal.dtype)
+    weights = None if window is None else cast(window, signal.dtype)
     if window is not None:
         assume_equal(window.shape[0], length, "STFT", "The window is not as long as a frame")
-        weights = cast(window, signal.dtype)
+    if isinstance(length, int) and length > LONGEST_DIRECT:
+        framed = frames.reshape(batch, count, length, parts)
+        if weights is not None:
+            framed = framed * weights.reshape(length, 1)
+        return _long(framed, length, 0, onesided)
+    table = fourier_table(length, frequencies, parts, signal.dtype)
+    if weights is not None:
 
         def weighted(row: Dim, column: Dim) -> Scalar:
             n = integer.floordiv(row, parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from sardonyx.base import integer, sizes
@@ -39,3 +41,27 @@ def test_a_choice_times_itself_is_itself() -> None:
     assert kept * taken is n  # an axis is in the one place or in the other
     number = sizes.measured("number", 0, 2)
     assert number * number is not number
+
+
+@pytest.mark.parametrize("divisor", [2, 6, 16, 48, 64])
+@pytest.mark.parametrize(
+    ("factors", "constant"),
+    [((1, 16), 0), ((1, 16), 5), ((3, 16), -7), ((1, 4, 32), 0), ((16, -16, 1), 3), ((6, 12), 5)],
+)
+def test_quotients_of_sums(factors, constant, divisor):
+    """What is too small to matter is left out, and nothing else."""
+    variables = [sizes.numbered_index(4, k, "q") for k in range(len(factors))]
+    a = constant
+    for variable, factor in zip(variables, factors, strict=True):
+        a = sizes.add(a, sizes.multiply(variable, factor))
+    found = integer.floordiv(a, divisor)
+    for values in itertools.product(range(4), repeat=len(factors)):
+        at = dict(zip(map(sizes.variable, variables), values, strict=True))
+        plain = constant + sum(f * v for f, v in zip(factors, values, strict=True))
+        assert sizes.evaluate(found, {}, at) == plain // divisor
+
+
+def test_quotient_without_the_small_part():
+    high, low = sizes.numbered_index(64, 0, "h"), sizes.numbered_index(16, 1, "l")
+    assert integer.floordiv(16 * high + low, 256) == integer.floordiv(high, 16)
+    assert integer.floordiv(16 * high + low, 16) == high
