@@ -201,11 +201,21 @@ def loop_1(
         most = integer.minimum(most, 1)
     goes_on = going is None
     if goes_on:
-        repeated.body.outputs[0] = scalar_of(repeated.body.outputs[0], "Loop")
+        repeated.body.outputs[0] = _one_bool(repeated)
     elif most == LARGEST:
         raise InvalidGraph(message("Loop", "Nothing ends it: no number, and no condition"))
     results = repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
     return repeated.in_order(results)
+
+
+def _one_bool(repeated: Repeated) -> Tensor:
+    """The body's condition, as a scalar."""
+    condition = repeated.body.outputs[0]
+    if condition.dtype is not BOOL or repeated.changes_inside(condition.shape):
+        got = f"{condition.dtype}{list(condition.shape)}"
+        what = "The body's first output says whether to go on"
+        raise InvalidGraph(message("Loop", what, expected="one bool", got=got))
+    return scalar_of(condition, "Loop")
 
 
 def _settled(

@@ -151,10 +151,14 @@ class Repeated:
 
     def lists_are_even(self) -> bool:
         """Whether all that is added to a list, in any iteration, is a tensor of one shape."""
+        added = self.body.outputs[len(self.body.outputs) - len(self.lists) :]
+        return not any(is_object(x) or self.changes_inside(x.shape) for x in added)
+
+    def changes_inside(self, shape: Sequence[Dim]) -> bool:
+        """Whether a size may be another one in each iteration."""
         own = {s for changing in self.changing for s in changing.values()}
         inside = self.body.symbols | own | {self.counter}
-        added = self.body.outputs[len(self.body.outputs) - len(self.lists) :]
-        return not any(is_object(x) or any(is_inside(d, inside) for d in x.shape) for x in added)
+        return any(is_inside(d, inside) for d in shape)
 
     def in_order(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The results of the region as the node gives them: lists among what is carried."""

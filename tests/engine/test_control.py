@@ -389,6 +389,18 @@ REFUSED = {
         " { co = Identity(ci) ho = Neg(h) }> }",
         ["Nothing ends it"],
     ),
+    "a condition of no bool": (
+        f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[N] h) => (bool co, float[N] ho)"
+        " { co = ReduceSum<keepdims = 0>(h) ho = Neg(h) }> }",
+        ["Loop", "one bool", "float[]"],
+    ),
+    "a condition that grows": (
+        f"(float[N] x, int64 k) => (float[A] y) {{ {_TRUE} y = Loop(k, on, x) <"
+        "body = b (int64 i, bool ci, float[P] h) => (bool co, float[Q] ho)"
+        " { ho = Concat<axis = 0>(h, h) co = Cast<to = 9>(ho) }> }",
+        ["Loop", "one bool"],
+    ),
 }
 
 
