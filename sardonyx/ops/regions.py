@@ -235,6 +235,9 @@ class Repeated:
         count = sizes.measured(f"{self.scope.name}:count", 0) if undecided and slices else None
         places: list[Dim] = []
         for number, slice_ in enumerate(slices):
+            if is_object(slice_):
+                what = "What iterations give is joined along a new axis"
+                raise InvalidGraph(message("body", what, expected="tensors", got=str(slice_.dtype)))
             final = {
                 axis + 1: final_size(self.scope, carried_count + number, axis + 1)
                 for axis, d in enumerate(slice_.shape)

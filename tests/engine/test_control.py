@@ -401,6 +401,12 @@ REFUSED = {
         " { ho = Concat<axis = 0>(h, h) co = Cast<to = 9>(ho) }> }",
         ["Loop", "one bool"],
     ),
+    "slices that are no tensors": (
+        "(float[N] s, float[T,N] x) => (float[N] f, float[T,N] y) { f, y = Scan(s, x) <"
+        "num_scan_inputs = 1, body = b (float[N] h, float[N] e) => (float[N] ho, float[N] o)"
+        " { ho = Add(h, e) o = Optional(ho) }> }",
+        ["Scan", "joined", "Expected tensors"],
+    ),
 }
 
 
