@@ -67,8 +67,9 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
 def _without_small(a: Dim, b: int) -> tuple[Dim, int] | None:
     """(x, d) with a // b == x // d: (k * x + r) // (k * d) == x // d for 0 <= r < k."""
     terms = terms_of(a)
-    factors = {gcd(b, c) for m, c in terms if m} - {1}
-    for k in sorted(factors, reverse=True):
+    variable = [c for m, c in terms if m]
+    factors = {gcd(b, c) for c in variable} | {gcd(b, *variable)}
+    for k in sorted(factors - {1}, reverse=True):
         large = {m: c // k for m, c in terms if not m or c % k == 0}
         small = from_terms({m: c - large.get(m, 0) * k for m, c in terms})
         fits = is_nonnegative(small) and is_nonnegative(add(k - 1, multiply(small, -1)))

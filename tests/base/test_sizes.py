@@ -65,3 +65,10 @@ def test_quotient_without_the_small_part():
     high, low = sizes.numbered_index(64, 0, "h"), sizes.numbered_index(16, 1, "l")
     assert integer.floordiv(16 * high + low, 256) == integer.floordiv(high, 16)
     assert integer.floordiv(16 * high + low, 16) == high
+
+
+def test_quotient_of_a_number_that_is_left():
+    n = sizes.symbol("n")
+    assert integer.floordiv(2 * n - 1, 2) == n - 1
+    a, b = sizes.numbered_index(9, 0, "a"), sizes.numbered_index(9, 1, "b")
+    assert integer.floordiv(6 * a + 10 * b, 30) == integer.floordiv(3 * a + 5 * b, 15)

@@ -40,5 +40,5 @@ def test_distances(dtype, metric):
 def test_errors():
     with pytest.raises(InvalidGraph, match="no such metric"):
         session_of(np.float32, "cosine")
-    with pytest.raises(InvalidGraph, match="one float type"):
+    with pytest.raises(InvalidGraph, match="Expected double, float"):
         session_of(np.int64, "euclidean")

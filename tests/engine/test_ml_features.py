@@ -82,11 +82,15 @@ def test_array_feature_extractor(x):
 
 
 def test_feature_vectorizer():
-    parts = [X, WHOLE.astype(np.int32), X[:, :1].astype(np.float64)]
-    got = run_ml("FeatureVectorizer", parts, inputdimensions=[3, 4, 2])[0]
-    zeros = np.zeros((5, 1))
-    assert_same(got, f32(np.concatenate([X[:, :3], WHOLE, X[:, :1], zeros], 1)))
+    for dtype in (np.float32, np.int32, np.float64):
+        parts = [x.astype(dtype) for x in (WHOLE, 2 * WHOLE, WHOLE[:, :1])]
+        got = run_ml("FeatureVectorizer", parts, inputdimensions=[3, 4, 2])[0]
+        zeros = np.zeros((5, 1))
+        assert_same(got, f32(np.concatenate([WHOLE[:, :3], 2 * WHOLE, WHOLE[:, :1], zeros], 1)))
     assert_same(run_ml("FeatureVectorizer", [X[0]], inputdimensions=[4])[0], X[:1])
+    # "An ordered collection of tensors, all with the same element type."
+    with pytest.raises(Exception, match="Expected float, got int32"):
+        run_ml("FeatureVectorizer", [X, WHOLE.astype(np.int32)], inputdimensions=[3, 4])
 
 
 @pytest.mark.parametrize("dtype", TYPES)
