@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 #: Device, inode, bytes, and times of the last change of content and of status, in ns.
 Identity = tuple[int, int, int, int, int]
@@ -24,3 +25,15 @@ def is_unchanged(path: str, identity: Identity) -> bool:
         return identity_of(os.stat(path)) == identity
     except OSError:
         return False
+
+
+def text_of(path: str | Path) -> str:
+    """A small file of the system as text; "" if it cannot be read.
+
+    Python imports a codec for a text file's encoding, and a process that is forked meanwhile waits
+    for that import for ever. Bytes are decoded without one.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from sardonyx.base.files import text_of
+
 
 @dataclass(frozen=True, slots=True)
 class Caches:
@@ -36,7 +38,7 @@ def read_machine() -> Machine:
         return Machine(arch, _darwin_flags(arch), _darwin_caches())
     if sys.platform == "win32":
         return Machine(arch, _windows_flags(arch), Caches())
-    flags = flags_of_cpuinfo(_text("/proc/cpuinfo"))
+    flags = flags_of_cpuinfo(text_of("/proc/cpuinfo"))
     return Machine(arch, flags, caches_of_sysfs(Path("/sys/devices/system/cpu/cpu0/cache")))
 
 
@@ -51,9 +53,9 @@ def caches_of_sysfs(folder: Path) -> Caches:
     """Cache sizes from the `cache` folder of one processor; defaults where a level is missing."""
     sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _text(index / "size").strip())
-        level = _text(index / "level").strip()
-        if size and level.isdigit() and _text(index / "type").strip() != "Instruction":
+        size = re.fullmatch(r"(\d+)([KMG]?)", text_of(index / "size").strip())
+        level = text_of(index / "level").strip()
+        if size and level.isdigit() and text_of(index / "type").strip() != "Instruction":
             unit = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[size[2]]
             sizes[int(level)] = int(size[1]) * unit
     return _caches(sizes)
@@ -67,13 +69,6 @@ def _caches(sizes: dict[int, int]) -> Caches:
         l2_bytes=l2_bytes,
         l3_bytes=sizes.get(3) or (max(default.l3_bytes, l2_bytes) if not sizes else l2_bytes),
     )
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
 
 
 def _sysctl(*names: str) -> dict[str, str]:

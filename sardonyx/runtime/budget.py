@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
+from sardonyx.base.files import text_of
 from sardonyx.base.forks import RenewedLock
 
 #: The session-config key that sets the limit.
@@ -109,19 +110,16 @@ def group_limits(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> list[
         membership: The kernel's list of the process's groups, lines `number:controllers:path`.
     """
     folders = [root, root / "memory"]
-    for line in _text(membership).splitlines():
+    for line in text_of(membership).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "memory" not in controllers.split(","):
             continue
         base = root / "memory" if controllers else root
         parts = [x for x in path.split("/") if x not in ("", "..")]
         folders += [base.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
-    found = [_text(f / name) for f in folders for name in ("memory.max", "memory.limit_in_bytes")]
+    found = [
+        text_of(f / name).strip()
+        for f in folders
+        for name in ("memory.max", "memory.limit_in_bytes")
+    ]
     return [int(text) for text in found if text.isdigit()]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+from sardonyx.base.files import text_of
+
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -17,18 +19,12 @@ def allowed_processors() -> int:
     return os.cpu_count() or 1
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _quota_of(folder: Path) -> float:
     """Processors that a control group may use, in either version's files; inf if not limited."""
-    words = _read(folder / "cpu.max").split()
+    words = text_of(folder / "cpu.max").split()
     if not words:
-        words = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [text_of(folder / name).strip() for name in names]
     try:
         quota, period = (int(x) for x in words)
     except ValueError:
@@ -44,7 +40,7 @@ def cgroup_quota(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> float
         membership: The kernel's list of the process's groups, lines `number:controllers:path`.
     """
     tightest = min(_quota_of(root), _quota_of(root / "cpu"))
-    for line in _read(membership).splitlines():
+    for line in text_of(membership).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
