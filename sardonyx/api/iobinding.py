@@ -200,7 +200,7 @@ class IOBinding:
     def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: Wanted) -> None:
         if plan.in_place:
             try:
-                plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]
+                plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]  # in place: all are arrays
             except InvalidArgument:
                 plan.in_place = False  # memory may be larger than the output
             else:

@@ -9,6 +9,7 @@ from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.thread_pool import thread_setting
 from sardonyx.base import errors
+from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
@@ -54,7 +55,7 @@ def make_engine(
         memory_limit_bytes=o.memory_limit_bytes,
         least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
         logid=o.logid,
-        winograd=o.config("session.disable_winograd") != "1",
+        winograd=not _is_on(o, "session.disable_winograd"),
     )
     if o.optimized_model_filepath:
         from sardonyx.runtime.stages import write_optimised
@@ -70,6 +71,18 @@ def make_engine(
             _logger.warning("the whole model runs on the processor: %s", error)
             del providers[CUDA]
     return create_engine(source, options)
+
+
+def _is_on(o: SessionOptions, key: str) -> bool:
+    """Whether a switch of our own is on.
+
+    Raises:
+        InvalidArgument: Its value is neither "0" nor "1".
+    """
+    value = o.config(key)
+    if value not in ("", "0", "1"):
+        raise errors.InvalidArgument(message(key, "No such value", expected="0 or 1", got=value))
+    return value == "1"
 
 
 def _on_device(

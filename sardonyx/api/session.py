@@ -11,7 +11,6 @@ from numpy import ndarray
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.devices import OrtDevice
-from sardonyx.api.making import make_engine
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.providers import choose
@@ -68,6 +67,8 @@ class InferenceSession(SessionFacts):
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
+        from sardonyx.api.making import make_engine  # a program that only imports makes none
+
         return make_engine(self._source, self._options, self._providers, cancel)
 
     def _set_up(self) -> None:

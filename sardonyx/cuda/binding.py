@@ -227,7 +227,7 @@ class Result:
         if isinstance(target, np.ndarray):
             target[...] = source.numpy()
             return target
-        return target.copy_of(source)  # type: ignore[union-attr]
+        return target.copy_of(source)  # type: ignore[union-attr]  # a kind of memory is left
 
 
 def leave(frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: Sequence[Tensor]) -> None:

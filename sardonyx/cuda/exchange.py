@@ -107,12 +107,12 @@ _dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ch
 _lent: dict[int, Any] = {}
 
 
-@_Deleter  # type: ignore[untyped-decorator]
+@_Deleter  # type: ignore[untyped-decorator]  # ctypes has no types for it
 def _release(address: int, held: dict[int, Any] = _lent) -> None:
     held.pop(address, None)
 
 
-@_Destructor  # type: ignore[untyped-decorator]
+@_Destructor  # type: ignore[untyped-decorator]  # ctypes has no types for it
 def _destroy(
     capsule: int,
     forms: tuple[bytes, ...] = tuple(_FORMS),
@@ -153,7 +153,7 @@ def to_capsule(
     if array.is_read_only and not is_versioned:
         raise BufferError("read-only memory can be shared through DLPack 1.0 or later alone")
     if copy:
-        array = array.kind.copy_of(array)  # type: ignore[assignment]
+        array = array.kind.copy_of(array)  # type: ignore[assignment]  # of the same kind
     code, bits = _code_of(array.dtype)
     if stream != -1:
         _let_wait(array, _LEGACY if stream is None else stream)

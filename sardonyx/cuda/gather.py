@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sardonyx.cuda.driver import bindings, call
 
@@ -23,13 +23,13 @@ def dense_copy(array: CudaArray, strides: tuple[int, ...]) -> CudaArray:
     ):
         inner -= 1
         width *= array.shape[inner]
-    made = array.kind.empty(array.shape, array.dtype)
+    made = cast("CudaArray", array.kind.empty(array.shape, array.dtype))  # its kind is CUDA
     array.device.enter()
     stream = array.device.copying
     array.ready_in(stream)
     rows = array.shape[inner - 1] if inner else 1
     pitch = strides[inner - 1] * array.dtype.itemsize if inner else width
-    target = made.address  # type: ignore[union-attr]
+    target = made.address
     outer = [range(size) for size in array.shape[: max(0, inner - 1)]]
     for places in itertools.product(*outer):
         skip = sum(p * s for p, s in zip(places, strides, strict=False))
@@ -37,8 +37,8 @@ def dense_copy(array: CudaArray, strides: tuple[int, ...]) -> CudaArray:
         _rectangle(source, pitch, target, width, rows, stream.handle)
         target += rows * width
     stream.synchronize()
-    made.is_copy = True  # type: ignore[union-attr]
-    return made  # type: ignore[return-value]
+    made.is_copy = True
+    return made
 
 
 def _rectangle(source: int, pitch: int, target: int, width: int, rows: int, stream: int) -> None:

@@ -8,7 +8,7 @@ that fits the first-level cache, so the softmax is exact and done in place.
 from __future__ import annotations
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
@@ -104,7 +104,9 @@ class AttentionKernel:
         extents = {v: dim(extent_of(v)) for v in g.batch}
         with b.parallel() as block:
             batch, part = b.binary("div", block, blocks), b.binary("rem", block, blocks)
-            level = self.outside.child(self._batch_atoms(batch, extents))
+            axes = self.group.batch
+            found = b.coordinates(batch, [extents[axis] for axis in axes])
+            level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
             with b.if_(b.compare("ne", packed.get(), batch)):
                 self._pack_keys(level)
                 packed.set(batch)
@@ -115,17 +117,6 @@ class AttentionKernel:
                 with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]  # a default binds the loop's variable
                     self._tile(level, row.get(), count)
                     row.set(b.binary("add", row.get(), count))
-
-    def _batch_atoms(self, flat: Operand, extents: dict[Dim, Operand]) -> dict[Atom, Operand]:
-        b, rest = self.b, flat
-        found: dict[Atom, Operand] = {}
-        axes = self.group.batch
-        for k, axis in enumerate(reversed(axes)):
-            last = k == len(axes) - 1
-            found[sizes.variable(axis)] = rest if last else b.binary("rem", rest, extents[axis])
-            if not last:
-                rest = b.binary("div", rest, extents[axis])
-        return found
 
     def _over_depth(self, level: Expression, bodies: list[Scalar]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
         """Loops over the depth variables; gives the emitter inside and the flat number."""

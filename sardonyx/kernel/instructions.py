@@ -225,6 +225,14 @@ class InstructionBuilder:
         steps = self.iota(I64.with_lanes(lanes))
         return steps * self.lift(stride, I64) + start
 
+    def coordinates(self, number: Operand, extents: Sequence[Operand]) -> list[Operand]:
+        """Where element `number` of row-major axes lies along each; the first is not bounded."""
+        found: list[Operand] = []
+        for extent in reversed(extents[1:]):
+            found.append(self.binary("rem", number, extent))
+            number = self.binary("div", number, extent)
+        return [number, *reversed(found)] if extents else []
+
     # -- memory -------------------------------------------------------------------------------
 
     def load(

@@ -54,14 +54,8 @@ class Finish:
     def _unflatten(
         self, flat: Operand, axes: list[Dim], extents: dict[Dim, Operand]
     ) -> dict[Atom, Operand]:
-        b, rest = self.b, flat
-        found: dict[Atom, Operand] = {}
-        for k, axis in enumerate(reversed(axes)):
-            last = k == len(axes) - 1
-            found[sizes.variable(axis)] = rest if last else b.binary("rem", rest, extents[axis])
-            if not last:
-                rest = b.binary("div", rest, extents[axis])
-        return found
+        found = self.b.coordinates(flat, [extents[axis] for axis in axes])
+        return dict(zip(map(sizes.variable, axes), found, strict=True))
 
     def _finish_rows(self, level: Expression, count: Operand, first_column: Operand) -> None:
         """The epilogue of a tile, row by row."""

@@ -23,8 +23,7 @@ from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import cost_of
-from sardonyx.plan.roles import index_atoms as _atoms
-from sardonyx.plan.roles import roles
+from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -155,7 +154,7 @@ class ProductSchedule:
             self.left_buffer = body.tensor
             for variable in self.reduced:
                 linear = sizes.coefficient_of(self.left_offset, sizes.variable(variable))
-                windowed = self.window is not None and sizes.variable(variable) in _atoms(
+                windowed = self.window is not None and sizes.variable(variable) in index_atoms(
                     self.window
                 )
                 if linear is not None and linear[0] == 1 and not windowed:
@@ -263,7 +262,7 @@ class ProductSchedule:
 
     def packed_axes(self) -> list[Dim]:
         """Axes of the packed factor before panel and lane."""
-        right = _atoms(self.right)
+        right = index_atoms(self.right)
         return [v for v in (*self.batch, *self.outer_columns) if sizes.as_atom(v) in right]
 
     def reduced_order(self) -> list[Dim]:

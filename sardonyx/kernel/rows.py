@@ -120,16 +120,9 @@ class RowsKernel:
         chunk: Operand = Constant(block.type, 0)
         if not (isinstance(chunks, Constant) and chunks.value == 1):
             chunk, rest = b.binary("rem", rest, chunks), b.binary("div", rest, chunks)
-        atoms: dict[Atom, Operand] = {}
         axes = self.schedule.block_axes
-        for k, axis in enumerate(reversed(axes)):
-            atom = sizes.as_atom(axis)
-            if k == len(axes) - 1:
-                atoms[atom] = rest  # type: ignore[index]  # an axis's index is an atom
-            else:
-                atoms[atom] = b.binary("rem", rest, extents[axis])  # type: ignore[index]  # an axis's index is an atom
-                rest = b.binary("div", rest, extents[axis])
-        return atoms, chunk
+        found = b.coordinates(rest, [extents[axis] for axis in axes])
+        return dict(zip(map(sizes.variable, axes), found, strict=True)), chunk
 
     def _chunk_bounds(self, chunk: Operand, extent: Operand) -> tuple[Operand, Operand]:
         b = self.builder

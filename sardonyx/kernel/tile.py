@@ -222,11 +222,8 @@ class _Steps:
             return
         self.depth.set(b.binary("mul", b.binary("rem", first, along), s.depth_tile))
         rest = b.binary("div", first, along)
-        pairs = list(zip(self.taps, self.extents, strict=True))
-        for number, (tap, extent) in enumerate(reversed(pairs)):
-            last = number == len(pairs) - 1
-            tap.set(rest if last else b.binary("rem", rest, extent))
-            rest = b.binary("div", rest, extent)
+        for tap, value in zip(self.taps, b.coordinates(rest, self.extents), strict=True):
+            tap.set(value)
 
     def values(self) -> tuple[dict[Atom, Operand], Operand]:
         """The taps' values, and the first element."""

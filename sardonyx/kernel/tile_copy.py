@@ -19,16 +19,8 @@ def unflatten(
     b: ThreadBuilder, level: Expression, flat: Operand, axes: list[Dim]
 ) -> dict[Atom, Operand]:
     """Values of axes that are walked as one, the last one fastest."""
-    found: dict[Atom, Operand] = {}
-    for number, axis in enumerate(reversed(axes)):
-        atom = sizes.variable(axis)
-        if number == len(axes) - 1:
-            found[atom] = flat
-        else:
-            extent = level.dim(extent_of(axis))
-            found[atom] = b.binary("rem", flat, extent)
-            flat = b.binary("div", flat, extent)
-    return found
+    found = b.coordinates(flat, [level.dim(extent_of(axis)) for axis in axes])
+    return dict(zip(map(sizes.variable, axes), found, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

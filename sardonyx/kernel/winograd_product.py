@@ -190,17 +190,10 @@ class WinogradKernel(ProductKernel):
     def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
         """The row axes at a tile's first output."""
         f, b = self.form, self.b
-        axes = [*f.others, *f.image]
-        rest = number
-        found: dict[Atom, Operand] = {}
         extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
-        for k in reversed(range(len(axes))):
-            own = b.binary("rem", rest, extents[k]) if k else rest
-            rest = b.binary("div", rest, extents[k]) if k else rest
-            if axes[k] in f.image:
-                own = b.binary("mul", own, f.outputs)
-            found[sizes.variable(axes[k])] = own
-        return found
+        found = b.coordinates(number, extents)
+        found[-2:] = [b.binary("mul", tile, f.outputs) for tile in found[-2:]]
+        return dict(zip(map(sizes.variable, (*f.others, *f.image)), found, strict=True))
 
     def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
         """All products of the tiles with one panel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,9 @@ _ZERO = 1e-7
 
 
 def numbers(
-    values: Sequence[float] | None, dtype: DType, shape: tuple[int, ...] | None = None
+    values: Sequence[float] | np.ndarray[Any, np.dtype[Any]] | None,
+    dtype: DType,
+    shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """A constant of the numbers that an attribute holds, along one axis or in a given shape."""
     array = np.asarray([] if values is None else values, dtype.numpy)

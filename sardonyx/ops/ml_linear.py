@@ -317,7 +317,7 @@ def _pair_weights(
         of_i, of_j = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
         found[of_i, number] = given[j - 1, of_i]
         found[of_j, number] = given[i, of_j]
-    return numbers(found.reshape(-1), dtype, found.shape)  # type: ignore[arg-type]
+    return numbers(found.reshape(-1), dtype, found.shape)
 
 
 def _pair_number(i: Dim, j: Dim, count: int) -> Dim:
@@ -332,7 +332,7 @@ def _votes(decisions: Tensor, count: int, pairs: list[tuple[int, int]]) -> Tenso
     losses = np.zeros((len(pairs), count), np.int32)
     for number, (i, j) in enumerate(pairs):
         wins[number, i] = losses[number, j] = 1
-    first, second = (numbers(a.reshape(-1), dtypes.INT32, a.shape) for a in (wins, losses))  # type: ignore[arg-type]
+    first, second = (numbers(a.reshape(-1), dtypes.INT32, a.shape) for a in (wins, losses))
 
     def body(n: Dim, k: Dim, pair: Dim) -> Scalar:
         positive = scalar.compare("gt", scalar.load(decisions, (n, pair)), 0.0)

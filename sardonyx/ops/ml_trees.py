@@ -103,7 +103,7 @@ def _trees(
 
 
 def _base(values: Array, dtype: DType) -> Tensor:
-    return numbers(values, dtype)  # type: ignore[arg-type]
+    return numbers(values, dtype)
 
 
 def _compare_type(x: Tensor, *tensors: Constant | None) -> DType:

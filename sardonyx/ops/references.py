@@ -195,7 +195,7 @@ def couple(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Se
 def forest(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Votes [n, targets], or [1, n, targets], of the leaves that rows reach."""
     rows, nodes, roots, targets, weights = operands[:5]  # masks say the same again
-    words: int = call.attribute("words")  # type: ignore[assignment]
+    words: int = call.attribute("words")  # type: ignore[assignment]  # attributes are any objects
     table = nodes.reshape(-1, words)
     first = words - 4 or 1
     limits = np.ascontiguousarray(table[:, :first]).view(rows.dtype)[:, 0]

@@ -17,6 +17,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Product
+from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -44,7 +45,7 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     None where the contraction is no convolution of few channels.
     """
     left = scalar.cast(group.left, group.accumulator)
-    ours, others = _atoms(left), _atoms(group.right)
+    ours, others = index_atoms(left), index_atoms(group.right)
     rows = [v for v in group.loops if _is_in(v, ours) and not _is_in(v, others)]
     batch = [v for v in group.loops if _is_in(v, ours) and _is_in(v, others)]
     reduced = [v for v in group.reduced if sizes.as_atom(v) is not None]
@@ -125,10 +126,6 @@ def _step(left: Scalar, row: Dim, tap: Dim) -> int | None:
 
 def _in_place_of(s: _Sum) -> dict[Atom, Dim]:
     return {sizes.variable(s.row): 0, sizes.variable(s.tap): s.whole}
-
-
-def _atoms(body: Scalar) -> set[Atom]:
-    return {atom for dim in dims_of(body) for atom in sizes.atoms_of(dim, "index")}
 
 
 def _is_in(variable: Dim, atoms: set[Atom]) -> bool:

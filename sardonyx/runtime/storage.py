@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 #: A tensor in memory of the processor, or of a device.
 Tensor: TypeAlias = "Array | DeviceArray"
 

@@ -233,7 +233,7 @@ def _scattered(load: Scalar, shape: Shape, extents: Shape, summand: Scalar) -> T
         if pair[0] is not None
     )
     updates = make_map(whole, rewrite(summand, atoms=renamed))  # type: ignore[arg-type]  # filtered
-    places = [rewrite(scalar.size(i), atoms=renamed) for i in load.at]  # type: ignore[arg-type]
+    places = [rewrite(scalar.size(i), atoms=renamed) for i in load.at]  # type: ignore[arg-type]  # filtered
 
     def place(*at: Dim) -> Scalar:
         found = _inside(places[0], x.shape[0])

@@ -115,7 +115,7 @@ def remember(x: Tensor, elements: Partial | None) -> None:
 
 def _contents(x: Tensor) -> Partial | None:
     if isinstance(x, Map):
-        read: Callable[[dict[Atom, Dim]], Element] = lambda at: _evaluate(x.body, at)  # noqa: E731
+        read: Callable[[dict[Atom, Dim]], Element] = lambda at: _evaluate(x.body, at)  # noqa: E731 - one of two functions
     elif isinstance(x, Reduce):
         read = _reduction(x)
     elif isinstance(x, Contract):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.base.errors import InvalidArgument
 from tests.support.session import model_of
 
 _random = np.random.default_rng(11)
@@ -131,6 +132,12 @@ def test_refused():
     (found,) = session.run(None, {"x": x})
     wanted = _wanted(x, weights, groups, pads)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_switch_of_another_value():
+    model, _ = _model(16, 16, 1, (1, 1, 1, 1), "8, 8")
+    with pytest.raises(InvalidArgument, match="disable_winograd.*0 or 1.*true"):
+        _session(model, disable_winograd="true")
 
 
 def test_explained():

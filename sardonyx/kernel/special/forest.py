@@ -43,9 +43,9 @@ class _Walk:
         self.rows, self.nodes, self.roots, self.targets, self.weights, *masks = task.operands
         self.join = str(task.attribute("join"))
         self.single = bool(task.attribute("single"))
-        self.wide = int(task.attribute("words")) - 4  # type: ignore[call-overload]
-        self.depth = int(task.attribute("depth"))  # type: ignore[call-overload]
-        self.chunk: sizes.Dim = task.attribute("chunk")  # type: ignore[assignment]
+        self.wide = int(task.attribute("words")) - 4  # type: ignore[call-overload]  # attributes are any objects
+        self.depth = int(task.attribute("depth"))  # type: ignore[call-overload]  # attributes are any objects
+        self.chunk: sizes.Dim = task.attribute("chunk")  # type: ignore[assignment]  # a size
         self.type = value_type(self.rows.dtype)
         self.frame = KernelFrame(task, symbol, (self.chunk,))
         self.b = self.frame.builder

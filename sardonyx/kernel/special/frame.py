@@ -98,13 +98,7 @@ class KernelFrame:
 
     def coordinates(self, flat: Operand, shape: Sequence[Dim]) -> list[Operand]:
         """Coordinates, in row-major order, of element number `flat`."""
-        b, rest = self.builder, flat
-        found: list[Operand] = []
-        for k in reversed(range(len(shape))):
-            extent = self.dim(shape[k])
-            found.insert(0, rest if k == 0 else b.binary("rem", rest, extent))
-            rest = b.binary("div", rest, extent) if k else rest
-        return found
+        return self.builder.coordinates(flat, [self.dim(d) for d in shape])
 
     def loops(self, shape: Sequence[Dim]) -> Iterator[list[Operand]]:
         """One loop for each axis; gives the coordinates inside, once."""
