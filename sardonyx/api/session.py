@@ -18,6 +18,7 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session_facts import SessionFacts
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import HOST, DeviceArray, Wanted
@@ -67,7 +68,8 @@ class InferenceSession(SessionFacts):
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
-        from sardonyx.api.making import make_engine  # a program that only imports makes none
+        with compiling:  # imported late: a program that only imports makes no engine
+            from sardonyx.api.making import make_engine
 
         return make_engine(self._source, self._options, self._providers, cancel)
 
