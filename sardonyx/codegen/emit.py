@@ -15,6 +15,7 @@ from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scal
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_block import BLOCK
 from sardonyx.codegen.emit_convert import bitcast, convert
+from sardonyx.codegen.emit_dot import dot
 from sardonyx.codegen.emit_gpu import GPU
 from sardonyx.codegen.math import FUNCTIONS, expansion
 from sardonyx.codegen.target import Target
@@ -137,6 +138,8 @@ class FunctionEmitter(Emitter):
         match op:
             case "fma":
                 return fused(self, type, *(self.use(x) for x in let.operands))
+            case "dot":
+                return dot(self, let)
             case "select":
                 condition, a, b = let.operands
                 lanes = condition.type.lanes

@@ -93,6 +93,10 @@ def _other(let: Let, op: str, result: Type, operands: list[Type]) -> str:
             lanes = result.lanes == operands[0].lanes
             number = "ptr" not in (result.scalar, operands[0].scalar)
             return "" if lanes and number else f"{operands[0]} does not convert to {result}"
+        case "dot":
+            factors = [Type(kind, 4 * result.lanes) for kind in ("u8", "i8")]
+            good = result.scalar == "i32" and operands == [result, *factors]
+            return "" if good else f"dot of {operands[1:]} does not give {result}"
         case "bitcast":
             equal = result.bits * result.lanes == operands[0].bits * operands[0].lanes
             return "" if equal else f"{operands[0]} and {result} differ in size"

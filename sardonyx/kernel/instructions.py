@@ -148,6 +148,13 @@ class InstructionBuilder:
         wide = max((x.type, y.type, self._pair(a, c)[0].type), key=lambda t: t.lanes)
         return self.let(wide, "fma", [self.lift(v, wide) for v in (a, b, c)])
 
+    def dot(self, total: Operand, a: Operand, b: Operand) -> Value:
+        """`total[i]` and the four products `a[4 i + j] * b[4 i + j]`, j < 4, as i32 that wrap.
+
+        `a` has unsigned bytes, `b` signed ones, each four times as many as `total` has lanes.
+        """
+        return self.let(total.type, "dot", [total, a, b])
+
     def scale(self, x: Operand, exponent: object) -> Value:
         """`x * 2^exponent`, rounded once; `exponent` is an integral float below 2000 in size."""
         return self.let(x.type, "scale", [x, self.lift(exponent, x.type)])
