@@ -167,7 +167,7 @@ def eye_like_9(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
 
 def _diagonal(k: Scalar) -> Scalar:
     # Diagonals beyond all matrices are alike; sums with the largest integers would wrap.
-    return scalar.binary("min", scalar.binary("max", k, -_BEYOND_ALL), _BEYOND_ALL)
+    return scalar.clamp(k, -_BEYOND_ALL, _BEYOND_ALL)
 
 
 @op("Trilu", 14)

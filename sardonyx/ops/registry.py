@@ -30,7 +30,7 @@ from sardonyx.ops.families import FAMILIES
 from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
-from sardonyx.tensor.elementwise import by_parts
+from sardonyx.tensor.elementwise import by_parts, clip
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
@@ -351,11 +351,14 @@ def contents(
     what: str = "The content of an input",
     low: Dim = SMALLEST,
     high: Dim = LARGEST,
+    *,
+    nearest: bool = False,
 ) -> tuple[Any, ...]:
     """The elements of a small list of whole numbers, or one number; they may be symbolic.
 
     Those that only a run knows are measured while it goes on; those below `low` or above
-    `high` are refused then.
+    `high` are refused then. With `nearest`, those beyond what sizes can be are taken to the
+    nearest size instead: the bounds of a Slice may be any numbers.
 
     Raises:
         InvalidGraph: The tensor is of another type, or no list.
@@ -374,6 +377,8 @@ def contents(
         raise DataDependent(x, what)
     known = found or (None,) * count
     unknown = tuple(k for k, e in enumerate(known) if e is None)
+    if nearest and x.dtype is INT64:
+        x = clip(x, SMALLEST, LARGEST)
     symbols = measure(x, unknown, low, high)
     if symbols is None:
         raise DataDependent(x, what)

@@ -120,7 +120,7 @@ class _Resize:
         position = axis.coordinate(o)
         if self.mode == "linear":
             last = scalar.cast(scalar.size(axis.length - 1), self.wide)
-            position = scalar.binary("min", scalar.binary("max", position, 0.0), last)
+            position = scalar.clamp(position, 0.0, last)
         base = scalar.unary("floor", position)
         fraction = position - base
         if self.mode == "linear":

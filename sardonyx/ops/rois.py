@@ -100,7 +100,7 @@ def _grid(
         # Up to one element outside of the image counts as its edge, and further out as nothing.
         last = scalar.cast(scalar.size(length - 1), rois.dtype)
         inside = (found >= -1.0) & (found <= last + 1.0)
-        edge_of = scalar.binary("min", scalar.binary("max", found, 0.0), last)
+        edge_of = scalar.clamp(found, 0.0, last)
         return scalar.select(inside, edge_of, -2.0)
 
     return _Grid(linear_taps((rois.shape[0], bins, most), length, position), counts, most)
@@ -224,7 +224,7 @@ def _bins(rois: Tensor, axis: int, length: Dim, bins: int, scale: float) -> tupl
         size = scalar.binary("max", rounded(region, axis + 3) - start + 1.0, 1.0)
         place = scalar.cast(scalar.unary(rounding, number * (size / float(bins))) + start,
                             dtypes.INT64)  # fmt: skip
-        return scalar.binary("min", scalar.binary("max", place, 0), scalar.size(length))
+        return scalar.clamp(place, 0, scalar.size(length))
 
     def number(place: Dim) -> Scalar:
         return scalar.cast(scalar.size(place), rois.dtype)

@@ -128,7 +128,7 @@ class _Sampler:
             return position
         length = self._length(axis)
         if self.padding == "border":
-            return scalar.binary("min", scalar.binary("max", position, 0.0), length - 1.0)
+            return scalar.clamp(position, 0.0, length - 1.0)
         low = scalar.constant(0.0 if self.align_corners else -0.5, self.wide)
         span = length - (1.0 if self.align_corners else 0.0)
         # Distance from the lower edge, folded at every multiple of the span.

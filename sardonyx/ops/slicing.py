@@ -56,7 +56,11 @@ def slice_10(
     except DataDependent:
         return _sliced_in_run(x, starts, ends, axes, steps)
     return _sliced(
-        x, contents(starts, "A start"), contents(ends, "An end"), known_axes, known_steps
+        x,
+        contents(starts, "A start", nearest=True),
+        contents(ends, "An end", nearest=True),
+        known_axes,
+        known_steps,
     )
 
 
@@ -91,7 +95,8 @@ def _sliced_in_run(
     for axis, (flag, d) in enumerate(zip(flags, x.shape, strict=True)):
         chosen = scalar.compare("eq", scalar.size(flag), 1)
         extent, at = scalar.size(d), (axis,)
-        step = scalar.select(chosen, scalar.load(stride, at), 1)
+        most = scalar.binary("max", extent, 1)  # longer steps end after the first element, too
+        step = scalar.select(chosen, scalar.clamp(scalar.load(stride, at), -most, most), 1)
         low = scalar.select(chosen, _bounded(scalar.load(begin, at), step, extent, 0), 0)
         high = scalar.select(chosen, _bounded(scalar.load(end, at), step, extent, -1), extent)
         way = scalar.select(scalar.compare("gt", step, 0), high - low, low - high)
@@ -119,7 +124,7 @@ def _bounded(bound: Scalar, step: Scalar, extent: Scalar, least_backward: int) -
     ahead = scalar.compare("gt", step, 0)
     low = scalar.select(ahead, 0, scalar.lift(least_backward, INT64))
     high = scalar.select(ahead, extent, extent - 1)
-    return scalar.binary("min", scalar.binary("max", front, low), high)
+    return scalar.clamp(front, low, high)
 
 
 @op("Concat", 4, 11, 13, flags=_VIEW)

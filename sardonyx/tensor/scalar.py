@@ -302,6 +302,11 @@ def binary(op: str, a: object, b: object) -> Scalar:
     return make_node(op, x.dtype, (x, y))
 
 
+def clamp(value: Scalar, low: object, high: object) -> Scalar:
+    """`value` kept between two bounds; `high` wins where they cross."""
+    return binary("min", binary("max", value, low), high)
+
+
 def _sign(x: Scalar) -> float:
     return float(np.copysign(1.0, x.payload))
 

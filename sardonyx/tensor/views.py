@@ -108,6 +108,10 @@ def _from_front(position: Dim, extent: Dim) -> Dim:
     return position
 
 
+#: No axis is as long: a longer step, too, would end after the first element.
+_LONGEST_STEP = 1 << 60
+
+
 def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
     return integer.minimum(integer.maximum(position, low), high)
 
@@ -135,6 +139,7 @@ def slice_axis(x: Tensor, axis: int, start: Dim | None, stop: Dim | None, step: 
     extent = x.shape[axis]
     if step == 0:
         raise InvalidGraph(message("slice", "The step is 0"))
+    step = max(-_LONGEST_STEP, min(step, _LONGEST_STEP))
     if step > 0:
         first = 0 if start is None else _bound(start, extent, 0, extent)
         last = extent if stop is None else _bound(stop, extent, 0, extent)

@@ -199,3 +199,35 @@ def test_a_fed_list_without_axes_is_known(noop: int) -> None:
     x = np.arange(3, dtype=np.float32)
     (y,) = session.run(None, {"x": x, "a": _list()})
     np.testing.assert_array_equal(y, x if noop else np.float32(3), strict=True)
+
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("which", ["bounds", "all", "none"])
+def test_slices_to_the_ends_of_all_integers(which: str) -> None:
+    """Exporters write the ends of int64 for "to the end": fed, or constants."""
+    cases = [
+        (_MOST, _LEAST, -1),
+        (_LEAST, _MOST, 1),
+        (_MOST, _LEAST, _LEAST),
+        (0, _MOST, _MOST),
+        (_MOST, _MOST, 1),
+        (2**62, -(2**62), -2),
+        (-1, _LEAST + 1, -3),
+    ]
+    x = np.arange(5, dtype=np.float32)
+    for start, end, step in cases:
+        bounds = {"s": _list(start), "e": _list(end), "a": _list(0), "t": _list(step)}
+        fed = {"bounds": "se", "all": "seat", "none": ""}[which]
+        text = f"(float[N] x{''.join(f', int64[1] {name}' for name in fed)}) => (float[M] y)"
+        weights = {name: value for name, value in bounds.items() if name not in fed}
+        model = _model(text + " { y = Slice(x, s, e, a, t) }", weights, opset=13)
+        session = sardonyx.InferenceSession(model.SerializeToString())
+        for n in (5, 1, 0):
+            feeds = {"x": x[:n], **{name: bounds[name] for name in fed}}
+            ends = [None if abs(k) > 2**40 else k for k in (start, end)]
+            want = x[:n][ends[0] : ends[1] : max(min(step, 9), -9)]
+            if start == end:
+                want = x[:0]
+            np.testing.assert_array_equal(session.run(None, feeds)[0], want)
