@@ -85,7 +85,7 @@ def spread(x: Tensor, flags: Flags) -> Tensor:
     An axis of size d becomes one of size d and one of size 1, or the reverse if it is chosen.
     """
     left = tuple(_unless(m, d) for m, d in zip(flags, x.shape, strict=True))
-    taken = tuple(1 + m * (d - 1) for m, d in zip(flags, x.shape, strict=True))
+    taken = tuple(_unless(1 - m, d) for m, d in zip(flags, x.shape, strict=True))
 
     def source(*at: Dim) -> list[Dim]:
         return [sizes.add(i, j) for i, j in zip(at[: x.rank], at[x.rank :], strict=True)]
@@ -94,8 +94,12 @@ def spread(x: Tensor, flags: Flags) -> Tensor:
 
 
 def _unless(flag: Dim, extent: Dim) -> Dim:
-    """1 if an axis is chosen, else its size."""
-    return sizes.add(1, sizes.multiply(sizes.add(1, sizes.multiply(flag, -1)), extent - 1))
+    """1 if an axis is chosen, else its size.
+
+    As a maximum, which is one factor of a product: the same as a sum of products would make 3^n
+    terms of the product of n sizes.
+    """
+    return integer.maximum(flag, sizes.multiply(extent, 1 - flag))
 
 
 def without_axes(x: Tensor, flags: Flags, axes: Tensor, where: str) -> Tensor:
