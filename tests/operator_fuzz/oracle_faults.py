@@ -138,6 +138,7 @@ FAULTS = (
         "Former versions are computed with `half_pixel`",
         "the value of the sampled locations are computed directly through bilinear interpolation",
     ),
+    Fault("GridSample", 0, "Places are rounded to float32, whatever the type of the grid"),
     Fault("GridSample", 16, "Former names of modes are unknown", "bilinear"),
     Fault(
         "ConvTranspose",
