@@ -171,7 +171,8 @@ def _offered(
 ) -> list[Invocation] | str:
     form = Matrices(group, finish, task.strides)
     steps: list[Invocation] = []
-    if form.right_is_scattered and is_constant(group.right):
+    has_columns = roles(group) is not None
+    if has_columns and form.right_is_scattered and is_constant(group.right):
         group, steps = _ordered(task, group)
         form = Matrices(group, finish, task.strides)
     if form.is_cut and not may_cut:

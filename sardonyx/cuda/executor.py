@@ -203,8 +203,8 @@ class CudaExecutable(Resident):
     def _run_mapped(self, frame: CudaFrame, wanted: Wanted, cancel: CancelFlag | None) -> list[Any]:
         """The same where results lie in memory of the host; all has happened afterwards."""
         outputs: list[Any] = [r and self._new_result(frame, r) for r in frame.results]
-        for k in self._image.later[0]:
-            frame.given.put(k, address_of(outputs[k]))
+        for number, k in enumerate(self._image.later[0]):
+            frame.given.put(number, address_of(outputs[k]))
         self._walk(frame, outputs, cancel)
         self._finish(frame, cancel)
         rows = zip(self.plan.outputs, wanted.targets, outputs, strict=True)

@@ -36,7 +36,7 @@ class CudaFrame(Frame):
         own_queue: Its own stream, for runs that name none.
         memory: Where its results come from.
         is_mapped: Whether its values lie where the host reads them, too.
-        feeds, given: Its inputs and outputs as native code sees them.
+        feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
@@ -60,7 +60,9 @@ class CudaFrame(Frame):
         self.waited: set[str] = set()
         plan = owner.plan
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
-        self.given = Records((o.dtype.stored, len(o.dims)) for o in plan.outputs)
+        # Native code asks for the outputs whose shapes are known from the start, and no others.
+        known = [plan.outputs[k] for k in owner.image.later[0]] if owner.mapped else plan.outputs
+        self.given = Records((o.dtype.stored, len(o.dims)) for o in known)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
         self._found = PinnedWords(owner.device, _FAULT_WORDS)
         # Behind the contexts there are zeros: nothing cancels a kernel, and no thread block has

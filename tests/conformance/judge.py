@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -12,11 +12,28 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from tests.conformance.cases import Case, plain
 
+#: A name, with options or without.
+Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 
-def outcome(case: Case, provider: str) -> str:
-    """What is wrong with a case on a provider; nothing if it passes."""
+
+class Outcome(NamedTuple):
+    """What became of a case.
+
+    Attributes:
+        problem: What is wrong; nothing if it passes.
+        provider: The one that ran it.
+    """
+
+    problem: str
+    provider: str = ""
+
+
+def outcome(case: Case, provider: Provider) -> Outcome:
+    """What becomes of a case on a provider."""
+    where = ""
     try:
         session = sardonyx.InferenceSession(case.model.SerializeToString(), providers=[provider])
+        where = session.get_providers()[0]
         for inputs, wanted in case.runs:
             found = session.run(None, case.feeds(inputs))
             if _holds_a_draw(case.name):
@@ -24,10 +41,10 @@ def outcome(case: Case, provider: str) -> str:
             else:
                 good = agrees(list(found), list(wanted), case.relative, case.absolute)
             if not good:
-                return f"outputs differ: {_largest(found, wanted)}"
+                return Outcome(f"outputs differ: {_largest(found, wanted)}", where)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
-        return f"{type(error).__name__}: {error}"
-    return ""
+        return Outcome(f"{type(error).__name__}: {error}", where)
+    return Outcome("", where)
 
 
 def agrees(found: Any, wanted: Any, relative: float, absolute: float) -> bool:
@@ -93,14 +110,15 @@ def _draw_agrees(
     return bool(legal) and abs((drawn - chance).sum()) <= 5 * deviation
 
 
-def nearer_than_expected(case: Case, model: onnx.ModelProto) -> bool:
+def nearer_than_expected(case: Case, model: onnx.ModelProto, provider: Provider) -> bool:
     """Whether results that differ from what a case expects are nearer to the exact ones.
 
     Args:
         case: The case.
         model: One node that computes the same, which onnx evaluates in float64.
+        provider: What gives the results.
     """
-    session = sardonyx.InferenceSession(case.model.SerializeToString())
+    session = sardonyx.InferenceSession(case.model.SerializeToString(), providers=[provider])
     for inputs, wanted in case.runs:
         feeds = case.feeds(inputs)
         wide = {k: x.astype(np.float64) if _is_float(x) else x for k, x in feeds.items()}

@@ -1,7 +1,8 @@
-"""ONNX's own cases pass on every provider that can be had here, and has a list of exclusions.
+"""ONNX's own cases pass on every provider that can be had here.
 
-`exclusions_PROVIDER.txt` names those that do not, each with its reason. A case that is listed and
-passes fails the test, so that the lists only shrink.
+`exclusions_PROVIDER.txt` names those that do not, `processor_PROVIDER.txt` those that run on the
+processor instead, each with its reason. A case that is listed and passes, or runs on the provider,
+fails the test, so that the lists only shrink.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ import pytest
 
 from sardonyx.api.providers import cuda_is_missing
 from tests.conformance.cases import Case, all_cases
-from tests.conformance.judge import nearer_than_expected, outcome
+from tests.conformance.judge import Outcome, Provider, nearer_than_expected, outcome
 
 HERE = pathlib.Path(__file__).parent
-#: Short name -> provider.
-PROVIDERS = {"cpu": "CPUExecutionProvider"}
-if (HERE / "exclusions_cuda.txt").exists() and not cuda_is_missing():
-    PROVIDERS["cuda"] = "CUDAExecutionProvider"
+#: Short name -> provider. What ONNX expects was computed in float32.
+PROVIDERS: dict[str, Provider] = {"cpu": "CPUExecutionProvider"}
+if not cuda_is_missing():
+    PROVIDERS["cuda"] = ("CUDAExecutionProvider", {"use_tf32": 0})
 CASES = all_cases()
 #: Cases that one process does at a time.
 _TURN = 16
 
 
 @cache
-def exclusions(short: str) -> dict[str, str]:
-    """Name -> reason of each case that does not pass."""
-    lines = (HERE / f"exclusions_{short}.txt").read_text().splitlines()
+def exclusions(short: str, kind: str = "exclusions") -> dict[str, str]:
+    """Name -> reason of each case that does not pass, or is in a list of another kind."""
+    lines = (HERE / f"{kind}_{short}.txt").read_text().splitlines()
     pairs = (line.partition(": ") for line in lines if line and not line.startswith("#"))
     return {name: reason for name, _, reason in pairs}
 
 
-def _outcome(number: int, short: str) -> str:
+def _outcome(number: int, short: str) -> Outcome:
     return outcome(CASES[number], PROVIDERS[short])
 
 
 @pytest.fixture(scope="module", params=PROVIDERS)
-def outcomes(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, str]]]:
+def outcomes(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Outcome]]]:
     """Every case has been run, on as many processes as there are processors."""
     count, short = len(CASES), request.param
     workers = len(os.sched_getaffinity(0))
@@ -55,20 +56,24 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, st
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_case(outcomes: tuple[str, dict[str, str]], case: Case) -> None:
+def test_case(outcomes: tuple[str, dict[str, Outcome]], case: Case) -> None:
     short, found = outcomes
+    problem, provider = found[case.name]
     reason = exclusions(short).get(case.name)
     if reason is None:
-        assert not found[case.name]
+        assert not problem
     else:
-        assert found[case.name], f"It passes; it was excluded: {reason}"
+        assert problem, f"It passes; it was excluded: {reason}"
+    if short != "cpu":
+        assert (provider == PROVIDERS["cpu"]) == (case.name in exclusions(short, "processor"))
 
 
 def test_names_are_unique() -> None:
     assert len({c.name for c in CASES}) == len(CASES) > 2000
 
 
-@pytest.mark.parametrize("name", exclusions("cpu"))
-def test_excluded_cases_are_nearer_to_exact_results_than_what_they_expect(name: str) -> None:
+@pytest.mark.parametrize(("short", "name"), [(s, n) for s in PROVIDERS for n in exclusions(s)])
+def test_excluded_cases_are_nearer_to_exact_results_than_expected(short: str, name: str) -> None:
     by_name = {c.name: c for c in CASES}
-    assert nearer_than_expected(by_name[name], by_name[name.removesuffix("_expanded")].model)
+    model = by_name[name.removesuffix("_expanded")].model
+    assert nearer_than_expected(by_name[name], model, PROVIDERS[short])

@@ -132,6 +132,12 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], list[str]]] =
         {"w": _random.integers(-9, 9, (12, 8)).astype(np.int8), "s": np.float32(0.25)},
         [(5, 12)], ["matmul"],
     ),
+    "filters that are all the same": (
+        "g (float[N,4,5,5] x) => (float[N,6,P,Q] y)"
+        " { s = Constant<value_ints=[6,4,3,3]>() f = ConstantOfShape<value=float[1]{0.5}>(s)"
+        " a = Conv(x, f, b) y = Relu(a) }",
+        {"b": _normal(6)}, [(2, 4, 5, 5)], [],
+    ),
     "groups": (
         "g (float[N,4,5,5] x) => (float[N,6,P,Q] y) { y = Conv<group=2>(x, f) }",
         {"f": _normal(6, 2, 3, 3)}, [(2, 4, 5, 5)], [],

@@ -18,6 +18,8 @@ CUDA = "CUDAExecutionProvider"
 _TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y, float[N,8] z)
     { a = MatMul(x, w) y = Softmax<axis=-1>(a) z = Add(y, a) }"""
 _NONZERO = "g (float[N,M] x) => (int64[A,B] y) { y = NonZero(x) }"
+_UNIQUE = """g (float[N] x) => (float[A] y, int64[B] i, int64[C] group, int64[D] counts)
+    { y, i, group, counts = Unique(x) }"""
 _LOOP = """g (float[N] x, int64 n) => (float[N] y) { y = Loop(n, , x) <body = b
     (int64 i, bool c, float[N] s) => (bool d, float[N] t) { d = Identity(c) t = Tanh(s) }> }"""
 _ADD = "g (float[N] x, float[N] w) => (float[N] y) { y = Add(x, w) }"
@@ -73,6 +75,18 @@ class Foreign:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._value.__dlpack_device__()
+
+
+# -- sizes from data ---------------------------------------------------------------------------
+
+
+def test_outputs_whose_shapes_are_known_before_others(gpu: FakeDriver | None) -> None:
+    session = _session(_UNIQUE)
+    for values in ([2, 1, 1, 3, 4, 3], [5], [1, 1]):
+        x = np.array(values, np.float32)
+        wanted = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+        for mine, theirs in zip(session.run(None, {"x": x}), wanted, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 # -- feeds and results ----------------------------------------------------------------------------
