@@ -14,6 +14,8 @@ from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
+from sardonyx.kernel.integer_product import IntegerKernel
+from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
@@ -28,7 +30,8 @@ from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
-from sardonyx.plan.grouping import pointwise
+from sardonyx.plan.codes import integer_factors
+from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.layout import row_major
@@ -37,13 +40,24 @@ from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
-from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+from sardonyx.tensor.tensor import (
+    Buffer,
+    Map,
+    Reduce,
+    Tensor,
+    buffer,
+    indices,
+    make_map,
+    make_reduce,
+)
 from sardonyx.tensor.traverse import loads_of
 
 __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
 #: How names of kernels begin that only move elements.
 COPY = "copy"
+#: How names of contractions of 8-bit codes begin.
+INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.
 WINOGRAD = "winograd"
 
@@ -65,7 +79,7 @@ class Former:
     winograd: bool = False
     accelerator: Accelerator | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
-    _packings: dict[object, Packing | None] = field(default_factory=dict)
+    _packings: dict[object, list[Packing]] = field(default_factory=dict)
     _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
@@ -153,7 +167,7 @@ class Former:
         return [*steps, self.rows(as_rows(group), strides)]
 
     def packed_buffer(
-        self, contents: Map, strides: dict[Tensor, tuple[Dim, ...]]
+        self, contents: Map | Reduce, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> tuple[Buffer, list[Invocation]]:
         """The buffer with these contents, and what fills it if nothing does yet."""
         packed = self._packed.get(contents)
@@ -215,18 +229,14 @@ class Former:
         canonical = Canonical(group, strides)
         key = (canonical.key, fixed)
         if key not in self.kernels:
-            schedule = ProductSchedule(
-                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
-                canonical.strides,
-                self.lanes,
-                self.grain,
+            self.kernels[key], self._packings[key] = self._product_form(canonical, fixed).build()
+        kernel, actual = self.kernels[key], {**canonical.buffers}
+        steps: list[Invocation] = []
+        for packing in self._packings[key]:
+            actual[packing.packed], before = self.packed_buffer(
+                _actual(packing, canonical), strides
             )
-            self.kernels[key], self._packings[key] = self._product_form(schedule, fixed).build()
-        kernel, packing = self.kernels[key], self._packings[key]
-        if packing is None:
-            return [*image, invocation_of(kernel, canonical.buffers, group)]
-        packed, steps = self.packed_buffer(_actual(packing, canonical), strides)
-        actual = {**canonical.buffers, packing.packed: packed}
+            steps += before
         return [*image, *steps, invocation_of(kernel, actual, group)]
 
     def _image(
@@ -236,8 +246,14 @@ class Former:
         made = self._pack(contents, place, strides, "image")
         return replace(made, group=group)
 
-    def _product_form(self, schedule: ProductSchedule, fixed: bool) -> ProductKernel:
+    def _product_form(self, canonical: Canonical, fixed: bool) -> ProductKernel:
         """How a contraction is computed."""
+        group, strides = canonical.group, canonical.strides
+        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+        if integer_factors(group) is not None:
+            integers = IntegerSchedule(group, strides, self.lanes, self.grain)
+            return IntegerKernel(integers, self._name(INTEGERS), fixed)
+        schedule = ProductSchedule(group, strides, self.lanes, self.grain)
         tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
         if tiles is not None:
             return WinogradKernel(schedule, tiles, self._name(f"{WINOGRAD}{tiles.outputs}"))
@@ -284,13 +300,13 @@ class Former:
 
     def _pack(
         self,
-        contents: Map,
+        contents: Map | Reduce,
         packed: Buffer,
         strides: dict[Tensor, tuple[Dim, ...]],
         name: str | None = None,
     ) -> Invocation:
         root = Root(contents, packed, (contents.body,))
-        group = pointwise(root)
+        group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
         return self.rows(group, {**strides, packed: row_major(packed.shape)}, name)
 
     def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
@@ -342,13 +358,16 @@ class Former:
         return tuple(found)
 
 
-def _actual(packing: Packing, canonical: Canonical) -> Map:
+def _actual(packing: Packing, canonical: Canonical) -> Map | Reduce:
     """What is packed, of the buffers that a group has."""
+    contents = packing.contents
     body = rewrite(
-        packing.contents.body,
+        contents.body,
         lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
     )
-    return make_map(packing.contents.shape, body)
+    if isinstance(contents, Map):
+        return make_map(contents.shape, body)
+    return make_reduce(contents.shape, contents.extents, contents.kind, body, contents.dtype)
 
 
 def is_constant(tensor: Tensor) -> bool:

@@ -21,6 +21,7 @@ from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.types import I64, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
@@ -42,25 +43,27 @@ class ProductKernel(Finish):
     def __init__(self, schedule: ProductSchedule, name: str, packed: bool) -> None:
         self.schedule, self.name, self.packed = schedule, name, packed
 
-    def build(self) -> tuple[Kernel, Packing | None]:
+    def build(self) -> tuple[Kernel, list[Packing]]:
         """The kernel, and how its right factor is packed if that happens beforehand."""
         s = self.schedule
         # Where nothing has rows, a block has one, and is not entered.
         self.tile_rows = self._tile_rows() or (1,)
-        self.pack = self._packing() if self.packed else None
+        self.packs = self._packings() if self.packed else []
+        others = self._other_bodies()
         touched: list[Tensor] = [x.tensor for x in loads_of(s.left)]
-        touched += [self.pack.packed] if self.pack else [x.tensor for x in loads_of(s.right)]
-        touched += [x.tensor for x in loads_of(s.epilogue) if x is not s.token]
+        touched += [p.packed for p in self.packs] or [x.tensor for x in loads_of(s.right)]
+        for body in (*others, s.epilogue):
+            touched += [x.tensor for x in loads_of(body) if x is not s.token]
         touched.append(s.group.root.buffer)
         dims: list[Dim] = [*s.batch, *s.rows, s.column, *s.outer_columns, *s.reduced]
         for tensor in touched:
             dims += s.strides.get(tensor, ()) or ()
-        for body in (s.left, s.right, s.epilogue):
+        for body in (s.left, s.right, *others, s.epilogue):
             dims += list(dims_of(body))
         dims += s.store_at
         parameters = Parameters(touched, dims)
-        if self.pack is not None:
-            s.strides[self.pack.packed] = (0,) * len(self.pack.packed.shape)
+        for pack in self.packs:
+            s.strides[pack.packed] = (0,) * len(pack.packed.shape)
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         self.places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
@@ -69,14 +72,18 @@ class ProductKernel(Finish):
             b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
             self._functions(),
         )  # fmt: skip
-        return kernel, self.pack
+        return kernel, self.packs
+
+    def _other_bodies(self) -> tuple[Scalar, ...]:
+        """Expressions that a block evaluates besides factors and epilogue."""
+        return ()
 
     def _tile_rows(self) -> tuple[int, ...]:
         """Row counts of tiles that a run may need."""
         return tile_rows(self.schedule.row_count(), self.schedule.block_rows)
 
-    def _packing(self) -> Packing:
-        return self.schedule.packing()
+    def _packings(self) -> list[Packing]:
+        return self.schedule.packings()
 
     def _functions(self) -> tuple[Program, ...]:
         """What the kernel calls."""
@@ -94,8 +101,8 @@ class ProductKernel(Finish):
         s = self.schedule
         b, dim = self.b, self.outside.dim
         taps = s.tap_count()
-        depth = dim(s.depth_extent)
-        size = s.element.size_bytes
+        depth = dim(s.row_length)
+        size = s.factor.size_bytes
         extents = {v: dim(extent_of(v)) for v in (*s.lead(), *s.rows, *s.reduced)}
         n_rows, panels = dim(s.row_count()), dim(s.panels())
         chunks = dim(integer.ceildiv(s.row_count(), s.block_rows))
@@ -108,6 +115,7 @@ class ProductKernel(Finish):
             level = self.outside.child(lead)
             first_column = b.binary("mul", panel, s.width)
             at = self._panel_pointer(level, panel, depth, first_column)
+            self._prepare(level, panel, first_column)
             low = b.binary("mul", chunk, s.block_rows)
             high = b.min(b.binary("add", low, s.block_rows), n_rows)
             row = b.variable(low, name="row")
@@ -137,7 +145,7 @@ class ProductKernel(Finish):
         """Scratch holds: tile, pointer table, zero row, copied rows, panel, each aligned."""
         s = self.schedule
         most = self.tile_rows[0]
-        depth = s.depth_extent
+        depth = s.row_length
         layout: list[tuple[str, Dim]] = self._tile_layout(most if s.run is None else s.block_rows)
         layout.append(("table", taps * most * 8))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
@@ -146,9 +154,17 @@ class ProductKernel(Finish):
         if not s.direct:
             layout.append(("copy", sizes.multiply(depth, most * size)))
         if not self.packed:
-            whole = sizes.product(map(extent_of, s.reduced))
-            layout.append(("panel", sizes.multiply(whole, s.width * size)))
-        self._divide_scratch(layout)
+            layout.append(("panel", sizes.multiply(self._panel_length(), s.width * size)))
+        self._divide_scratch([*layout, *self._other_layout()])
+
+    def _other_layout(self) -> list[tuple[str, Dim]]:
+        """Further parts of scratch, in bytes."""
+        return []
+
+    def _panel_length(self) -> Dim:
+        """Steps of the reduced axes in a panel."""
+        s = self.schedule
+        return sizes.multiply(s.row_length, s.tap_count())
 
     def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
         """Names for parts of scratch, each of so many bytes."""
@@ -164,25 +180,38 @@ class ProductKernel(Finish):
 
     def _zero_row(self, depth: Operand) -> None:
         if "zero" in self.scratch:
+            value = self._padding()
             with self.b.for_(0, depth) as k:
-                self.b.store(Constant(self.schedule.element, 0), self.scratch["zero"], k)
+                self.b.store(value, self.scratch["zero"], k)
+
+    def _padding(self) -> Operand:
+        """What rows hold where a window hangs over the edge."""
+        return Constant(self.schedule.factor, 0)
+
+    def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
+        """What a block does after its panel is there and before its first tile."""
 
     def _panel_pointer(
         self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
     ) -> Operand:
         """Where the packed panel lies; packs it now if nobody did before."""
         s = self.schedule
-        b, size = self.b, s.element.size_bytes
-        whole = sizes.product(map(extent_of, s.reduced))
-        if self.pack is not None:
-            flat: Dim = 0
-            for variable in s.packed_axes():
-                flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
-            flat = sizes.multiply(flat, s.panels())
-            number = b.binary("add", panel, b.lift(level.dim(flat), I64))
-            step = b.lift(level.dim(sizes.multiply(whole, s.width * size)), I64)
-            return b.offset(self.places[self.pack.packed].pointer, b.binary("mul", number, step))
+        b, size = self.b, s.factor.size_bytes
+        if self.packs:
+            number = self._panel_number(level, panel)
+            step = b.lift(level.dim(sizes.multiply(self._panel_length(), s.width * size)), I64)
+            packed = self.places[self.packs[0].packed].pointer
+            return b.offset(packed, b.binary("mul", number, step))
         return self._pack_now(level, first_column)
+
+    def _panel_number(self, level: Expression, panel: Operand) -> Operand:
+        """Which of all packed panels this one is."""
+        s, b = self.schedule, self.b
+        flat: Dim = 0
+        for variable in s.packed_axes():
+            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
+        flat = sizes.multiply(flat, s.panels())
+        return b.binary("add", panel, b.lift(level.dim(flat), I64))
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, zero beyond the last column."""
@@ -289,7 +318,7 @@ class ProductKernel(Finish):
         for number, taps in enumerate(s.tap_values()):
             atoms = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
             offset = substitute(s.left_offset, {**zero, **atoms})
-            pointer: Operand = b.offset(base, row.dim(offset), s.element)
+            pointer: Operand = b.offset(base, row.dim(offset), s.factor)
             if s.window is not None:
                 inside = row.scalar(rewrite(s.window, atoms=atoms))
                 if not isinstance(inside, Constant):
@@ -303,18 +332,18 @@ class ProductKernel(Finish):
         s = self.schedule
         b = self.b
         skip = b.binary("mul", r, depth)
-        start = b.offset(self.scratch["copy"], skip, s.element)
+        start = b.offset(self.scratch["copy"], skip, s.factor)
         k = b.variable(0, I64, name="k")
 
         def nest(inner: Expression, rest: list[Dim]) -> None:
             if not rest:
-                b.store(b.lift(inner.scalar(s.left), s.element), start, k.get())
+                b.store(b.lift(inner.scalar(s.left), s.factor), start, k.get())
                 k.set(b.binary("add", k.get(), 1))
                 return
             inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
             extent = inner.dim(extent_of(rest[0]))
             if len(rest) == 1:
-                line = b.offset(start, k.get(), s.element)
+                line = b.offset(start, k.get(), s.factor)
                 self._copy_vectors(inner, rest[0], extent, line)
                 k.set(b.binary("add", k.get(), extent))
                 return
@@ -327,11 +356,12 @@ class ProductKernel(Finish):
     def _copy_vectors(self, row: Expression, variable: Dim, extent: Operand, line: Operand) -> None:
         """Copy along the last reduced axis, vector by vector."""
         s = self.schedule
-        b, atom, lanes = self.b, sizes.variable(variable), s.lanes
+        b, atom = self.b, sizes.variable(variable)
+        lanes = s.lanes * s.element.size_bytes // s.factor.size_bytes
         known = extent_of(variable)
         while isinstance(known, int) and lanes // 2 >= known and lanes > 1:
             lanes //= 2
-        kind = s.element.with_lanes(lanes)
+        kind = s.factor.with_lanes(lanes)
         with b.for_(0, extent, lanes) as i:
             mask = None
             if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:

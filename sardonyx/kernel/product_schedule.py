@@ -27,7 +27,7 @@ from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
 
@@ -37,11 +37,11 @@ class Packing:
 
     Attributes:
         packed: The buffer that the kernel reads.
-        contents: What it holds: a map over the factor's own buffers.
+        contents: What it holds: a map, or sums, over the factor's own buffers.
     """
 
     packed: Buffer
-    contents: Map
+    contents: Map | Reduce
 
 
 class ProductSchedule:
@@ -54,6 +54,8 @@ class ProductSchedule:
         direct: Whether rows of the left factor are read where they lie.
         window: Condition under which the left factor is not zero; None if always.
         left, right, epilogue: Expressions over these axes; `token` stands for the sum.
+        element: Type of sums.
+        factor: Type of factors where rows of the left one lie.
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
         block_rows: Rows of a block, at most.
@@ -77,7 +79,7 @@ class ProductSchedule:
             raise EngineError(message("product", "The contraction has no columns"))
         self.group, self.block_rows, self.turns = group, grain.rows, grain.turns
         self.strides = dict(strides)
-        self.element = value_type(group.accumulator)
+        self.element = self.factor = value_type(group.accumulator)
         self.lanes = lanes * 32 // max(32, self.element.bits)
         self._set_axes(*found)
         self._set_depth()
@@ -142,12 +144,9 @@ class ProductSchedule:
 
     def _set_depth(self) -> None:
         """Which reduced axis the rows walk; `direct` if they can be read in place."""
-        body = self.left
-        self.window: Scalar | None = None
-        if body.op == "select" and body.arguments[2].op == "constant":
-            self.window, body = body.arguments[0], body.arguments[1]
+        body = self.walked = self._rows_body()
         self.direct = body.op == "load" and value_type(body.dtype) == memory_type(body.dtype)
-        self.direct = self.direct and value_type(body.dtype) == self.element
+        self.direct = self.direct and value_type(body.dtype) == self.factor
         self.depth: Dim = 0
         if self.direct:
             self.left_offset = offset_of(self.strides[body.tensor], body.at)
@@ -160,15 +159,26 @@ class ProductSchedule:
                 if linear is not None and linear[0] == 1 and not windowed:
                     self.depth = variable
         taps = [r for r in self.reduced if r is not self.depth]
-        extent = extent_of(self.depth)
-        few = isinstance(extent, int) and extent < 8 and taps
         many = not all(isinstance(extent_of(t), int) for t in taps)
-        if self.depth == 0 and self.reduced or few or many:
+        if self.depth == 0 and self.reduced or many or not self._takes(bool(taps)):
             self.direct = False
         if not self.direct:
             self.depth, taps = 0, []
             self.reduced.sort(key=self._is_contiguous)
         self.taps = taps
+
+    def _rows_body(self) -> Scalar:
+        """What rows hold; sets `window`."""
+        body = self.left
+        self.window: Scalar | None = None
+        if body.op == "select" and body.arguments[2].op == "constant":
+            self.window, body = body.arguments[0], body.arguments[1]
+        return body
+
+    def _takes(self, tapped: bool) -> bool:
+        """Whether rows may be walked in place along the depth; `tapped`: there are taps."""
+        extent = extent_of(self.depth)
+        return not (tapped and isinstance(extent, int) and extent < 8)
 
     def _is_contiguous(self, variable: Dim) -> bool:
         """Whether the left factor's elements lie side by side along a reduced axis."""
@@ -176,7 +186,7 @@ class ProductSchedule:
         if isinstance(extent, int) and extent < 4:
             return False
         atom = sizes.variable(variable)
-        for x in loads_of(self.left):
+        for x in loads_of(self.walked):
             linear = sizes.coefficient_of(offset_of(self.strides[x.tensor], x.at), atom)
             if linear is None or linear[0] != 1:
                 return False
@@ -188,6 +198,11 @@ class ProductSchedule:
         if self.direct:
             return extent_of(self.depth)
         return sizes.product(map(extent_of, self.reduced))
+
+    @property
+    def row_length(self) -> Dim:
+        """Elements of a row in scratch, and of the panel for it: `depth_extent`, or a few more."""
+        return self.depth_extent
 
     def tap_count(self) -> int:
         """How many runs of the depth one output sums."""
@@ -269,8 +284,11 @@ class ProductSchedule:
         """Reduced axes in the order in which the panel holds them."""
         return [*self.taps, self.depth] if self.direct and self.depth != 0 else list(self.reduced)
 
-    def packing(self) -> Packing:
-        """The packed right factor: (batch..., panel, reduced..., lane)."""
+    def packings(self) -> list[Packing]:
+        """What has to be packed before the kernel can run: first the right factor's panels.
+
+        These are (batch..., panel, reduced..., lane).
+        """
         lead, order = self.packed_axes(), self.reduced_order()
         shape = (
             *map(extent_of, lead), self.panels(), *map(extent_of, order), self.width,
@@ -288,4 +306,4 @@ class ProductSchedule:
         zero = scalar.constant(0, self.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, self.group.accumulator)
-        return Packing(packed, contents)
+        return [Packing(packed, contents)]

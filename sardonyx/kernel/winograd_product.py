@@ -74,7 +74,7 @@ class WinogradKernel(ProductKernel):
         each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)
         return sizes.multiply(sizes.multiply(lead, self._tiles()), max(1, each))
 
-    def _packing(self) -> Packing:
+    def _packings(self) -> list[Packing]:
         """The transformed filters: (batch..., panel, place..., depth, lane)."""
         s, f = self.schedule, self.form
         lead = s.packed_axes()
@@ -102,7 +102,7 @@ class WinogradKernel(ProductKernel):
         inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(s.column)))
         zero = scalar.constant(0, s.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
-        return Packing(buffer(("packed", contents), shape, s.group.accumulator), contents)
+        return [Packing(buffer(("packed", contents), shape, s.group.accumulator), contents)]
 
     # -- the kernel ---------------------------------------------------------------------------
 
@@ -219,7 +219,6 @@ class WinogradKernel(ProductKernel):
     def _filters(self, level: Expression, panel: Operand) -> Operand:
         """Where the transformed filters of a panel lie."""
         s, f, b = self.schedule, self.form, self.b
-        assert self.pack is not None  # noqa: S101 - filters are always packed
         flat: Dim = 0
         for variable in s.packed_axes():
             flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
@@ -227,7 +226,7 @@ class WinogradKernel(ProductKernel):
         number = b.binary("add", panel, b.lift(level.dim(flat), I64))
         each = sizes.multiply(s.depth_extent, f.places * s.width * s.element.size_bytes)
         step = b.lift(level.dim(each), I64)
-        return b.offset(self.places[self.pack.packed].pointer, b.binary("mul", number, step))
+        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
 
     def _transform_outputs(self, level: Expression, t: Operand, first_column: Operand) -> None:
         """One tile: transform its products, and finish the outputs that are in the image."""

@@ -8,6 +8,7 @@ from sardonyx.base import dtypes, integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.quantise import is_zero
 from sardonyx.ops.registry import op
 from sardonyx.ops.windows import Window, make_window
 from sardonyx.tensor import scalar
@@ -154,7 +155,7 @@ def conv(
 def less_zero_point(e: Scalar, zero: Tensor | None, channel: Dim | None = None) -> Scalar:
     """An 8-bit element as int32, less its zero point: one number, or one per `channel`."""
     wide = scalar.cast(e, dtypes.INT32)
-    if zero is None:
+    if zero is None or is_zero(zero):
         return wide
     if zero.rank == 0:
         point = scalar.load(zero, ())

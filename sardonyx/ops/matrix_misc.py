@@ -9,7 +9,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.convolution import convolve_integers, window_of
-from sardonyx.ops.quantise import saturate
+from sardonyx.ops.quantise import is_zero, saturate
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -77,7 +77,7 @@ def matmul_integers(
 
     def factor(x: Tensor, zero: Tensor | None, where_from: tuple[Dim, ...], axis: int) -> Scalar:
         value = scalar.cast(load_broadcast(x, where_from), wide)
-        if zero is None:
+        if zero is None or is_zero(zero):
             return value
         own = where_from[len(where_from) - x.rank :]
         point = _along(zero, where, axis, own, x.shape)

@@ -100,7 +100,7 @@ def quantise(
     parameters.check(zero, scale)
     wide = _arithmetic_type(scale) if precision is None else accumulator(precision)
     rounded = wide if precision is None else precision
-    shift = None if zero is None or _is_zero(zero) else zero
+    shift = None if zero is None or is_zero(zero) else zero
 
     def body(*at: Dim) -> Scalar:
         value = scalar.cast(scalar.load(x, at), wide)
@@ -117,7 +117,8 @@ def quantise(
     return compute(x.shape, body)
 
 
-def _is_zero(x: Tensor) -> bool:
+def is_zero(x: Tensor) -> bool:
+    """Whether all elements are known to be 0."""
     known = elements_of(x)
     return known is not None and all(not isinstance(e, Size) and float(e) == 0 for e in known)
 
@@ -133,7 +134,7 @@ def dequantise(
 
     def body(*at: Dim) -> Scalar:
         value = scalar.load(x, at)
-        if zero is not None and not _is_zero(zero):
+        if zero is not None and not is_zero(zero):
             value = scalar.cast(value, exact) - scalar.cast(parameters.of(zero, at), exact)
         return scalar.cast(value, wide) * scalar.cast(parameters.of(scale, at), wide)
 

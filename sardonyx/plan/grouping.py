@@ -125,6 +125,16 @@ def pointwise(root: Root) -> Rows:
     return Rows(outer, (), [Stage(root, "map", body, outer, False)])
 
 
+def sum_alone(root: Root) -> Rows:
+    """The group that computes one reduction alone."""
+    tensor = root.tensor
+    assert isinstance(tensor, Reduce)  # noqa: S101 - narrows the type for the checker
+    outer, inner = _loops(tensor.shape, "o"), _loops(tensor.extents, "n")
+    atoms = bind(indices(tensor.shape), outer) | bind(reduced_indices(tensor.extents), inner)
+    body = rewrite(root.bodies[0], atoms=atoms)
+    return Rows(outer, inner, [Stage(root, tensor.kind, body, outer, True)])
+
+
 # -- contractions -----------------------------------------------------------------------------
 
 
