@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
+from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
+from sardonyx.kernel.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
 from sardonyx.kernel.integer_product import IntegerKernel
@@ -28,6 +30,7 @@ from sardonyx.kernel.tile_shape import Choice
 from sardonyx.kernel.winograd_form import fitting
 from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
 from sardonyx.plan.codes import integer_factors
@@ -70,15 +73,19 @@ class Former:
         lanes: 32-bit lanes of a vector register.
         grain: How much a block of a kernel does.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        dots: Whether the target has an instruction for sums of four products of bytes.
         accelerator: Who has libraries.
         kernels: Every kernel formed so far, by the structure that it serves.
+        blockwise: Those of contractions with codes in blocks, with what forms them.
     """
 
     lanes: int
     grain: Grain = FEW_CORES
     winograd: bool = False
+    dots: bool = False
     accelerator: Accelerator | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
+    blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
     _packings: dict[object, list[Packing]] = field(default_factory=dict)
     _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
@@ -188,14 +195,15 @@ class Former:
 
     def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
         """How an attention is computed."""
-        group, name, tiling = canonical.group, self._name("attention"), self.grain.tiling
+        group, name, tiling = canonical.group, self.name("attention"), self.grain.tiling
         assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
         element = element_of(group, tiling) if tiling is not None else None
         if tiling is not None and element is not None:
             return AttentionTileKernel(group, canonical.strides, tiling, element, name)
         return AttentionKernel(group, canonical.strides, self.lanes, self.grain, name)
 
-    def _name(self, prefix: str) -> str:
+    def name(self, prefix: str) -> str:
+        """A name that no kernel has."""
         return f"{prefix}_{len(self.kernels)}"
 
     def rows(
@@ -211,7 +219,7 @@ class Former:
                 self.lanes,
                 self.grain,
             )
-            form = RowsKernel(schedule, self._name(name or _kind(canonical.group)))
+            form = RowsKernel(schedule, self.name(name or _kind(canonical.group)))
             kernel = self.kernels[canonical.key] = form.build()
         return invocation_of(kernel, canonical.buffers, group)
 
@@ -221,6 +229,9 @@ class Former:
         """The kernel of a contraction, after the packing of a right factor that never changes."""
         fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
         image: list[Invocation] = []
+        codes = in_blocks(group) if fixed and self.dots else None
+        if codes is not None:
+            return blockwise_product(self, codes, strides)
         bordered = with_borders(group) if fixed else None
         if bordered is not None:
             contents, place, group = bordered
@@ -252,12 +263,12 @@ class Former:
         assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
         if integer_factors(group) is not None:
             integers = IntegerSchedule(group, strides, self.lanes, self.grain)
-            return IntegerKernel(integers, self._name(INTEGERS), fixed)
+            return IntegerKernel(integers, self.name(INTEGERS), fixed)
         schedule = ProductSchedule(group, strides, self.lanes, self.grain)
         tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
         if tiles is not None:
-            return WinogradKernel(schedule, tiles, self._name(f"{WINOGRAD}{tiles.outputs}"))
-        return ProductKernel(schedule, self._name("product"), fixed)
+            return WinogradKernel(schedule, tiles, self.name(f"{WINOGRAD}{tiles.outputs}"))
+        return ProductKernel(schedule, self.name("product"), fixed)
 
     def _tiles(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, pack: bool
@@ -292,7 +303,7 @@ class Former:
         for choice in [Choice(choices[0].shape)] if alone else choices:
             schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
             packings = schedule.pack(fixed.__contains__)
-            name = self._name("tiles")
+            name = self.name("tiles")
             form = TileKernel(schedule, name, choice.parts, choice.used)
             kernel = self.kernels["tiles", name] = form.build()
             found.append((kernel, packings, form.partial))
@@ -324,7 +335,7 @@ class Former:
         kernel = self.kernels.get(task)
         if kernel is None:
             build = builder_of(task.name)
-            kernel = self.kernels[task] = build(task, self._name(task.name))
+            kernel = self.kernels[task] = build(task, self.name(task.name))
         return invocation_of(kernel, {v: k for k, v in names.items()}, group)
 
     def _view(

@@ -66,6 +66,11 @@ class Target:
         return self.vector_bits // bits
 
     @property
+    def has_dots(self) -> bool:
+        """Whether products of unsigned and signed bytes are added up four at a time."""
+        return self.has_vnni and self.arch == "x86_64"
+
+    @property
     def key(self) -> str:
         """All fields as text, for cache keys."""
         return ";".join(str(getattr(self, field.name)) for field in dataclasses.fields(self))

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.dtypes import FLOAT, INT32, INT64, UINT8, UINT16, DType
+from sardonyx.base.dtypes import FLOAT, INT8, INT32, INT64, UINT2, UINT4, UINT8, UINT16, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    absolute,
     accumulator,
     assume_equal,
     assume_shape,
     cast,
     compute,
     contract,
+    equal,
     normalise_axis,
+    reduce,
     reshape,
+    round_even,
+    where,
 )
 from sardonyx.tensor.scalar import Scalar
 
@@ -27,7 +32,9 @@ DOMAIN = "com.microsoft"
 
 
 def packed_code(load: Callable[[Dim], Scalar], number: Dim, bits: int, count: Dim) -> Scalar:
-    """Code `number` of those that lie in bytes one after the other, lower bits first: as INT32.
+    """Code `number` of those that lie in bytes one after the other, lower bits first.
+
+    Its type is the narrowest one that holds it.
 
     Args:
         load: Loads a byte, uint8.
@@ -44,22 +51,61 @@ def packed_code(load: Callable[[Dim], Scalar], number: Dim, bits: int, count: Di
         upper = scalar.select(following, scalar.cast(behind, UINT16), 0)
         whole = whole | scalar.binary("shl", upper, 8)
     moved = scalar.binary("shr", whole, scalar.cast(scalar.size(shift), UINT16))
-    return scalar.cast(moved & ((1 << bits) - 1), INT32)
+    narrow = {2: UINT2, 4: UINT4}.get(bits, UINT8)
+    return scalar.cast(moved & ((1 << bits) - 1), narrow)
+
+
+#: Of a row's numbers: all but the last index, and the place along the last axis.
+_Left = Callable[[tuple[Dim, ...], Dim], Scalar]
 
 
 def _product(
-    a: Tensor, columns: Dim, depth: Dim, weight: Callable[[Dim, Dim], Scalar], wide: DType
+    a: Tensor, columns: Dim, depth: Dim, left: _Left, weight: Callable[[Dim, Dim], Scalar]
 ) -> Tensor:
-    """(..., columns): the last axis of `a` times weights (column, place), in `wide`."""
+    """(..., columns): rows of numbers, as long as those of `a`, times weights (column, place)."""
 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
-        left = scalar.cast(scalar.load(a, (*at[:-1], over[0])), wide)
-        return left, weight(at[-1], over[0])
+        return left(at[:-1], over[0]), weight(at[-1], over[0])
 
     return contract((*a.shape[:-1], columns), (depth,), body)
 
 
+def _as_given(a: Tensor, wide: DType) -> _Left:
+    """The numbers of a tensor."""
+    return lambda row, k: scalar.cast(scalar.load(a, (*row, k)), wide)
+
+
+def _in_eight_bits(a: Tensor, depth: int, block: int) -> _Left:
+    """The same, rounded: a block's scale is the 127th part of its largest number."""
+    blocks = -(-depth // block)
+
+    def number(row: tuple[Dim, ...], group: Dim, inner: Dim) -> Scalar:
+        k = sizes.add(sizes.multiply(group, block), inner)
+        value = scalar.cast(scalar.load(a, (*row, k)), FLOAT)
+        if depth % block == 0:
+            return value
+        return scalar.select(scalar.compare("lt", scalar.size(k), scalar.size(depth)), value, 0.0)
+
+    shape = (*a.shape[:-1], blocks, block)
+    x = compute(shape, lambda *at: number(at[:-2], at[-2], at[-1]))
+    largest = reduce("max", absolute(x), -1)
+    scales = largest / 127.0
+    units = where(equal(largest, 0.0), 0.0, 127.0 / largest)
+    codes = cast(round_even(x * reshape(units, (*units.shape, 1))), INT8)
+
+    def value(row: tuple[Dim, ...], k: Dim) -> Scalar:
+        group, inner = integer.floordiv(k, block), integer.modulo(k, block)
+        code = scalar.cast(scalar.load(codes, (*row, group, inner)), FLOAT)
+        return code * scalar.load(scales, (*row, group))
+
+    return value
+
+
 # -- MatMulNBits ------------------------------------------------------------------------------
+
+
+#: The `accuracy_level` that allows whole numbers of 8 bits.
+_EIGHT_BITS = 4
 
 
 @op("MatMulNBits", 1, domain=DOMAIN)
@@ -78,7 +124,11 @@ def mat_mul_n_bits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Tensor:
-    """A product with weights of few bits; `accuracy_level` allows less accuracy, none is lost."""
+    """A product with weights of few bits.
+
+    At `accuracy_level` 4 the numbers of a block of `a` become whole ones of 8 bits with a scale, as
+    in onnxruntime; other levels allow less accuracy than float32 has, and none is lost.
+    """
     where = "MatMulNBits"
     if not 2 <= bits <= 8 or block_size < 16 or block_size & (block_size - 1):
         what = f"Weights of {bits} bits in blocks of {block_size} do not exist"
@@ -104,7 +154,9 @@ def mat_mul_n_bits(
         value = scalar.cast(code, wide) - scalar.cast(zero(n, group), wide)
         return value * scalar.cast(scalar.load(factors, (n, group)), wide)
 
-    result = _product(a, N, K, weight, wide)
+    rounded = accuracy_level == _EIGHT_BITS and wide is FLOAT
+    left = _in_eight_bits(a, K, block_size) if rounded else _as_given(a, wide)
+    result = _product(a, N, K, left, weight)
     if bias is not None:
         assume_shape(bias.shape, (N,), where, "The bias")
         result = result + cast(bias, wide)
@@ -185,7 +237,7 @@ def mat_mul_bnb4(
         scale = scalar.load(scales, (integer.floordiv(place, block_size),))
         return value * scalar.cast(scale, wide)
 
-    return cast(_product(a, N, K, weight, wide), a.dtype)
+    return cast(_product(a, N, K, _as_given(a, wide), weight), a.dtype)
 
 
 # -- GatherBlockQuantized ---------------------------------------------------------------------
@@ -226,7 +278,8 @@ def gather_block_quantized(
         if not packed:
             return scalar.cast(scalar.load(x, at), INT32 if x.dtype.is_integer else FLOAT)
         row, count = at[:last], x.shape[last]
-        return packed_code(lambda byte: scalar.load(x, (*row, byte)), at[last], bits, count)
+        found = packed_code(lambda byte: scalar.load(x, (*row, byte)), at[last], bits, count)
+        return scalar.cast(found, INT32)
 
     def body(*at: Dim) -> Scalar:
         given = at[gathered : gathered + indices.rank]

@@ -314,14 +314,17 @@ def _packed(
         if zeros is None:
             return scalar.constant(1 << (bits - 1), INT32)
         if zeros.rank == 2:
-            return packed_code(lambda b: scalar.load(zeros, (e, b)), n, bits, zeros.shape[1])
-        return packed_code(lambda b: scalar.load(zeros, (e, n, b)), part, bits, zeros.shape[2])
+            found = packed_code(lambda b: scalar.load(zeros, (e, b)), n, bits, zeros.shape[1])
+        else:
+            found = packed_code(lambda b: scalar.load(zeros, (e, n, b)), part, bits, zeros.shape[2])
+        return scalar.cast(found, INT32)
 
     def weight(e: Dim, n: Dim, k: Dim) -> Scalar:
         part = integer.floordiv(k, block) if block else 0
         code = packed_code(lambda b: scalar.load(weights, (e, n, b)), k, bits, count)
         scale = scalar.load(scales, (e, n, part) if scales.rank == 3 else (e, n))
-        return scalar.cast(code - zero(e, n, part), wide) * scalar.cast(scale, wide)
+        value = scalar.cast(code, INT32) - zero(e, n, part)
+        return scalar.cast(value, wide) * scalar.cast(scale, wide)
 
     return Layer(experts, rows, columns, weight, bias)
 

@@ -84,7 +84,7 @@ def compile_tensors(
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         accelerator: Who has libraries.
     """
-    former = Former(target.lanes(32), target.grain, winograd, accelerator)
+    former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator)
     blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

@@ -1,0 +1,185 @@
+"""A contraction with constant codes of few bits: they stay packed in memory (see `plan.blockwise`).
+
+Rows are digits of 8 bits; a tile of them is multiplied with a panel of codes in integers, block by
+block, and finished like any product.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.micro_blockwise import Panel, build_micro_blockwise
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.program import Constant, Operand, Program
+from sardonyx.kernel.types import F32, I8, I64, PTR
+from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.plan.blockwise import Blockwise
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
+from sardonyx.tensor.traverse import loads_of
+
+_WORD = 4
+
+
+class BlockwiseKernel(ProductKernel):
+    """Builds the kernel of one contraction.
+
+    Attributes:
+        digits: Buffers of the left factor's digits, lowest first.
+        scales, sums: Buffers of what the left factor has for each row and block.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        blockwise: What it multiplies, over the buffers of the schedule.
+        digits: How many digits the left factor has.
+        name: Symbol name.
+    """
+
+    def __init__(
+        self, schedule: ProductSchedule, blockwise: Blockwise, digits: int, name: str
+    ) -> None:
+        super().__init__(schedule, name, packed=True)
+        self.blockwise = blockwise
+        (first,) = loads_of(schedule.left)
+        self._at = first.at
+        shape = first.tensor.shape
+        assert isinstance(first.tensor, Buffer)  # noqa: S101 - `plan.blockwise` made it
+        more = (buffer(("digit", k), shape, dtypes.INT8) for k in range(1, digits))
+        self.digits = [first.tensor, *more]
+        self.scales, self.sums = (
+            buffer(name, shape[:-1], dtypes.FLOAT) for name in ("scales", "sums")
+        )
+        for other in self._beside():
+            schedule.strides[other] = (0,) * len(other.shape)
+        self.panel = Panel(
+            blockwise.block, blockwise.bits, blockwise.shift is not None, digits, schedule.vectors,
+            schedule.lanes,
+        )  # fmt: skip
+
+    def _beside(self) -> list[Buffer]:
+        return [*self.digits[1:], self.scales, self.sums]
+
+    def _other_bodies(self) -> tuple[Scalar, ...]:
+        return tuple(load(x, (0,) * len(x.shape)) for x in self._beside())
+
+    def _functions(self) -> tuple[Program, ...]:
+        micro = (build_micro_blockwise(self.panel, rows) for rows in self.tile_rows)
+        return (*micro, *self._finish_functions())
+
+    # -- packing ------------------------------------------------------------------------------
+
+    def _packings(self) -> list[Packing]:
+        """The buffer that the kernel reads; each contraction has contents of its own."""
+        contents = self.contents(self.blockwise)
+        return [Packing(buffer("packed", contents.shape, dtypes.UINT32), contents)]
+
+    def contents(self, c: Blockwise) -> Map:
+        """Scales, shifts and codes: (columns..., panel, block, line, lane), words of 32 bits."""
+        s, p = self.schedule, self.panel
+        lead = s.packed_axes()
+        shape = (*map(extent_of, lead), s.panels(), c.blocks, p.lines, s.width)
+        own = indices(shape)
+        n = len(lead)
+        within = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        atoms = {sizes.variable(s.column): within} if s.column != 0 else {}
+        for variable, at in zip(lead, own, strict=False):
+            atoms[sizes.variable(variable)] = at
+        # The stand-in's first index says which column of the factor an element is in.
+        column = rewrite(s.right, atoms=atoms)
+        (place,) = loads_of(column)
+        line = own[n + 2]
+        word = self._word(c, place.at[0], own[n + 1], sizes.add(line, -p.heads))
+        if c.shift is not None:
+            second = scalar.compare("eq", scalar.size(line), 1)
+            word = scalar.select(second, self._head(c, c.shift, place.at[0], own[n + 1]), word)
+        first = scalar.compare("eq", scalar.size(line), 0)
+        word = scalar.select(first, self._head(c, c.scale, place.at[0], own[n + 1]), word)
+        inside = scalar.compare("lt", scalar.size(within), scalar.size(extent_of(s.column)))
+        return make_map(shape, scalar.select(inside, word, 0))
+
+    def _head(self, c: Blockwise, x: Scalar, column: Dim, number: Dim) -> Scalar:
+        return scalar.bitcast(rewrite(x, atoms=_places(c, column, number, 0)), dtypes.UINT32)
+
+    def _word(self, c: Blockwise, column: Dim, number: Dim, word: Dim) -> Scalar:
+        """The codes of one column that lie in one word."""
+        p = self.panel
+        depth = sizes.product(map(extent_of, self.schedule.reduced))
+        found: Scalar | None = None
+        for j in range(p.parts):
+            for i in range(_WORD):
+                inside = sizes.add(sizes.multiply(word, _WORD * p.parts), _WORD * j + i)
+                code = rewrite(c.code, atoms=_places(c, column, number, inside))
+                flat = sizes.add(sizes.multiply(number, c.block), inside)
+                if depth != c.blocks * c.block:
+                    real = scalar.compare("lt", scalar.size(flat), scalar.size(depth))
+                    code = scalar.select(real, code, 0)
+                code = scalar.cast(code, dtypes.UINT32)
+                part = scalar.binary("shl", code, 8 * i + p.bits * j) if i or j else code
+                found = part if found is None else found | part
+        assert found is not None  # noqa: S101 - a word has codes
+        return found
+
+    def _panel_pointer(
+        self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
+    ) -> Operand:
+        b, p = self.b, self.panel
+        number = self._panel_number(level, panel)
+        step = self.blockwise.blocks * p.lines * p.line_bytes
+        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
+
+    # -- one tile -----------------------------------------------------------------------------
+
+    def _set_scratch(self, taps: int, size: int) -> None:
+        s = self.schedule
+        most = self.tile_rows[0]
+        layout = self._tile_layout(most if s.run is None else s.block_rows)
+        layout.append(("table", most * self.panel.pointers * PTR.size_bytes))
+        layout.append(("coordinates", most * max(1, len(s.rows)) * I64.size_bytes))
+        self._divide_scratch(layout)
+
+    def _tile(
+        self,
+        level: Expression,
+        first: Operand,
+        count: Operand,
+        taps: int,
+        depth: Operand,
+        panel: Operand,
+        tile: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        s, b = self.schedule, self.b
+        table, coordinates = self.scratch["table"], self.scratch["coordinates"]
+        atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
+        offset = substitute(offset_of(s.strides[self.digits[0]], self._at), atoms)
+        with b.for_(0, count) as r:
+            at = self._unflatten(b.binary("add", first, r), s.rows, extents)
+            place = b.binary("mul", r, max(1, len(s.rows)))
+            for k, variable in enumerate(s.rows):
+                b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
+            inner = level.child(at)
+            if s.run is None:
+                self._ask_ahead(inner, first_column)
+            begin = b.lift(inner.dim(offset), I64)
+            block = b.binary("div", begin, self.panel.block)
+            line = b.binary("mul", r, self.panel.pointers)
+            for k, x in enumerate((*self.digits, self.scales, self.sums)):
+                where = (begin, I8) if k < len(self.digits) else (block, F32)
+                pointer = b.offset(self.places[x].pointer, *where)
+                b.store(pointer, table, b.binary("add", line, k))
+        operands = [table, Constant(I64, self.blockwise.blocks), panel, tile]
+        for rows in self.tile_rows:
+            with b.if_(b.eq(count, rows)):
+                b.call(self.panel.micro_name(rows), operands)
+
+
+def _places(c: Blockwise, column: Dim, number: Dim, inside: Dim) -> dict[Atom, Dim]:
+    """What stands for the variables of a contraction's codes."""
+    pairs = ((c.column, column), (c.number, number), (c.inside, inside))
+    return {sizes.variable(v): at for v, at in pairs if v != 0}
