@@ -254,7 +254,9 @@ class _Inliner:
         if any(isinstance(r, Call) for r in readers) and not is_affine_view(body, tensor.shape):
             return True
         if body.op in ("constant", "size"):
-            return False
+            # A product packs what never changes; without an array it would be no product.
+            fixed = all(isinstance(d, int) for d in tensor.shape)
+            return fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
         plain = is_plain_operand(body)
         for reader in self.reads(tensor):
             if isinstance(reader, Contract) and not plain:

@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from sardonyx.plan.plan import Command
+from tests.support.session import model_of
 
 _random = np.random.default_rng(9)
 
@@ -65,3 +67,27 @@ def test_bytes() -> None:
         b = _random.integers(-128, 128, (k, n)).astype(np.int8)
         got = session.run(None, {"i0": a, "i1": b})[0]
         assert np.array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_weights_that_the_graph_fills() -> None:
+    """A fill stays an array that a product packs: a scalar in its place left plain loops."""
+    model = model_of(
+        """graph (float[1,8,H,W] x) => (float[1,24,H,W] y, float[1,8,H,8] z)
+        <int64[4] s = {24, 8, 3, 3}, int64[2] t = {32, 8}> {
+            w = ConstantOfShape<value = float[1] {0.5}>(s)
+            y = Conv<pads = [1, 1, 1, 1]>(x, w)
+            u = ConstantOfShape<value = float[1] {-2.0}>(t)
+            z = MatMul(x, u)
+        }"""
+    )
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for height in (5, 2):
+        x = _random.standard_normal((1, 8, height, 32)).astype(np.float32)
+        y, z = session.run(None, {"x": x})
+        padded = np.pad(x.astype(np.float64).sum(1), ((0, 0), (1, 1), (1, 1)))
+        box = sum(padded[:, i : i + height, j : j + 32] for i in range(3) for j in range(3))
+        np.testing.assert_allclose(y, np.broadcast_to(0.5 * box, (1, 24, height, 32)), atol=1e-4)
+        want = np.broadcast_to(-2 * x.astype(np.float64).sum(-1, keepdims=True), z.shape)
+        np.testing.assert_allclose(z, want, atol=1e-4)
+    kernels = [c.kernel for c in session._engine.executable.plan.commands if isinstance(c, Command)]
+    assert [name.split("_")[0] for name in kernels].count("product") == 2
