@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, EmptyList, Item, Node
 from sardonyx.ir.value import Value
 
@@ -82,7 +83,7 @@ def _copy_attribute(attribute: Attribute, copy_graph: Callable[[Graph], Graph]) 
     def item(value: Item) -> Item:
         return copy_graph(value) if isinstance(value, Graph) else value
 
-    if isinstance(attribute, EmptyList):
+    if isinstance(attribute, EmptyList | LongList):
         return attribute
     if isinstance(attribute, list):
         return [item(value) for value in attribute]

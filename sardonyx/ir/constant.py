@@ -48,7 +48,7 @@ class Decoded:
         return False
 
 
-class ArrayData(Decoded):
+class ArrayData:
     """Elements held by a NumPy array."""
 
     __slots__ = ("_array",)
@@ -61,6 +61,14 @@ class ArrayData(Decoded):
     def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
         """The array."""
         return self._array
+
+    def read(self, dtype: DType, start: int, target: memoryview) -> bool:
+        """Copy bytes of the array, unless they do not lie in a row or mean something else."""
+        array = self._array
+        if array.dtype != dtype.stored or array.dtype.hasobject or not array.flags.c_contiguous:
+            return False
+        target[:] = array.reshape(-1).view(np.uint8).data[start : start + len(target)]
+        return True
 
     def owned(self) -> Data:
         """Itself."""

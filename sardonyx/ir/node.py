@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from sardonyx.ir.constant import Constant
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.types import ValueType
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 #: One item of an attribute: numbers and text are plain Python, tensors are constants. The items of
 #: a list are all of one kind.
 Item: TypeAlias = Union[int, float, str, bytes, Constant, "Graph", ValueType]
-Attribute: TypeAlias = Item | list[Item]
+Attribute: TypeAlias = Item | list[Item] | LongList[Any]
 
 
 class EmptyList(list[Item]):

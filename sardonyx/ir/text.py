@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from sardonyx.ir.constant import Constant
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.types import ValueType
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ def attribute_text(attribute: Attribute) -> str:
     """An attribute's value; long lists and texts are shortened, subgraphs named."""
     from sardonyx.ir.graph import Graph
 
-    if isinstance(attribute, list):
-        shown = ", ".join(attribute_text(item) for item in attribute[:_LONGEST_LIST])
+    if isinstance(attribute, list | LongList):
+        first = list(itertools.islice(attribute, _LONGEST_LIST))
+        shown = ", ".join(attribute_text(item) for item in first)
         more = f", ... {len(attribute)} in all" if len(attribute) > _LONGEST_LIST else ""
         return f"[{shown}{more}]"
     if isinstance(attribute, Graph):

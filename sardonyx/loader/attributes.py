@@ -11,6 +11,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, EmptyList
 from sardonyx.ir.types import ValueType
 from sardonyx.loader.onnx_format import ATTRIBUTE_TYPES
@@ -68,6 +69,8 @@ def plain_attribute(
     if kind.endswith("S"):
         if not value:
             return EmptyList(kind)
+        if isinstance(value, LongList):
+            return LongList(value.array, tuple(map(read, value.table or ()))) if read else value
         return [read(item) for item in value] if read else list(value)
     if value is None:
         raise InvalidGraph(message(where, f"Its value is missing: it should be a {kind}"))
@@ -97,13 +100,14 @@ def constant_of_node(attributes: Mapping[str, Attribute], where: str) -> Constan
         "value_strings": dtypes.STRING,
     }.get(name)
     kinds: dict[str, type | tuple[type, ...]] = {"i": int, "f": float, "s": (str, bytes)}
-    items = value if isinstance(value, list) else [value]
+    is_list = isinstance(value, list | LongList)
+    items = list(value) if isinstance(value, list | LongList) else [value]
     if (
         dtype is None
-        or isinstance(value, list) is not name.endswith("s")
+        or is_list is not name.endswith("s")
         or not all(isinstance(item, kinds[dtype.kind]) for item in items)
     ):
         raise InvalidGraph(message(where, f"A constant cannot be given by {name!r} of this type"))
     array = np.empty(len(items), dtype.numpy)
     array[:] = items
-    return Constant.from_array(array if isinstance(value, list) else array.reshape(()), dtype)
+    return Constant.from_array(array if is_list else array.reshape(()), dtype)

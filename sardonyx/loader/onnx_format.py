@@ -1,7 +1,8 @@
 """The tables of ONNX's messages: numbers and kinds of the fields that this engine reads or writes.
 
-A kind ends in `*` where the field is repeated, and in `**` where its elements are decoded only when
-they are asked for. `span` is a byte field that may stay in the file.
+A kind ends in `*` where the field is repeated, in `**` where its elements are decoded only when
+they are asked for, in `*+` where many elements may be held as one `LongList`. `span` is a byte
+field that may stay in the file.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ ATTRIBUTE.fields(
     s=(4, "bytes"),
     t=(5, "message", TENSOR),
     g=(6, "message", GRAPH),
-    floats=(7, "float*"),
-    ints=(8, "int64*"),
-    strings=(9, "bytes*"),
+    floats=(7, "float*+"),
+    ints=(8, "int64*+"),
+    strings=(9, "bytes*+"),
     tensors=(10, "message*", TENSOR),
     graphs=(11, "message*", GRAPH),
     tp=(14, "message", TYPE),

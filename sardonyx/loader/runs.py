@@ -10,84 +10,136 @@ from typing import Any
 
 import numpy as np
 
-#: Bytes that are looked at in one go.
-_STRETCH = 1 << 15
+from sardonyx.ir.constant import Array
+from sardonyx.ir.long_list import LONG, LongList, narrow
 
-#: Runs are looked for after so many elements each time, so that failing costs little for each.
-EVERY = 64
+#: Bytes that are looked at in one go, and the fewest that may hold a run of `LONG` elements.
+_STRETCH, _SHORTEST = 1 << 16, 2 * LONG
+
+#: The number of elements after which a run is looked for first.
+_FIRST = 64
+
+#: More different texts than this among those of one stretch are no run.
+_MOST_TEXTS = 16
 
 
-def read_run(kind: str, tag: int, buffer: bytes, position: int, end: int) -> tuple[list[Any], int]:
+def may_begin(found: list[Any]) -> bool:
+    """Whether a run is worth looking for behind these elements.
+
+    That is after another run, else ever more seldom, so that failing costs little in all.
+    """
+    count = len(found)
+    return count > 1 and (
+        type(found[-2]) is LongList or (count >= _FIRST and not count & (count - 1))
+    )
+
+
+def read_run(
+    kind: str, tag: int, buffer: bytes, position: int, end: int
+) -> tuple[LongList[Any] | None, int]:
     """Elements that follow each other with the same tag of one byte.
 
     Args:
-        kind: What the elements are.
+        kind: What the elements are: `float`, `int64` or `bytes`.
         tag: The byte before each.
         buffer: The message.
         position: Where the first tag is expected.
         end: Where the message ends, or what is known of it.
 
     Returns:
-        The elements, perhaps none, and the position after them.
+        Elements, at least `LONG`, or None; and the position after them.
     """
-    found: list[Any] = []
-    while position < end and buffer[position] == tag:
-        stop = min(end, position + _STRETCH)
-        if kind in ("float", "double"):
-            values, after = _numbers(kind, tag, buffer, position, stop)
-        elif kind == "int64":
-            values, after = _varints(tag, buffer, position, stop)
-        elif kind == "bytes":
-            values, after = _bytes(tag, buffer, position, stop)
-        else:
-            break
-        if not values:
-            break
-        found += values
-        position = after
-    return found, position
+    stop = min(end, position + _STRETCH)
+    if stop - position < _SHORTEST or buffer[position] != tag:
+        return None, position
+    found, after = _READERS[kind](tag, np.frombuffer(buffer, np.uint8, stop - position, position))
+    if found is None or len(found) < LONG:
+        return None, position
+    return found, position + after
 
 
-def _numbers(kind: str, tag: int, buffer: bytes, position: int, stop: int) -> tuple[list[Any], int]:
-    item = np.dtype([("tag", "u1"), ("value", "<f4" if kind == "float" else "<f8")])
-    count = (stop - position) // item.itemsize
-    records = np.frombuffer(buffer, item, count, position)
-    others = np.flatnonzero(records["tag"] != tag)
-    if others.size:
-        count = int(others[0])
-    return records["value"][:count].tolist(), position + count * item.itemsize
+def _floats(tag: int, data: Array) -> tuple[LongList[Any], int]:
+    item = np.dtype([("tag", "u1"), ("value", "<f4")])
+    records = data[: len(data) // item.itemsize * item.itemsize].view(item)
+    count = _leading(records["tag"] == tag)
+    return LongList(records["value"][:count].copy()), count * item.itemsize
 
 
-def _varints(tag: int, buffer: bytes, position: int, stop: int) -> tuple[list[Any], int]:
-    data = np.frombuffer(buffer, np.uint8, stop - position, position)
+def _leading(good: Array) -> int:
+    """How many are true before the first that is not."""
+    first = int(good.argmin()) if len(good) else 0
+    return len(good) if not len(good) or good[first] else first
+
+
+def _varints(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
+    size = int((data[1:12] < 128).argmax())
+    length = size + 2
+    count = len(data) // length
+    # Numbers of one length are columns.
+    table = data[: count * length].reshape(count, length)
+    ends = table < 128
+    if size < 9 and (table[:, 0] == tag).all() and ends[:, -1].all() and not ends[:, 1:-1].any():
+        return LongList(narrow(_joined([table[:, k + 1] for k in range(size + 1)]))), table.size
     # Bytes below 128 are a tag and the last byte of a number, by turns.
-    ends = np.flatnonzero(data < 128)
-    count = len(ends) // 2
-    tags, lasts = ends[: 2 * count : 2], ends[1 : 2 * count : 2]
+    places = np.flatnonzero(data < 128)
+    count = len(places) // 2
+    tags, lasts = places[: 2 * count : 2], places[1 : 2 * count : 2]
+    lengths = lasts - tags
     good = data[tags] == tag
     good[1:] &= tags[1:] == lasts[:-1] + 1
-    good &= lasts - tags <= 9  # ten bytes are negative, or too many
-    bad = np.flatnonzero(~good)
-    if bad.size:
-        count = int(bad[0])
-        tags, lasts = tags[:count], lasts[:count]
+    good &= lengths <= 9  # ten bytes are negative, or too many
+    count = _leading(good) if not tags[:1].any() else 0
     if not count:
-        return [], position
-    lengths = lasts - tags
-    values = np.zeros(count, np.int64)
-    for k in range(int(lengths.max())):
-        longer = lengths > k
-        values[longer] |= (data[tags[longer] + 1 + k].astype(np.int64) & 127) << (7 * k)
-    return values.tolist(), position + int(lasts[-1]) + 1
+        return None, 0
+    tags, lengths = tags[:count], lengths[:count]
+    bytes_each = [data[tags + 1]]
+    for k in range(1, int(lengths.max())):
+        part = data.take(tags + (k + 1), mode="clip")
+        bytes_each.append(np.where(lengths > k, part, 0))
+    return LongList(narrow(_joined(bytes_each))), int(lasts[count - 1]) + 1
 
 
-def _bytes(tag: int, buffer: bytes, position: int, stop: int) -> tuple[list[Any], int]:
-    found: list[Any] = []
-    while position + 1 < stop and buffer[position] == tag:
-        size = buffer[position + 1]
-        after = position + 2 + size
-        if size >= 128 or after > stop:
-            break
-        found.append(buffer[position + 2 : after])
-        position = after
-    return found, position
+def _joined(bytes_each: list[Array]) -> Array:
+    """Numbers of which each byte has seven bits, the lowest first."""
+    count = len(bytes_each)
+    kind: type[np.integer[Any]] = np.int8 if count == 1 else np.int16 if count == 2 else np.int32
+    if count > 4:
+        kind = np.int64
+    total: Array = (bytes_each[0] & 127).astype(kind)
+    for place, part in enumerate(bytes_each[1:], 1):
+        total |= np.left_shift((part & 127).astype(kind), kind(7 * place))
+    return total
+
+
+def _texts(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
+    starts = np.flatnonzero(data == tag)
+    starts = starts[: np.searchsorted(starts, len(data) - 1)]
+    sizes = data[starts + 1]
+    after = starts + 2 + sizes
+    # A text may hold the tag, too: then what follows is left to the plain reader.
+    good = sizes < 128
+    good[:-1] &= after[:-1] == starts[1:]
+    good &= after <= len(data)
+    count = _leading(good) if not starts[:1].any() else 0
+    if count < LONG:
+        return None, 0
+    first, lengths = starts[:count] + 2, sizes[:count]
+    codes, table = np.zeros(count, np.int8), list[bytes]()
+    for size in np.flatnonzero(np.bincount(lengths)).tolist():
+        members = np.flatnonzero(lengths == size)
+        if not size:
+            codes[members] = len(table)
+            table.append(b"")
+            continue
+        texts = np.ndarray((len(data) - size + 1,), f"V{size}", data, 0, (1,))[first[members]]
+        while len(texts) and len(table) < _MOST_TEXTS:
+            same = texts == texts[0]
+            codes[members[same]] = len(table)
+            table.append(texts[0].tobytes())
+            texts, members = texts[~same], members[~same]
+        if len(texts):
+            return None, 0
+    return LongList(codes, tuple(table)), int(after[count - 1])
+
+
+_READERS = {"float": _floats, "int64": _varints, "bytes": _texts}

@@ -13,7 +13,8 @@ import struct
 from typing import Any, NamedTuple
 
 from sardonyx.base.errors import InvalidProtobuf, message
-from sardonyx.loader.runs import EVERY, read_run
+from sardonyx.ir.long_list import joined
+from sardonyx.loader.runs import may_begin, read_run
 from sardonyx.loader.source import Source
 
 #: Messages may be nested so deep, which is also protobuf's own limit.
@@ -73,6 +74,7 @@ class Field(NamedTuple):
         kind: Its kind, one of the keys of `_WIRE_OF_KIND`.
         repeated: Whether it is a list.
         lazy: Whether the list stays a list of byte strings in packed form, decoded later.
+        long: Whether items of the list may be `LongList`s of elements.
         message: The kind of message, where it is one.
         packed: Whether this wire form holds many elements at once.
     """
@@ -81,6 +83,7 @@ class Field(NamedTuple):
     kind: str
     repeated: bool
     lazy: bool
+    long: bool
     message: Message | None
     packed: bool
 
@@ -93,18 +96,25 @@ class Message:
         self.table: dict[int, Field] = {}
         self.numbers: dict[int, str] = {}
         self.defaults: dict[str, Any] = {}
+        self.long: set[str] = set()
 
     def fields(self, **fields: tuple[int, str] | tuple[int, str, Message]) -> None:
-        """Declare fields: name = (number, kind); `*` after the kind of a list, `**` if lazy too."""
+        """Declare fields: name = (number, kind), with signs after the kind.
+
+        `*` is a list, `**` one that is lazy, `*+` one that may be long.
+        """
         for name, (number, kind, *sub) in fields.items():
-            base = kind.rstrip("*")
-            repeated, lazy = "*" in kind, kind.endswith("**")
+            base = kind.rstrip("*+")
+            repeated, lazy, long = "*" in kind, kind.endswith("**"), kind.endswith("+")
             wire = _WIRE_OF_KIND[base]
             submessage = sub[0] if sub else None
             self.numbers[number] = name
-            self.table[number << 3 | wire] = Field(name, base, repeated, lazy, submessage, False)
+            self.long |= {name} if long else set()
+            self.table[number << 3 | wire] = Field(
+                name, base, repeated, lazy, long, submessage, False
+            )
             if repeated and wire != _LENGTH:
-                self.table[number << 3 | _LENGTH] = Field(name, base, True, lazy, None, True)
+                self.table[number << 3 | _LENGTH] = Field(name, base, True, lazy, long, None, True)
             default: Any = 0
             if repeated:
                 default = ()
@@ -198,7 +208,7 @@ def _enter(
         inner = Record(field.message)
         found.append(inner)
     else:
-        # A message that comes twice is merged.
+        # A message that comes twice is merged. Those with long lists are all parts of lists.
         inner = values.get(field.name) or Record(field.message)
         values[field.name] = inner
     try:
@@ -210,6 +220,8 @@ def _enter(
         index = f"[{len(values[field.name]) - 1}]" if field.repeated else ""
         error.path.append(field.name + index)
         raise
+    for name in inner.kind.long & inner.__dict__.keys():
+        inner.__dict__[name] = joined(inner.__dict__[name])
 
 
 def _fields(
@@ -232,7 +244,7 @@ def _fields(
             if field is None:
                 position = _unknown(record, buffer, start, position, end, base)
                 continue
-            name, kind, repeated, lazy, submessage, packed = field
+            name, kind, repeated, lazy, long, submessage, packed = field
             if tag & 7 == _LENGTH:
                 size = buffer[position]
                 position += 1
@@ -299,9 +311,11 @@ def _fields(
                 values[name] = [value]
             else:
                 found.append(value)
-                if not len(found) % EVERY and tag < 128 and not lazy:
+                if long and may_begin(found):
                     more, position = read_run(kind, tag, buffer, position, end)
-                    found += more
+                    while more is not None:
+                        found.append(more)
+                        more, position = read_run(kind, tag, buffer, position, end)
         else:
             values[name] = value
     return position

@@ -12,6 +12,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.sizes import as_atom
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, EmptyList, Node
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
@@ -251,7 +252,7 @@ class _Writer:
         kind = _kind_of(name, value)
         number, field = _NUMBER_OF_KIND[kind]
         encoder = Encoder(onnx.ATTRIBUTE).put("name", name).put("type", number)
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, list | LongList) else [value]
         for item in items:
             if isinstance(item, Constant):
                 encoder.embed(field, self._tensor(item, ""))
@@ -352,8 +353,8 @@ def _operator_set(domain: str, version: int) -> Encoder:
 def _kind_of(name: str, value: Attribute) -> str:
     if isinstance(value, EmptyList):
         return value.kind
-    if isinstance(value, list):
-        if not value:
+    if isinstance(value, list | LongList):
+        if not len(value):
             return "INTS"
         kinds = set(_item_kinds(value))
         if kinds == {"INT", "FLOAT"}:

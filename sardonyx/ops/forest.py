@@ -18,6 +18,7 @@ import numpy as np
 from sardonyx.base.dtypes import DOUBLE, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.constant import Array
+from sardonyx.ops.forest_blocks import blocks, first_of
 
 #: What a node asks, in the order in which TreeEnsemble-5 numbers it, and the leaf.
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
@@ -107,30 +108,26 @@ def plant(
         InvalidGraph: The description is not that of trees.
     """
     _check(trees, targets, width, where)
-    asked = np.flatnonzero(trees.modes != LEAF)
-    needed = int(trees.features[asked].max()) + 1 if asked.size else 1
+    count = len(trees.modes)
+    needed = 1 + max(
+        int(trees.features[part].max(initial=0, where=trees.modes[part] != LEAF))
+        for part in blocks(count)
+    )
     wide = width if width is not None else needed
     table = _Table(trees, wide, dtype)
-    words = 6 if dtype is DOUBLE else 4
-    if len(table.values) > _MOST_NODES:
-        raise fail(where, "There are too many tests", f"at most {_MOST_NODES}", len(table.values))
-    first = words - 4 if dtype is DOUBLE else 1
-    nodes = np.zeros((len(table.values), words), np.int32)
-    values = table.values.astype(dtype.numpy)
-    leaves = np.flatnonzero(trees.modes == LEAF)
-    single, places, vote_targets, weights = _votes(trees, targets, dtype, aggregate)
+    if len(table.nodes) > _MOST_NODES:
+        raise fail(where, "There are too many tests", f"at most {_MOST_NODES}", len(table.nodes))
+    single = targets == 1 and (aggregate == "add" or _each_once(trees))
+    of_votes, weights = np.zeros(0, np.int32), np.zeros(0, dtype.numpy)
     if single:
-        values[leaves] = weights[leaves] if len(weights) else 0
-        weights = np.zeros(0, dtype.numpy)
-    nodes[:, :first] = values.reshape(-1, 1).view(np.int32)
-    if not single:
-        nodes[leaves, 0] = places[leaves]
-    nodes[:, first] = table.features
-    nodes[:, first + 1] = table.true * words
-    nodes[:, first + 2] = table.false * words
+        table.hang_weights(*_sums(trees))
+    else:
+        leaves, places, of_votes, weights = _votes(trees, dtype)
+        table.hang_places(leaves, places)
+    words = table.nodes.itemsize // 4
     return Forest(
-        nodes.reshape(-1), words, (table.heads[trees.roots] * words).astype(np.int32),
-        vote_targets, weights, single, needed, table.has_copy, _depth(trees),
+        table.nodes.view(np.int32), words, (trees.roots * words).astype(np.int32),
+        of_votes, weights, single, needed, table.has_copy, _depth(trees),
     )  # fmt: skip
 
 
@@ -146,35 +143,47 @@ def _check(trees: Trees, targets: int, width: int | None, where: str) -> None:
             raise fail(where, f"There are too many {what}", f"at most {most}", given)
     inner = trees.modes != LEAF
     for name, found in (("true", trees.true), ("false", trees.false)):
-        outside = np.flatnonzero(inner & ((found < 0) | (found >= count)))
-        if outside.size:
-            raise fail(
-                where, f"The {name} branch of the node at position {outside[0]} leads nowhere"
-            )
-    features = trees.features[inner]
+        place = _first_outside(found, count, inner)
+        if place >= 0:
+            raise fail(where, f"The {name} branch of the node at position {place} leads nowhere")
+    features = trees.features
     limit = _MOST_FEATURES if width is None else width
-    bad = np.flatnonzero((features < 0) | (features >= limit))
-    if bad.size:
-        place = np.flatnonzero(inner)[bad[0]]
+    place = _first_outside(features, limit, inner)
+    if place >= 0:
         what = f"The node at position {place} asks for a feature that the input does not have"
-        raise fail(where, what, f"0 to {limit - 1}", features[bad[0]])
+        raise fail(where, what, f"0 to {limit - 1}", features[place])
     outside = np.flatnonzero((trees.roots < 0) | (trees.roots >= count))
     if outside.size:
         raise fail(where, f"The root of tree number {outside[0]} is no node")
-    leaf, target, _ = trees.votes
-    bad = np.flatnonzero((target < 0) | (target >= targets))
-    if bad.size:
-        what = f"The target of vote number {bad[0]} does not exist"
-        raise fail(where, what, f"0 to {targets - 1}", target[bad[0]])
+    target = trees.votes[1]
+    place = _first_outside(target, targets, None)
+    if place >= 0:
+        what = f"The target of vote number {place} does not exist"
+        raise fail(where, what, f"0 to {targets - 1}", target[place])
     _check_cycles(trees, inner, where)
+
+
+def _first_outside(values: Array, limit: int, counted: Array | None) -> int:
+    """The first place where a number that counts is not in [0, limit); -1 if there is none."""
+
+    def fault(part: slice) -> Array:
+        outside = (values[part] < 0) | (values[part] >= limit)
+        return outside if counted is None else outside & counted[part]
+
+    return first_of(len(values), fault)
 
 
 def _check_cycles(trees: Trees, inner: Array, where: str) -> None:
     """Refuse nodes that come after themselves; several nodes may lead to one."""
     count = len(trees.modes)
-    parents = np.zeros(count, np.int64)
+    here = np.arange(count, dtype=np.int32)
+    if not (inner & ((trees.true <= here) | (trees.false <= here))).any():
+        return  # all branches lead on
+    parents = np.zeros(count, np.int32)
     for branch in (trees.true, trees.false):
-        parents += np.bincount(branch[inner & inner[branch * inner]], minlength=count)
+        for part in blocks(count):
+            after = branch[part][inner[part]].astype(np.intp)  # add.at is slow with others
+            np.add.at(parents, after[inner[after]], 1)
     if parents.max() <= 1 and not parents[trees.roots].any():
         return  # whoever enters a cycle is its second parent, or starts inside
     left, pending = parents.copy(), np.flatnonzero(inner & (parents == 0)).tolist()
@@ -197,46 +206,66 @@ class _Table:
     """The nodes as tests: the first ones stand for the model's nodes, others follow them.
 
     Attributes:
-        values: What tests compare with.
-        features: Columns that tests read.
-        true: The next node where the test holds.
-        false: The next node where it does not.
-        heads: Where the walk of each of the model's nodes begins.
+        nodes: For each the number that it compares with, the column that it reads, and the next
+            node, by its first word, where the test holds and where it does not.
         has_copy: Whether a test reads the copy without NaN.
     """
 
     def __init__(self, trees: Trees, width: int, dtype: DType) -> None:
-        kind = dtype.numpy
-        self._width, self._kind = width, kind
-        inner = trees.modes != LEAF
-        here = np.arange(len(trees.modes))
-        values = trees.values.astype(kind)
-        modes = trees.modes
+        self._kind = kind = dtype.numpy
+        self._words = 6 if dtype is DOUBLE else 4
+        form = {
+            "names": ["value", "feature", "true", "false"],
+            "formats": [kind, np.int32, np.int32, np.int32],
+            "itemsize": 4 * self._words,
+        }
+        self._form = np.dtype(form)  # type: ignore[call-overload]  # NumPy documents this spelling
+        count = len(trees.modes)
+        self.nodes = np.zeros(count, self._form)
+        self.has_copy = False
+        special = [self._take(trees, part, width) for part in blocks(count)]
+        self._more: list[tuple[Any, int, int, int]] = []
+        with np.errstate(all="ignore"):  # the neighbour of the smallest number is -inf
+            self._add_special(trees, np.concatenate(special).tolist())
+
+    def hang_weights(self, leaves: Array, weights: Array) -> None:
+        """Give leaves their only votes."""
+        values = self.nodes["value"]
+        for part in blocks(len(leaves)):
+            values[leaves[part]] = weights[part]
+
+    def hang_places(self, leaves: Array, places: Array) -> None:
+        """Tell leaves where their votes begin."""
+        self.nodes.view(np.int32)[leaves * self._words] = places
+
+    def _take(self, trees: Trees, part: slice, width: int) -> Array:
+        """Set the tests of some nodes; gives the positions of those that take more than a test."""
+        modes, true, false = trees.modes[part], trees.true[part], trees.false[part]
+        inner = modes != LEAF
+        values = trees.values[part].astype(self._kind)
         less = (modes == _LT) | (modes == _GTE)
         swapped = (modes == _GT) | (modes == _GTE)
         plain = (modes <= _GT) & np.isfinite(values)
-        with np.errstate(all="ignore"):
-            self.values = np.where(less, np.nextafter(values, kind.type(-np.inf)), values)
-        passing = np.where(swapped, trees.false, trees.true)
-        failing = np.where(swapped, trees.true, trees.false)
+        if less.any():
+            with np.errstate(all="ignore"):
+                values = np.where(less, np.nextafter(values, self._kind.type(-np.inf)), values)
         # NaN must go where `tracks` says; on its own it goes where the test fails.
-        copied = plain & (trees.tracks != swapped)
-        self.features = np.where(inner, trees.features + width * copied, 0)
-        self.true = np.where(inner, passing, here)
-        self.false = np.where(inner, failing, here)
-        self.has_copy = bool(copied.any())
-        self.heads = here
-        self._more: list[tuple[Any, int, int, int]] = []
-        special = np.flatnonzero(inner & ~plain)
-        if special.size:
-            with np.errstate(over="ignore"):  # the neighbour of the smallest number is -inf
-                self._add_special(trees, special, values)
+        copied = plain & (trees.tracks[part] != swapped)
+        self.has_copy |= bool(copied.any())
+        here = np.arange(part.start, part.stop)
+        nodes = self.nodes[part]
+        nodes["value"] = np.where(inner, values, 0)
+        nodes["feature"] = np.where(inner, trees.features[part] + width * copied, 0)
+        nodes["true"] = np.where(inner, np.where(swapped, false, true), here) * self._words
+        nodes["false"] = np.where(inner, np.where(swapped, true, false), here) * self._words
+        special: Array = np.flatnonzero(inner & ~plain) + part.start
+        return special
 
-    def _add_special(self, trees: Trees, special: Array, values: Array) -> None:
+    def _add_special(self, trees: Trees, special: list[int]) -> None:
         sets = iter(trees.members)
-        count = len(values)
-        for node in special.tolist():
-            mode, value = int(trees.modes[node]), values[node]
+        count = len(self.nodes)
+        for node in special:
+            mode, value = int(trees.modes[node]), self._kind.type(trees.values[node])
             members = next(sets) if mode == _MEMBER else None
             cuts, outcomes = self._intervals(mode, value, members)
             ends = (int(trees.false[node]), int(trees.true[node]))
@@ -247,19 +276,17 @@ class _Table:
             if after[-1] != of_nan:
                 head = self._add((self._kind.type(np.inf), feature, head, of_nan), count)
             # The model's node keeps its place, as others lead to it: it becomes the first test.
-            if head >= count:
-                value, feature, true, false = self._more[head - count]
-                self.values[node], self.features[node] = value, feature
-                self.true[node], self.false[node] = true, false
-            else:
-                self.values[node], self.features[node] = np.nan, 0
-                self.true[node] = self.false[node] = head
+            test = (np.nan, 0, head, head) if head < count else self._more[head - count]
+            self.nodes[node] = self._record(test)
         if self._more:
-            more = list(zip(*self._more, strict=True))
-            self.values = np.concatenate([self.values, np.array(more[0], self._kind)])
-            self.features = np.concatenate([self.features, np.array(more[1], np.int64)])
-            self.true = np.concatenate([self.true, np.array(more[2], np.int64)])
-            self.false = np.concatenate([self.false, np.array(more[3], np.int64)])
+            nodes = np.zeros(count + len(self._more), self._form)  # concatenate would repack them
+            nodes[:count] = self.nodes
+            nodes[count:] = [self._record(test) for test in self._more]
+            self.nodes = nodes
+
+    def _record(self, test: tuple[Any, int, int, int]) -> tuple[Any, int, int, int]:
+        value, feature, true, false = test
+        return value, feature, true * self._words, false * self._words
 
     def _intervals(
         self, mode: int, value: Any, members: Array | None
@@ -309,37 +336,42 @@ class _Table:
         return first + len(self._more) - 1
 
 
-def _votes(
-    trees: Trees, targets: int, dtype: DType, aggregate: str
-) -> tuple[bool, Array, Array, Array]:
-    """Whether leaves have one weight each, where the votes of each node begin, and the votes.
+def _sums(trees: Trees) -> tuple[Array, Array]:
+    """Leaves, and the sum of the votes of each."""
+    leaf, _, weight = trees.votes
+    if (leaf[1:] > leaf[:-1]).all():
+        return leaf, weight
+    sums = np.zeros(len(trees.modes), np.float64)
+    for part in blocks(len(leaf)):
+        # add.at is slow with other types.
+        np.add.at(sums, leaf[part].astype(np.intp), weight[part].astype(np.float64))
+    leaves = np.flatnonzero(trees.modes == LEAF)
+    return leaves, sums[leaves]
 
-    With one weight each, the weights are by node.
-    """
-    count = len(trees.modes)
+
+def _votes(trees: Trees, dtype: DType) -> tuple[Array, Array, Array, Array]:
+    """The leaves, where the votes of each begin, and the votes' targets and weights."""
     leaf, target, weight = trees.votes
-    if targets == 1 and (aggregate == "add" or _each_once(leaf, trees)):
-        sums = np.zeros(count, np.float64)
-        np.add.at(sums, leaf, weight.astype(np.float64))
-        return True, np.zeros(0, np.int32), np.zeros(0, np.int32), sums.astype(dtype.numpy)
     order = np.argsort(leaf, kind="stable")
-    each = np.bincount(leaf, minlength=count)
-    leaves = trees.modes == LEAF
+    each = np.bincount(leaf, minlength=len(trees.modes))
+    leaves = np.flatnonzero(trees.modes == LEAF)
     # One entry more for each leaf: how many votes follow.
-    taken = np.where(leaves, each + 1, 0)
-    starts = np.cumsum(taken) - taken
+    taken = each[leaves] + 1
+    places = np.cumsum(taken) - taken
     total = int(taken.sum())
     of_votes, weights = np.zeros(total, np.int32), np.zeros(total, dtype.numpy)
-    of_votes[starts[leaves]] = each[leaves]
+    of_votes[places] = each[leaves]
+    starts = np.zeros(len(trees.modes), np.int64)
+    starts[leaves] = places
     before = np.cumsum(each) - each
     sorted_leaf = leaf[order]
     at = starts[sorted_leaf] + 1 + np.arange(len(order)) - before[sorted_leaf]
     of_votes[at], weights[at] = target[order], weight[order]
-    return False, starts.astype(np.int32), of_votes, weights
+    return leaves, places, of_votes, weights
 
 
-def _each_once(leaf: Array, trees: Trees) -> bool:
-    each = np.bincount(leaf, minlength=len(trees.modes))
+def _each_once(trees: Trees) -> bool:
+    each = np.bincount(trees.votes[0], minlength=len(trees.modes))
     return bool((each[trees.modes == LEAF] == 1).all())
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from sardonyx.ir.constant import Array
+from sardonyx.ir.long_list import LongList
 from sardonyx.ops.forest import MODES, fail
+from sardonyx.ops.forest_blocks import blocks
 
 
 class Positions:
@@ -18,20 +18,26 @@ class Positions:
         ids: Its number.
         where: Names the operator in errors.
 
+    Attributes:
+        firsts: The first node of each tree, in ascending order.
+
     Raises:
         InvalidGraph: Two nodes have the same number in one tree.
     """
 
     def __init__(self, trees: Array, ids: Array, where: str) -> None:
-        begins = np.flatnonzero(np.append(True, trees[1:] != trees[:-1]))
-        counts = np.diff(np.append(begins, len(trees)))
-        self._trees, tree = trees[begins], np.repeat(np.arange(len(begins)), counts)
-        numbered = ids - (np.arange(len(ids)) - begins[tree])
-        self._begins, self._counts = begins, counts
-        self._are_numbered = not numbered.any() and bool((self._trees[1:] > self._trees[:-1]).all())
+        begins = _begins(trees)
+        self._trees, self.firsts = trees[begins].astype(np.int64), begins
+        self._counts = np.diff(np.append(begins, len(trees)))
+        # As exporters number: trees in ascending order, the nodes of each from 0 on.
+        self._are_numbered = bool((self._trees[1:] > self._trees[:-1]).all()) and _count_up(
+            ids, begins
+        )
         if self._are_numbered:
             return
-        self._trees, tree = np.unique(trees, return_inverse=True)
+        trees, ids = trees.astype(np.int64), ids.astype(np.int64)
+        self._trees, firsts, tree = np.unique(trees, return_index=True, return_inverse=True)
+        self.firsts = np.sort(firsts)
         self._ids, number = np.unique(ids, return_inverse=True)
         keys = tree * len(self._ids) + number
         self._order = np.argsort(keys, kind="stable")
@@ -42,24 +48,47 @@ class Positions:
             raise fail(where, f"The node {ids[place]} of tree {trees[place]} is described twice")
 
     def find(self, trees: Array, ids: Array) -> Array:
-        """Positions of nodes; -1 where there is none."""
-        tree = np.minimum(np.searchsorted(self._trees, trees), len(self._trees) - 1)
-        known = self._trees[tree] == trees
+        """Positions of nodes, int32; -1 where there is none."""
+        found = np.empty(len(ids), np.int32)
+        for block in blocks(len(ids)):
+            found[block] = self._find(trees[block], ids[block].astype(np.int64))
+        return found
+
+    def _find(self, trees: Array, ids: Array) -> Array:
+        begins = _begins(trees)
+        named = trees[begins].astype(np.int64)
+        place = np.minimum(np.searchsorted(self._trees, named), len(self._trees) - 1)
+        lengths = np.diff(np.append(begins, len(trees)))
+        known = self._trees[place] == named
         if self._are_numbered:
-            known &= (ids >= 0) & (ids < self._counts[tree])
-            return np.where(known, self._begins[tree] + ids, -1)
+            counts = np.repeat(np.where(known, self._counts[place], 0), lengths)
+            positions = np.repeat(self.firsts[place], lengths) + ids
+            return np.where((ids >= 0) & (ids < counts), positions, -1)
         number = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        keys = tree * len(self._ids) + number
+        keys = np.repeat(place, lengths) * len(self._ids) + number
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known &= (self._ids[number] == ids) & (self._keys[at] == keys)
-        return np.where(known, self._order[at], -1)
+        good = np.repeat(known, lengths) & (self._ids[number] == ids) & (self._keys[at] == keys)
+        return np.where(good, self._order[at], -1)
 
 
-def modes_of(names: Sequence[str], where: str) -> Array:
+def _begins(values: Array) -> Array:
+    """Where runs of equal values begin."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate([[0], changes]) if len(values) else changes
+
+
+def _count_up(values: Array, begins: Array) -> bool:
+    """Whether values are 0 at some places, the first one among them, and go up by 1 between."""
+    steps = values[1:] == values[:-1] + 1
+    steps[begins[1:] - 1] = True
+    return not values[begins].any() and bool(steps.all()) and int(values.min()) >= 0
+
+
+def modes_of(names: LongList[str], where: str) -> Array:
     """Positions in `MODES` of the names of modes."""
     numbers = {name: k for k, name in enumerate(MODES) if name != "BRANCH_MEMBER"}
-    found = np.fromiter((numbers.get(n, -1) for n in names), np.int8, len(names))
-    unknown = np.flatnonzero(found < 0)
-    if unknown.size:
-        raise fail(where, f"There is no node mode {names[unknown[0]]!r}", ", ".join(numbers))
-    return found
+    known = np.array([numbers.get(str(name), -1) for name in names.table or ()], np.int8)
+    if (known < 0).any():
+        unknown = (names.table or ())[int(known.argmin())]
+        raise fail(where, f"There is no node mode {unknown!r}", ", ".join(numbers))
+    return known[names.array]

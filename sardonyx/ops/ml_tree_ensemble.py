@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base.dtypes import DOUBLE, FLOAT
 from sardonyx.ir.constant import Array, Constant
+from sardonyx.ir.long_list import NO_INTEGERS, LongList
 from sardonyx.ops.forest import LEAF, MODES, Trees, fail
 from sardonyx.ops.ml_common import ML, TRANSFORMS, transformed
 from sardonyx.ops.registry import op
@@ -21,21 +21,21 @@ def tree_ensemble(
     x: Tensor,
     *,
     aggregate_function: int = 1,
-    leaf_targetids: Sequence[int],
+    leaf_targetids: LongList[int],
     leaf_weights: Constant,
     membership_values: Constant | None = None,
     n_targets: int = 1,
-    nodes_falseleafs: Sequence[int],
-    nodes_falsenodeids: Sequence[int],
-    nodes_featureids: Sequence[int],
+    nodes_falseleafs: LongList[int],
+    nodes_falsenodeids: LongList[int],
+    nodes_featureids: LongList[int],
     nodes_hitrates: Constant | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_missing_value_tracks_true: LongList[int] = NO_INTEGERS,
     nodes_modes: Constant,
     nodes_splits: Constant,
-    nodes_trueleafs: Sequence[int],
-    nodes_truenodeids: Sequence[int],
+    nodes_trueleafs: LongList[int],
+    nodes_truenodeids: LongList[int],
     post_transform: int = 0,
-    tree_roots: Sequence[int],
+    tree_roots: LongList[int],
     kept: dict[object, Any],
 ) -> Tensor:
     """As TreeEnsembleRegressor; leaves are apart from nodes, which may test membership in sets."""
@@ -67,7 +67,7 @@ def tree_ensemble(
             ("true", nodes_truenodeids, nodes_trueleafs),
             ("false", nodes_falsenodeids, nodes_falseleafs),
         ):
-            to = integers(ids, count, f"nodes_{name}nodeids", where)
+            to = integers(ids, count, f"nodes_{name}nodeids", where).astype(np.int64)
             ends = integers(flags, count, f"nodes_{name}leafs", where) != 0
             limit = np.where(ends, leaves, count)
             lost = np.flatnonzero((to < 0) | (to >= limit))
@@ -75,9 +75,10 @@ def tree_ensemble(
                 what = f"The {name} branch of node {lost[0]} leads nowhere"
                 raise fail(where, what, f"0 to {limit[lost[0]] - 1}", to[lost[0]])
             branches.append(np.where(ends, to + count, to))
-        tracks = nodes_missing_value_tracks_true or (0,) * count
-        missing = integers(tracks, count, "nodes_missing_value_tracks_true", where) != 0
-        none = np.zeros(leaves, np.int64)
+        none, tracks = np.zeros(leaves, np.int64), nodes_missing_value_tracks_true
+        missing = np.zeros(count, np.bool_)
+        if len(tracks):
+            missing = integers(tracks, count, "nodes_missing_value_tracks_true", where) != 0
         features = integers(nodes_featureids, count, "nodes_featureids", where)
         return Trees(
             np.concatenate([modes.astype(np.int8), none.astype(np.int8) + np.int8(LEAF)]),
@@ -87,7 +88,7 @@ def tree_ensemble(
             np.concatenate([branches[0], none]),
             np.concatenate([branches[1], none]),
             _roots(tree_roots, count, where),
-            (np.arange(leaves) + count, np.asarray(leaf_targetids, np.int64), weights),
+            (np.arange(leaves) + count, leaf_targetids.array.astype(np.int64), weights),
             _members(modes, membership_values, where),
         )
 
@@ -99,8 +100,8 @@ def tree_ensemble(
     return transformed(scores, TRANSFORMS[post_transform]).cast(x.dtype)
 
 
-def _roots(given: Sequence[int], count: int, where: str) -> Array:
-    roots = np.asarray(given, np.int64)
+def _roots(given: LongList[int], count: int, where: str) -> Array:
+    roots = given.array.astype(np.int64)
     bad = np.flatnonzero((roots < 0) | (roots >= count))
     if bad.size:
         what = f"The root of tree number {bad[0]} does not exist"

@@ -9,7 +9,9 @@ import numpy as np
 
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT64, STRING, DType
 from sardonyx.ir.constant import Array, Constant
+from sardonyx.ir.long_list import NO_FLOATS, NO_INTEGERS, NO_TEXTS, LongList
 from sardonyx.ops.forest import LEAF, Trees, fail
+from sardonyx.ops.forest_blocks import first_of
 from sardonyx.ops.forest_nodes import Positions, modes_of
 from sardonyx.ops.ml_common import (
     ML,
@@ -29,10 +31,13 @@ from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor
 
 
-def _either(floats: Sequence[float], tensor: Constant | None, name: str, where: str) -> Array:
+def _either(
+    floats: Sequence[float] | LongList[float], tensor: Constant | None, name: str, where: str
+) -> Array:
     """Numbers that are given as floats or as a tensor."""
     if tensor is None:
-        return np.asarray(floats, np.float32)
+        given = floats.array if isinstance(floats, LongList) else floats
+        return np.asarray(given, np.float32)
     if len(floats):
         raise fail(where, f"Both {name} and {name}_as_tensor are given", "one of them")
     if not tensor.dtype.is_float:
@@ -44,7 +49,7 @@ def _trees(
     where: str,
     nodes: dict[str, Any],
     values: Array,
-    votes: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    votes: tuple[LongList[int], LongList[int], LongList[int]],
     weights: Array,
     prefix: str,
 ) -> Trees:
@@ -70,7 +75,7 @@ def _trees(
     if len(values) != count:
         raise fail(where, "The attribute nodes_values has the wrong length", count, len(values))
     tracks = nodes["missing_value_tracks_true"]
-    missing = given("missing_value_tracks_true") if len(tracks) else np.zeros(count, np.int64)
+    missing = given("missing_value_tracks_true") if len(tracks) else np.zeros(count, np.int8)
     if not count:
         raise fail(where, "There are no nodes")
     place = Positions(tree, number, where)
@@ -78,26 +83,25 @@ def _trees(
     branches = []
     for name in ("truenodeids", "falsenodeids"):
         wanted = given(name)
-        found = np.where(inner, place.find(tree, wanted), -1)
-        lost = np.flatnonzero(inner & (found < 0))
-        if lost.size:
-            k = lost[0]
+        found = place.find(tree, wanted)
+        found[~inner] = -1
+        none = inner & (found < 0)
+        k = int(none.argmax()) if none.any() else -1
+        if k >= 0:
             what = f"The node {number[k]} of tree {tree[k]} leads to a node that does not exist"
             raise fail(where, what, f"a node of tree {tree[k]} in nodes_{name}", wanted[k])
         branches.append(found)
-    _, firsts = np.unique(tree, return_index=True)
     names = [f"{prefix}_{name}" for name in ("treeids", "nodeids", "ids")]
     of_tree, of_node, target = (
         integers(v, len(weights), n, where) for v, n in zip(votes, names, strict=True)
     )
     leaf = place.find(of_tree, of_node)
-    lost = np.flatnonzero((leaf < 0) | (modes[leaf] != LEAF))
-    if lost.size:
-        k = lost[0]
+    k = first_of(len(leaf), lambda part: (leaf[part] < 0) | (modes[leaf[part]] != LEAF))
+    if k >= 0:
         what = f"Vote number {k} is not that of a leaf"
         raise fail(where, what, "a leaf", f"node {of_node[k]} of tree {of_tree[k]}")
     return Trees(
-        modes, values, features, missing != 0, branches[0], branches[1], np.sort(firsts),
+        modes, values, features, missing != 0, branches[0], branches[1], place.firsts,
         (leaf, target, weights),
     )  # fmt: skip
 
@@ -127,22 +131,22 @@ def tree_ensemble_regressor(
     base_values: Sequence[float] = (),
     base_values_as_tensor: Constant | None = None,
     n_targets: int = 1,
-    nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] = (),
+    nodes_falsenodeids: LongList[int] = NO_INTEGERS,
+    nodes_featureids: LongList[int] = NO_INTEGERS,
+    nodes_hitrates: LongList[float] = NO_FLOATS,
     nodes_hitrates_as_tensor: Constant | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (),
+    nodes_missing_value_tracks_true: LongList[int] = NO_INTEGERS,
+    nodes_modes: LongList[str] = NO_TEXTS,
+    nodes_nodeids: LongList[int] = NO_INTEGERS,
+    nodes_treeids: LongList[int] = NO_INTEGERS,
+    nodes_truenodeids: LongList[int] = NO_INTEGERS,
+    nodes_values: LongList[float] = NO_FLOATS,
     nodes_values_as_tensor: Constant | None = None,
     post_transform: str = "NONE",
-    target_ids: Sequence[int] = (),
-    target_nodeids: Sequence[int] = (),
-    target_treeids: Sequence[int] = (),
-    target_weights: Sequence[float] = (),
+    target_ids: LongList[int] = NO_INTEGERS,
+    target_nodeids: LongList[int] = NO_INTEGERS,
+    target_treeids: LongList[int] = NO_INTEGERS,
+    target_weights: LongList[float] = NO_FLOATS,
     target_weights_as_tensor: Constant | None = None,
     kept: dict[object, Any],
 ) -> Tensor:
@@ -189,23 +193,23 @@ def tree_ensemble_classifier(
     *,
     base_values: Sequence[float] = (),
     base_values_as_tensor: Constant | None = None,
-    class_ids: Sequence[int] = (),
-    class_nodeids: Sequence[int] = (),
-    class_treeids: Sequence[int] = (),
-    class_weights: Sequence[float] = (),
+    class_ids: LongList[int] = NO_INTEGERS,
+    class_nodeids: LongList[int] = NO_INTEGERS,
+    class_treeids: LongList[int] = NO_INTEGERS,
+    class_weights: LongList[float] = NO_FLOATS,
     class_weights_as_tensor: Constant | None = None,
     classlabels_int64s: Sequence[int] = (),
     classlabels_strings: Sequence[str] = (),
-    nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] = (),
+    nodes_falsenodeids: LongList[int] = NO_INTEGERS,
+    nodes_featureids: LongList[int] = NO_INTEGERS,
+    nodes_hitrates: LongList[float] = NO_FLOATS,
     nodes_hitrates_as_tensor: Constant | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (),
+    nodes_missing_value_tracks_true: LongList[int] = NO_INTEGERS,
+    nodes_modes: LongList[str] = NO_TEXTS,
+    nodes_nodeids: LongList[int] = NO_INTEGERS,
+    nodes_treeids: LongList[int] = NO_INTEGERS,
+    nodes_truenodeids: LongList[int] = NO_INTEGERS,
+    nodes_values: LongList[float] = NO_FLOATS,
     nodes_values_as_tensor: Constant | None = None,
     post_transform: str = "NONE",
     kept: dict[object, Any],
@@ -222,7 +226,7 @@ def tree_ensemble_classifier(
     if len(base) not in (0, 1, count):
         raise fail(where, "base_values must have a number for each class", count, len(base))
     weights = _either(class_weights, class_weights_as_tensor, "class_weights", where)
-    voted = set(class_ids)
+    voted = set(np.unique(class_ids.array).tolist())
     # The only class that gets votes is the only target.
     alone = count <= 2 and len(voted) == 1 and voted <= set(range(count))
 
@@ -233,7 +237,8 @@ def tree_ensemble_classifier(
             "nodeids": nodes_nodeids, "treeids": nodes_treeids, "truenodeids": nodes_truenodeids,
         }  # fmt: skip
         values = _either(nodes_values, nodes_values_as_tensor, "nodes_values", where)
-        targets = [0] * len(class_ids) if alone else class_ids
+        zeros = LongList[int](np.zeros(len(class_ids), np.int8))
+        targets = zeros if alone else class_ids
         votes = (class_treeids, class_nodeids, targets)
         return _trees(where, nodes, values, votes, weights, "class")
 

@@ -25,7 +25,7 @@ from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
-from sardonyx.ops.attribute_kinds import Kind, check_attribute, kind_of
+from sardonyx.ops.attribute_kinds import Kind, argument_of, kind_of
 from sardonyx.ops.families import FAMILIES
 from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
@@ -331,9 +331,8 @@ def _arguments(node: Node, record: OpRecord, scope: Scope | None) -> Mapping[str
                 )
             )
         spelled = f"{name}_" if keyword.iskeyword(name) else name
-        if spelled in record.kinds:
-            check_attribute(where(node), name, value, record.kinds[spelled])
-        arguments[spelled] = tuple(value) if isinstance(value, list) else value
+        kind = record.kinds.get(spelled)
+        arguments[spelled] = value if kind is None else argument_of(where(node), name, value, kind)
     missing = record.required - node.attributes.keys()
     if missing:
         raise InvalidGraph(message(where(node), f"Its attribute {min(missing)!r} is missing"))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array, Constant
+from sardonyx.ir.long_list import LongList
 from sardonyx.ops.forest import Forest, Trees, fail, plant
 from sardonyx.ops.forest_masks import masks_of
 from sardonyx.ops.generate import constant_tensor
@@ -110,12 +109,12 @@ def _parts(forest: Forest, rows: Dim, least: int) -> tuple[Dim, Dim]:
     return parts, integer.minimum(integer.maximum(share, least), _MOST_ROWS)
 
 
-def integers(values: Sequence[int], count: int, name: str, where: str) -> Array:
-    """An attribute of so many integers.
+def integers(values: LongList[int], count: int, name: str, where: str) -> Array:
+    """An attribute of so many integers, of any width that holds them.
 
     Raises:
         InvalidGraph: There are more or fewer.
     """
     if len(values) != count:
         raise fail(where, f"The attribute {name} has the wrong length", count, len(values))
-    return np.asarray(values, np.int64)
+    return values.array

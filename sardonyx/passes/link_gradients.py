@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.registry import where
@@ -40,7 +41,7 @@ def link_gradients(graph: Graph) -> int:
 
 def _names(node: Node, attribute: str) -> list[str]:
     found = node.attributes.get(attribute, [])
-    items = found if isinstance(found, list) else [found]
+    items = found if isinstance(found, list | LongList) else [found]
     return [i.decode("utf-8", "replace") if isinstance(i, bytes) else str(i) for i in items]
 
 

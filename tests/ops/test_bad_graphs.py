@@ -51,7 +51,7 @@ def attributes_of(record: OpRecord) -> dict[str, Any]:
     """Something of the right type for each attribute that must be given."""
     made: dict[str, Any] = {}
     for name in record.required:
-        is_list, (kind, *_) = record.kinds[name]
+        is_list, (kind, *_), _ = record.kinds[name]
         value = _VALUES[kind]
         made[name] = [value] if is_list else value
     return made
