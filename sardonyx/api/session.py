@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
@@ -15,8 +14,8 @@ from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.providers import choose
 from sardonyx.api.run_options import RunOptions
-from sardonyx.api.session_facts import SessionFacts
 from sardonyx.api.spelling import nearest
+from sardonyx.api.under_way import UnderWay
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _logger = get_logger("session")
 
 
-class InferenceSession(SessionFacts):
+class InferenceSession(UnderWay):
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -151,10 +150,7 @@ class InferenceSession(SessionFacts):
         stream: Any,
     ) -> list[Any]:
         """The outputs at `places`, each in the memory `target`; the others stay on the device."""
-        engine = self._engine
-        given = _plain_feeds(self._names, feeds)
-        if given is None:
-            engine, given = self._sorted_feeds(feeds)
+        engine, given = self._fed(feeds)
         targets = [self._kind] * len(self._output_names)
         for place in places:
             targets[place] = target
@@ -172,6 +168,11 @@ class InferenceSession(SessionFacts):
         if stream is not None and self._is_on_host:
             what = "The session works on the processor, which has no streams"
             raise InvalidArgument(message("run stream", what, got=repr(stream)))
+
+    def _fed(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
+        """Feeds in order, and the engine to run."""
+        given = _plain_feeds(self._names, feeds)
+        return self._sorted_feeds(feeds) if given is None else (self._engine, given)
 
     def _sorted_feeds(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
         """Feeds that are not plain arrays for exactly the inputs, and the engine to run."""
@@ -284,26 +285,6 @@ class InferenceSession(SessionFacts):
         """`run_with_ort_values`, with lists; outputs are added to `fetches`."""
         given = dict(zip(feed_names, feeds, strict=True))
         fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
-
-    def run_async(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        callback: Callable[[list[Any], Any, str], None],
-        user_data: Any,
-        run_options: RunOptions | None = None,
-    ) -> None:
-        """Run in another thread; `callback(results, user_data, error_text)` gets what comes."""
-
-        def work() -> None:
-            try:
-                results = self.run(output_names, input_feed, run_options)
-            except Exception as error:  # noqa: BLE001 - the callback gets every error
-                callback([], user_data, str(error))
-            else:
-                callback(results, user_data, "")
-
-        threading.Thread(target=work, daemon=True).start()
 
     def io_binding(self) -> Any:
         """A new binding of inputs and outputs to memory."""

@@ -218,15 +218,12 @@ class Result:
         if isinstance(target, CudaArray):
             kept += target.copy_in(source, frame.queue)
             return target
-        if isinstance(target, np.ndarray) and target.flags.c_contiguous:
+        if isinstance(target, np.ndarray):
             staging.download(source.address, target, frame.queue)
             return target
         if target is None or getattr(target, "is_host", False):
             return staging.fetched(source.address, source.shape, source.dtype, frame.queue)
         frame.queue.synchronize()
-        if isinstance(target, np.ndarray):
-            target[...] = source.numpy()
-            return target
         return target.copy_of(source)  # type: ignore[union-attr]  # a kind of memory is left
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sardonyx.base.errors import (
@@ -26,7 +27,8 @@ from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.resident import Resident
-from sardonyx.cuda.stream import handle_of
+from sardonyx.cuda.started import CudaStarted
+from sardonyx.cuda.stream import Stream, handle_of
 from sardonyx.cuda.values import CudaArray
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import refusals
@@ -35,6 +37,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame import Result as ResultType
+from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Array, Wanted, place
 
 _logger = get_logger("cuda")
@@ -103,30 +106,61 @@ class CudaExecutable(Resident):
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Executable.run_to`."""
+        frame, queue = self._frame_for(wanted)
+        try:
+            return self._run_in(frame, queue, feeds, wanted, cancel)
+        finally:
+            self._free.append(frame)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """See `Executable.is_asynchronous`: the host goes on unless it steers."""
+        return not self.mapped
+
+    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+        """See `Executable.start`."""
+        if self.mapped:
+            return super().start(feeds, wanted)
+        frame, queue = self._frame_for(wanted)
+        try:
+            results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), None)
+        except BaseException:
+            self._free.append(frame)
+            raise
+        return CudaStarted(self, frame, results)
+
+    def _frame_for(self, wanted: Wanted) -> tuple[CudaFrame, Stream | None]:
+        """A frame, and the stream of its run; None for its own."""
         self.device.enter()
         queue = self._default_queue
         if wanted.stream is not None:
             queue = self.device.stream_of(handle_of(wanted.stream))
-        frame = self._take_for(queue)
+        return self._take_for(queue), queue
+
+    def _run_in(
+        self,
+        frame: CudaFrame,
+        queue: Stream | None,
+        feeds: Sequence[Any],
+        wanted: Wanted,
+        cancel: CancelFlag | None,
+    ) -> list[Any]:
         kept: list[Any] = []
         try:
             if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
-            try:
-                again = wanted.memory.get(frame.serial) if wanted.memory else None
-                if again is not None and again.is_current(self.libraries):
-                    return self._run_again(frame, again, wanted, cancel)
-                frame.new_serial()
-                self._bind_to(frame, feeds, kept)
-                return self._run_bound(frame, feeds, wanted, cancel, kept)
-            except BaseException:
-                frame.new_serial()
-                with contextlib.suppress(SardonyxError):
-                    frame.queue.synchronize()  # what it uses is let go of
-                frame.take_fault()
-                raise
-        finally:
-            self._free.append(frame)
+            again = wanted.memory.get(frame.serial) if wanted.memory else None
+            if again is not None and again.is_current(self.libraries):
+                return self._run_again(frame, again, wanted, cancel)
+            frame.new_serial()
+            self._bind_to(frame, feeds, kept)
+            return self._run_bound(frame, feeds, wanted, cancel, kept)
+        except BaseException:
+            frame.new_serial()
+            with contextlib.suppress(SardonyxError):
+                frame.queue.synchronize()  # what it uses is let go of
+            frame.take_fault()
+            raise
 
     def _run_again(
         self, frame: CudaFrame, again: Again, wanted: Wanted, cancel: CancelFlag | None

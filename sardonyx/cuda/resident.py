@@ -116,6 +116,10 @@ class Resident(Executable):
         self._frames.append(made)
         return made
 
+    def give_back(self, frame: CudaFrame) -> None:
+        """Another run may have the frame."""
+        self._free.append(frame)
+
     def trim(self) -> None:
         """See `Executable.trim`; waits for what is under way in these frames."""
         self._drop_frames()

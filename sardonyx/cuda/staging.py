@@ -16,6 +16,7 @@ from sardonyx.cuda.arena import Arena, ArenaSettings, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.rectangles import copy_rectangles, rectangles, row_of
 from sardonyx.cuda.sources import PinnedSource
 from sardonyx.cuda.stream import Stream
 from sardonyx.runtime.arena import address_of
@@ -27,6 +28,10 @@ _PIECE_BYTES = 4 << 20
 #: For smaller ones a copy costs less than the question where they lie.
 _SMALL_BYTES = 64 << 10
 _MOST_PINNED = 8 << 30
+#: Rows of a part of a larger array that the device copies at half of its speed.
+_LEAST_ROW_BYTES = 512
+#: Each is a call of the driver.
+_MOST_RECTANGLES = 64
 
 
 def pinned_arena(device: Device) -> Arena:
@@ -55,14 +60,32 @@ def pinned_copy(device: Device, array: Array, purpose: str) -> Block:
     return block
 
 
+def lies_in_rows(array: Array) -> bool:
+    """Whether the device copies an array as it lies: pinned, and dense or in few long rows."""
+    if array.flags.c_contiguous:
+        return True
+    inner, width = row_of(array.shape, array.itemsize, array.strides)
+    return (
+        array.nbytes > 0
+        and width >= _LEAST_ROW_BYTES
+        and rectangles(array.shape, inner) <= _MOST_RECTANGLES
+        and all(step > 0 for step in array.strides)
+        and is_pinned(address_of(array))
+    )
+
+
 def upload(address: int, array: Array, stream: Stream) -> Any:
-    """Copy a contiguous array to memory of a device.
+    """Copy an array that `lies_in_rows` to memory of a device.
 
     Gives what must live until the copy has happened.
     """
     size, source = array.nbytes, address_of(array)
     if not size:
         return None
+    if not array.flags.c_contiguous:
+        steps, shape = array.strides, array.shape
+        copy_rectangles(address, _dense(array), source, steps, shape, array.itemsize, stream.handle)
+        return array
     if size > _SMALL_BYTES and is_pinned(source):
         call("cuMemcpyAsync", address, source, size, stream.handle)
         return array
@@ -81,12 +104,30 @@ def upload(address: int, array: Array, stream: Stream) -> Any:
 
 
 def download(address: int, target: Array, stream: Stream) -> None:
-    """Copy memory of a device to a contiguous array; it is there when the stream has come so far.
+    """Copy memory of a device to an array; it is there when the stream has come so far.
 
     Into memory that is not pinned the driver copies at once, and waits for the stream.
     """
-    if target.nbytes:
+    if not target.nbytes:
+        return
+    if target.flags.c_contiguous:
         call("cuMemcpyAsync", address_of(target), address, target.nbytes, stream.handle)
+    elif lies_in_rows(target):
+        size, steps = target.itemsize, target.strides
+        to = address_of(target)
+        copy_rectangles(to, steps, address, _dense(target), target.shape, size, stream.handle)
+    else:
+        found = fetched(address, target.shape, target.dtype, stream)
+        stream.synchronize()
+        target[...] = found
+
+
+def _dense(array: Array) -> list[int]:
+    """Bytes from element to element of an array of this shape without gaps."""
+    steps = [array.itemsize] * array.ndim
+    for axis in range(array.ndim - 1, 0, -1):
+        steps[axis - 1] = steps[axis] * array.shape[axis]
+    return steps
 
 
 def fetched(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Array:

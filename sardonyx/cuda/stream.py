@@ -11,6 +11,9 @@ from sardonyx.cuda.driver import bindings, call, direct
 if TYPE_CHECKING:
     from sardonyx.cuda.device import Device
 
+#: CUDA_ERROR_NOT_READY
+_NOT_READY = 600
+
 
 class Stream:
     """A queue of work; the same object for the same handle, see `Device.stream_of`.
@@ -87,6 +90,11 @@ class Event:
             code = query(self.handle) if query else bindings().cuEventQuery(self.handle)[0]
             self._is_done = code == 0
         return self._is_done
+
+    @property
+    def is_over(self) -> bool:
+        """`is_done`, or something failed, and it never will be."""
+        return self.is_done or int(bindings().cuEventQuery(self.handle)[0]) != _NOT_READY
 
     def synchronize(self) -> None:
         """Wait for it on the host."""

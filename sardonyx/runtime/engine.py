@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
 
 _logger = get_logger("session")
+_Given = TypeVar("_Given")
 
 #: Plans for ranks and sizes of feeds that an engine keeps; the oldest go first.
 _MOST_KEPT = 16
@@ -106,6 +108,15 @@ class Engine:
             found.append(again)
         return found
 
+    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+        """Begin a run as `run_to` does, for somebody to finish."""
+        if not self._plain:  # one tensor is several outputs: copies wait
+            return Started(self.run_to(feeds, wanted))
+        try:
+            return self.executable.start(feeds, wanted)
+        except ContradictingSizes as error:
+            return self._general_for(error, feeds, lambda e: e.start(feeds, wanted))
+
     def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
         """A tensor that is another output, too, where this one is wanted."""
         target = wanted.targets[number]
@@ -156,8 +167,8 @@ class Engine:
         return self._general_for(error, feeds, lambda engine: engine.run(feeds, cancel))
 
     def _general_for(
-        self, error: ContradictingSizes, feeds: Sequence[Any], run: Callable[[Engine], list[Any]]
-    ) -> list[Any]:
+        self, error: ContradictingSizes, feeds: Sequence[Any], run: Callable[[Engine], _Given]
+    ) -> _Given:
         try:
             general = self._general(error, feeds)
             if general is None:
@@ -228,6 +239,10 @@ class UnrankedEngine(Engine):
     ) -> list[Any]:
         """See `Engine.run_to`."""
         return self._of_ranks(feeds).run_to(feeds, wanted, cancel)
+
+    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+        """See `Engine.start`."""
+        return self._of_ranks(feeds).start(feeds, wanted)
 
     def run_into(
         self,

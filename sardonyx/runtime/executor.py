@@ -36,6 +36,7 @@ from sardonyx.runtime.native_layout import (
     REFUSED,
 )
 from sardonyx.runtime.results import check_output, check_outputs, new_result
+from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 
 
@@ -199,6 +200,15 @@ class Executable:
         results = self.run(feeds, cancel)
         rows = zip(self.plan.outputs, wanted.targets, results, strict=True)
         return [place(spec.name, target, result) for spec, target, result in rows]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether `start` comes back before the run has happened."""
+        return False
+
+    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+        """Begin a run as `run_to` does, for somebody to finish."""
+        return Started(self.run_to(feeds, wanted))
 
     @property
     def memory_kind(self) -> MemoryKind:

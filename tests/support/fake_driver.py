@@ -14,6 +14,7 @@ import enum
 import gc
 import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ _numbers = itertools.count(1000)
 class CUmemorytype(enum.IntEnum):
     CU_MEMORYTYPE_HOST = 1
     CU_MEMORYTYPE_DEVICE = 2
+    CU_MEMORYTYPE_UNIFIED = 4
 
 
 class _Event:
@@ -79,6 +81,7 @@ class FakeDriver:
         replays: Graphs launched.
         uncapturable: Calls that fail while a stream is captured.
         limit_bytes: How much memory the device has.
+        goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
     """
 
@@ -98,6 +101,7 @@ class FakeDriver:
     captures: int = 0
     replays: int = 0
     fail_launch: int = 0
+    goes_on: bool = True
     uncapturable: set[str] = field(default_factory=set)
     CUresult = CUresult
     CUmemorytype = CUmemorytype
@@ -107,6 +111,7 @@ class FakeDriver:
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
+        self._working = threading.RLock()
         self._launch = _LAUNCH(self._launched)
         self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
 
@@ -210,20 +215,37 @@ class FakeDriver:
             for k in range(given.Height)
         ]
 
+        name = f"{self._kind(given.srcDevice)}, {self._kind(given.dstDevice)}"
+        self.copied[name] = self.copied.get(name, 0) + given.WidthInBytes * given.Height
+
         def work() -> None:
             for target, source in rows:
                 ctypes.memmove(target, source, given.WidthInBytes)
 
         return self.do("copy", work, stream)
 
+    # -- functions of the host ------------------------------------------------------------------
+
+    @staticmethod
+    def CUhostFn(address: int) -> int:
+        return address
+
+    def cuLaunchHostFunc(self, stream: int, function: int, given: int) -> Any:
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
+        done = self.do("function", lambda: call(given), stream)
+        if self.goes_on:  # a device works whether or not anybody waits
+            threading.Timer(0.02, self._run_stream, (int(stream),)).start()
+        return done
+
     # -- streams and events -------------------------------------------------------------------
 
     def _run_stream(self, stream: int, upto: int | None = None) -> int:
-        queue = self.queues.setdefault(stream, [])
-        while queue and (upto is None or self.done.get(stream, 0) < upto):
-            work = queue.pop(0)
-            self.done[stream] = self.done.get(stream, 0) + 1
-            work()
+        with self._working:
+            queue = self.queues.setdefault(stream, [])
+            while queue and (upto is None or self.done.get(stream, 0) < upto):
+                work = queue.pop(0)
+                self.done[stream] = self.done.get(stream, 0) + 1
+                work()
         return 0
 
     def cuStreamSynchronize(self, stream: int) -> Any:

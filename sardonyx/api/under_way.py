@@ -1,0 +1,163 @@
+"""Runs that are under way while their caller does something else: callbacks, `await`, pipelines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.api import feeds as feeding
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.run_options import RunOptions
+from sardonyx.api.session_facts import SessionFacts
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.started import Started
+from sardonyx.runtime.storage import Wanted
+
+if TYPE_CHECKING:
+    from sardonyx.api.pipeline import Pipeline
+    from sardonyx.runtime.engine import Engine
+
+#: After a failure of a device the driver tells nobody: so often an awaited run is looked at.
+_LOOK_SECONDS = 1.0
+
+
+class UnderWay(SessionFacts):
+    """The part of `InferenceSession` that does not wait for its runs."""
+
+    _output_names: list[str]
+    _every: list[int]
+    run: Callable[..., list[Any]]
+    _places: Callable[[Sequence[str]], list[int]]
+    _fed: Callable[[Mapping[str, Any]], tuple[Engine, list[Any]]]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | Mapping[str, Any] | None,
+        input_feed: Mapping[str, Any] | None = None,
+        callback: Callable[[list[Any], Any, str], None] | None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+        *,
+        stream: Any = None,
+    ) -> Any:
+        """Run while the caller goes on.
+
+        With a callback: in another thread; `callback(results, user_data, error_text)` gets what
+        comes. Without one what is returned can be awaited: `await session.run_async({"x": x})`, or
+        with names of outputs first. On a device no thread is held meanwhile: the device itself
+        wakes the event loop. Runs that are awaited at the same time work in streams of their own.
+
+        Args:
+            output_names: Which outputs; None for all. Feeds may stand here, with names left out.
+            input_feed: As `run` takes them. They must not change before the run is over.
+            callback: Gets the results.
+            user_data: Is passed to it.
+            run_options: As of `run`.
+            stream: As of `run`; awaited runs alone.
+
+        Returns:
+            None; or what gives, awaited, NumPy arrays, or arrays of the library whose arrays are
+            fed, on the session's device.
+        """
+        if isinstance(output_names, Mapping):
+            output_names, input_feed = None, output_names
+        if input_feed is None:
+            raise InvalidArgument(message("run_async", "There are no feeds"))
+        if callback is None:
+            return self._awaited(output_names, input_feed, run_options, stream)
+        names, feeds, tell = output_names, input_feed, callback
+
+        def work() -> None:
+            try:
+                results = self.run(names, feeds, run_options)
+            except Exception as error:  # noqa: BLE001 - the callback gets every error
+                tell([], user_data, str(error))
+            else:
+                tell(results, user_data, "")
+
+        threading.Thread(target=work, daemon=True).start()
+        return None
+
+    def _awaited(
+        self,
+        names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        run_options: RunOptions | None,
+        stream: Any,
+    ) -> Coroutine[Any, Any, list[Any]]:
+        places = self._places(names) if names else self._every
+        feeding.check_mapping(feeds)
+        has_limit = run_options is not None and run_options.timeout_seconds is not None
+        if self._is_on_host or has_limit or not self._engine.executable.is_asynchronous:
+            # The processor needs a thread; so does a plan that the host steers.
+            return _in_a_thread(partial(self.run, names, feeds, run_options, stream=stream))
+        return self._on_device(places, feeds, run_options, stream)
+
+    async def _on_device(
+        self,
+        places: list[int],
+        feeds: Mapping[str, Any],
+        run_options: RunOptions | None,
+        stream: Any,
+    ) -> list[Any]:
+        convert = feeding.converter(feeds.values())
+        engine, given = self._fed(feeds)
+        targets: list[Any] = [self._kind] * len(self._output_names)
+        for place in places:
+            targets[place] = None if convert is None else self._kind
+        with (run_options or RunOptions()).graph():
+            started = engine.start(given, Wanted(targets, stream, waits=False))
+        await _until_over(started)
+        results = started.finish()
+        found = [results[place] for place in places]
+        return found if convert is None else [convert(OrtValue(x)) for x in found]
+
+    def pipeline(self, depth: int = 3) -> Pipeline:
+        """Runs one after another, with copies to the device, work and copies back overlapping.
+
+        See `Pipeline`.
+
+        Args:
+            depth: How many runs are under way at once.
+        """
+        from sardonyx.api.pipeline import Pipeline
+
+        return Pipeline(self, depth)
+
+
+async def _in_a_thread(work: Callable[[], list[Any]]) -> list[Any]:
+    import asyncio  # programs that await have it
+
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _until_over(started: Started) -> None:
+    """Wait for a run in the event loop: the device closes one end of a pipe when it is over."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    reading, writing = os.pipe()
+    try:
+        is_told = False
+        try:
+            is_told = started.close_when_over(writing)
+        finally:
+            if not is_told:
+                os.close(writing)
+        if not is_told:
+            return
+        closed = asyncio.Event()
+        loop.add_reader(reading, closed.set)
+        try:
+            # Whether or not it fails, the other end is the driver's to close.
+            while not closed.is_set() and not started.is_over:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(closed.wait(), _LOOK_SECONDS)
+        finally:
+            loop.remove_reader(reading)
+    finally:
+        os.close(reading)

@@ -1,0 +1,116 @@
+"""Runs whose feeds come, and whose results go, in streams of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.cuda import staging
+from sardonyx.cuda.stream import Event
+from sardonyx.cuda.values import CudaArray, CudaMemory
+from sardonyx.runtime import arrays
+from sardonyx.runtime.started import Started
+from sardonyx.runtime.storage import Array, Wanted, fitted
+
+if TYPE_CHECKING:
+    from sardonyx.plan.plan import InputSpec
+    from sardonyx.runtime.engine import Engine
+
+
+class Conveyor:
+    """Two streams of copies beside those of runs; events order the three.
+
+    Args:
+        memory: Where runs have their feeds and results.
+    """
+
+    def __init__(self, memory: CudaMemory) -> None:
+        self._memory, self._device = memory, memory.device
+        self._incoming, self._outgoing = (memory.device.lend_stream() for _ in range(2))
+
+    def close(self) -> None:
+        """Give the streams back, when what is under way in them has happened."""
+        self._device.enter()
+        for stream in (self._incoming, self._outgoing):
+            stream.synchronize()
+            stream.forget()
+            self._device.take_back(stream)
+
+    def start(self, engine: Engine, feeds: list[Any], targets: list[Array | None]) -> Started:
+        """Begin a run.
+
+        Args:
+            engine: What runs.
+            feeds: Its feeds, in order.
+            targets: For each output an array of the host; None for a new one.
+        """
+        self._device.enter()
+        specs = engine.executable.plan.inputs
+        rows = zip(feeds, specs, strict=True)
+        brought = [self._bring(f, s) if isinstance(f, np.ndarray) else f for f, s in rows]
+        started = engine.start(brought, Wanted([self._memory] * len(targets), waits=False))
+        names = [info.name for info in engine.outputs]
+        rows_out = zip(names, started.results, targets, strict=True)
+        found = [self._fetch(name, source, target) for name, source, target in rows_out]
+        return _Conveyed(started, brought, found, self._outgoing.record())
+
+    def _bring(self, feed: Array, spec: InputSpec) -> CudaArray:
+        """A feed on the device, when the stream of copies has come so far."""
+        stream = self._incoming
+        if not (feed.dtype == spec.dtype.stored and staging.lies_in_rows(feed)):
+            feed = arrays.plain(feed, spec)
+        made = self._memory.empty(feed.shape, feed.dtype, f"input {spec.name}", stream)
+        kept = staging.upload(made.address, feed, stream)
+        event = stream.record()
+        made.used_until(stream, event, is_written=True)
+        stream.keep(event, kept)
+        return made
+
+    def _fetch(self, name: str, source: Any, target: Array | None) -> Any:
+        """A result in memory of the host, when the stream of copies has come so far."""
+        if not isinstance(source, CudaArray):
+            return source
+        stream = self._outgoing
+        source.ready_in(stream)
+        if target is None:
+            found = staging.fetched(source.address, source.shape, source.dtype, stream)
+        else:
+            fit = fitted(name, target, source.shape, source.dtype)
+            assert isinstance(fit, np.ndarray)  # noqa: S101 - the target is one
+            staging.download(source.address, fit, stream)
+            found = fit
+        event = stream.record()
+        source.used_until(stream, event)
+        stream.keep(event, found, source)
+        return found
+
+
+class _Conveyed(Started):
+    """A run with the copies before and after it.
+
+    Args:
+        started: The run.
+        feeds: What was brought for it: until it is over, no other feed gets this memory.
+        results: What it gives, on the host.
+        event: The end of the copies.
+    """
+
+    def __init__(
+        self, started: Started, feeds: list[Any], results: list[Any], event: Event
+    ) -> None:
+        super().__init__(results)
+        self._started, self._feeds, self._event = started, feeds, event
+
+    @property
+    def is_over(self) -> bool:
+        """See `Started.is_over`."""
+        return self._event.is_over
+
+    def finish(self) -> list[Any]:
+        """See `Started.finish`."""
+        self._event.synchronize()
+        self._started.finish()
+        self._started.results = []  # memory of the device
+        self._feeds = []
+        return self.results
