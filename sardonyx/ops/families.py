@@ -58,4 +58,6 @@ FAMILIES = (
     "ml_tree_ensemble",
     "contrib_distance",
     "contrib_packed",
+    "generation",
+    "generation_greedy",
 )

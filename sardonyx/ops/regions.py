@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import DType
@@ -27,6 +28,9 @@ from sardonyx.tensor.traverse import topological
 
 #: An outside tensor, and the buffer that stands for it.
 Outside = dict[Tensor, Buffer]
+
+#: (inputs, buffers for what is outside) -> the body of a region, as `Scope.body` makes it.
+MakeBody = Callable[[Sequence[Tensor], Outside], Body]
 
 
 def stand_in(tensor: Tensor, outside: Outside) -> Buffer:
@@ -100,17 +104,28 @@ def is_inside(dim: Dim, symbols: set[Dim]) -> bool:
 
 
 class Repeated:
-    """A graph that is repeated: finds out which sizes change from iteration to iteration."""
+    """What is repeated: finds out which sizes change from iteration to iteration.
+
+    Args:
+        scope: What surrounds the node.
+        graph: What is repeated: a graph, or what makes the body given what it reads.
+        initial: What is carried, as it is before the first iteration.
+        slices: What an iteration reads of tensors that are read slice by slice.
+        lists: Which of what is carried are lists that are only added to.
+    """
 
     def __init__(
         self,
         scope: Scope,
-        graph: Graph,
+        graph: Graph | MakeBody,
         initial: Sequence[Tensor],
         slices: Sequence[Tensor],
         lists: Sequence[int] = (),
     ) -> None:
-        self.scope, self.graph = scope, graph
+        self.scope = scope
+        self._make_body: MakeBody = (
+            partial(scope.body, graph) if isinstance(graph, Graph) else graph
+        )
         self.all, self.lists = list(initial), lists
         self.initial = [x for k, x in enumerate(initial) if k not in lists]
         self.slices = list(slices)
@@ -135,7 +150,7 @@ class Repeated:
             self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
             rest = iter(self.inside)
             carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
-            self.body = self.scope.body(self.graph, [*before, *carried, *self.slices], self.outside)
+            self.body = self._make_body([*before, *carried, *self.slices], self.outside)
             self._put_lists_last(skipped)
             for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
                 again |= self._compare(number, output)

@@ -10,6 +10,10 @@ TABLES = {
     "com.microsoft": """
 Attention 1: input:T weights:T bias:T? mask_index:M? past:T? attention_bias:T?
     past_sequence_length:M? -> output:T present:T?; T=floats -double; M=int32
+BeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_return_sequences:I
+    length_penalty:T? repetition_penalty:T? vocab_mask:M? prefix_vocab_mask:M? attention_mask:I?
+    decoder_input_ids:I? logits_processor:I? -> sequences:I sequences_scores:T? scores:T?; F=float
+    float16 int32; I=int32; T=float float16; M=int32
 BiasAdd 1: X:T bias:T skip:T -> Y:T; T=float float16
 BiasDropout 1: data:T bias:T residual:T? ratio:T1? training_mode:T2? -> output:T mask:T2?;
     T=floats; T1=floats; T2=bool
@@ -45,6 +49,8 @@ GatedRMSNorm 1: X:T scale:T gate:T -> Y:T; T=floats -double
 GatherBlockQuantized 1: data:T1 indices:Tind scales:T2 zero_points:T1? -> output:T2; T1=float8
     float4e2m1 int4 uint4 uint8; Tind=int32 int64; T2=floats -double
 Gelu 1: X:T -> Y:T; T=floats
+GreedySearch 1: input_ids:I max_length:I min_length:I? repetition_penalty:T? vocab_mask:I?
+    prefix_vocab_mask:I? attention_mask:I? -> sequences:I; I=int32; T=float
 GridSample 1: X:T1 Grid:T1 -> Y:T2; T1=tensors -bfloat16; T2=floats -bfloat16
 GroupNorm 1: X:T gamma:M beta:M -> Y:T; T=float float16; M=float float16
 GroupQueryAttention 1: query:T key:T? value:T? past_key:T_CACHE? past_value:T_CACHE? seqlens_k:M
@@ -130,6 +136,9 @@ RestorePadding 1: input:T token_offset:M -> output:T; T=float float16; M=int32
 Rfft 1: X:T -> Y:T; T=floats -bfloat16
 RotaryEmbedding 1: input:T position_ids:M cos_cache:T sin_cache:T -> output:T; T=floats -double;
     M=int64
+Sampling 1: input_ids:I max_length:I min_length:I? repetition_penalty:T? vocab_mask:I?
+    prefix_vocab_mask:I? attention_mask:I? presence_mask:I? seed:I? -> sequences:I
+    filtered_logits:T?; I=int32; T=float
 SkipGroupNorm 1: X:T gamma:M beta:M skip:T bias:T? -> Y:T S:T?; T=float float16; M=float float16
 SkipLayerNormalization 1: input:T skip:T gamma:T beta:T? bias:T? -> output:T mean:U? inv_std_var:U?
     input_skip_bias_sum:T?; T=floats -double; U=float
@@ -147,5 +156,10 @@ TransposeMatMul 1: A:T B:T -> Y:T; T=floats
 Trilu 1: X:T k:int64? -> Y:T; T=numbers bool
 UnfoldTensor 1: input:T -> output:T; T=tensors
 Unique 1: x:T -> y:T idx:int64 counts:int64; T=tensors -bfloat16
+WhisperBeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_return_sequences:I
+    length_penalty:T? repetition_penalty:T? vocab_mask:M? prefix_vocab_mask:M? attention_mask:I?
+    decoder_input_ids:I? logits_processor:I? cross_qk_layer_head:I? extra_decoding_ids:I?
+    temperature:T? -> sequences:I sequences_scores:T? scores:T? cross_qk:V? non_speech_probs:T?;
+    F=float float16 int32; I=int32; T=float float16; M=int32; V=float
 """,
 }

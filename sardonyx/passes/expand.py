@@ -1,8 +1,13 @@
-"""Operators that the standard defines by others, where types decide which: SequenceMap.
+"""Nodes that become other nodes once the types of their inputs are known.
+
+SequenceMap is defined by other operators, and types decide by which:
 
 y = SequenceMap(s, x) {body}  ->  n = SequenceLength(s)
                                   y = Loop(n, , SequenceEmpty()) {item = SequenceAt(s, k); body;
                                                                   SequenceInsert(carried, out)}
+
+A node that generates text (`ops/generation.py`) runs its decoder once for the prompt, then in a
+loop. What is inferred for one use is not true of the other, so the first gets a copy.
 """
 
 from __future__ import annotations
@@ -14,10 +19,12 @@ import numpy as np
 from sardonyx.base.dtypes import BOOL, FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.object_types import ObjectType
+from sardonyx.ir.clone import clone
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
+from sardonyx.ops.generation_decoders import needs_first_decoder
 from sardonyx.ops.registry import where
 from sardonyx.tensor.tensor import Tensor
 
@@ -26,7 +33,22 @@ Expansion = Callable[[Node, Sequence[Tensor | None]], list[Node]]
 
 def expansion_of(node: Node) -> Expansion | None:
     """What puts other nodes in the place of this one, given its inputs as tensors."""
+    if node.op_type in _GENERATORS and node.domain == "com.microsoft":
+        _give_first_decoder(node)
     return _EXPANSIONS.get((node.domain, node.op_type))
+
+
+#: Operators with the graph of a decoder.
+_GENERATORS = frozenset(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
+
+
+def _give_first_decoder(node: Node) -> None:
+    """Give a node a copy of its decoder for the prompt if it has none and runs it there."""
+    decoder, encoder = (node.attributes.get(name) for name in ("decoder", "encoder"))
+    if "init_decoder" in node.attributes or not isinstance(decoder, Graph):
+        return
+    if needs_first_decoder(decoder, encoder if isinstance(encoder, Graph) else None):
+        node.attributes["init_decoder"] = clone(decoder, {}, node.graph)
 
 
 def _sequence_map(node: Node, inputs: Sequence[Tensor | None]) -> list[Node]:

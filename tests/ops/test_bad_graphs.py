@@ -17,6 +17,7 @@ from onnx import helper
 
 from sardonyx.base import dtypes
 from sardonyx.ir.constant import Constant
+from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import OpRecord, records
 from sardonyx.ops.signatures import Signature, signature_of
 from tests.conformance.cases import Case, all_cases
@@ -31,7 +32,10 @@ _INFERENCE_FAILS = {"MeanVarianceNormalization"}
 #: EPContext takes anything and refuses it; Constant is read where the model is loaded.
 _OTHERS = {"EPContext", "Constant"}
 #: What an attribute of a type may be.
-_VALUES = {int: 1, float: 1.0, str: "x", Constant: helper.make_tensor("t", 1, [1], [1.0])}
+_VALUES = {
+    int: 1, float: 1.0, str: "x", Constant: helper.make_tensor("t", 1, [1], [1.0]),
+    Graph: helper.make_graph([], "g", [], []),
+}  # fmt: skip
 #: Other tests add operators of domains of their own.
 RECORDS = [
     r
