@@ -33,10 +33,11 @@ from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical, as_rows, placeholder
-from sardonyx.plan.codes import integer_factors
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
+from sardonyx.plan.hoisting import with_numbers
 from sardonyx.plan.inline import Root, is_view
+from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.roles import roles
@@ -91,6 +92,11 @@ class Former:
         default_factory=dict
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
+
+    @property
+    def takes_integers(self) -> bool:
+        """Whether contractions of dequantised codes should be of the codes."""
+        return self.grain.tiling is None
 
     @property
     def packings(self) -> dict[object, Buffer]:
@@ -237,6 +243,9 @@ class Former:
             contents, place, group = bordered
             image = [self._image(contents, place, strides, group)]
             strides = {**strides, place: row_major(place.shape)}
+        if integer_factors(group) is not None:
+            group, strides, before = self._with_numbers(group, strides)
+            image += before
         canonical = Canonical(group, strides)
         key = (canonical.key, fixed)
         if key not in self.kernels:
@@ -249,6 +258,20 @@ class Former:
             )
             steps += before
         return [*image, *steps, invocation_of(kernel, actual, group)]
+
+    def _with_numbers(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> tuple[Product, dict[Tensor, tuple[Dim, ...]], list[Invocation]]:
+        """A contraction of codes whose factors and terms of results lie in memory."""
+        own, steps = dict(strides), list[Invocation]()
+
+        def stored(contents: Map) -> Buffer:
+            packed, before = self.packed_buffer(contents, strides)
+            own[packed] = row_major(packed.shape)
+            steps.extend(before)
+            return packed
+
+        return with_numbers(group, stored), own, steps
 
     def _image(
         self, contents: Map, place: Buffer, strides: dict[Tensor, tuple[Dim, ...]], group: Product

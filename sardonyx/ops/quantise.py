@@ -71,7 +71,7 @@ class Parameters:
 
 def saturate(value: Scalar, dtype: DType) -> Scalar:
     """A rounded float as a code of type `dtype`, at its ends where it lies outside."""
-    if dtype.is_integer and dtype.bits <= 16:
+    if dtype.is_integer and dtype.bits < 8:  # other casts of floats saturate
         low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
         high = low + (1 << dtype.bits) - 1
         value = scalar.binary("max", scalar.binary("min", value, float(high)), float(low))

@@ -5,6 +5,9 @@ and at the borders some of them are not there. Where the left factor of a contra
 sums `step * row + tap`, it is written once with those sums as axes: borders and all, channels last,
 so that a window's last tap and all its channels are one run. Patches, spectra of a signal by
 convolution, and the first layer of most vision models are such contractions.
+
+Where factors are 8-bit codes, the image has codes, the border that of 0, and runs end with a few
+elements that belong to no tap, whose factors are 0: kernels take four at a time.
 """
 
 from __future__ import annotations
@@ -16,13 +19,17 @@ from dataclasses import dataclass, replace
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.codes import Codes
 from sardonyx.plan.groups import Product
+from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
 
+#: How many codes a kernel takes at a time.
+GROUP = 4
 #: With more channels, each tap is a run that is long enough.
 _MOST_CHANNELS = 7
 #: The shortest run that is worth it.
@@ -44,7 +51,9 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
 
     None where the contraction is no convolution of few channels.
     """
-    left = scalar.cast(group.left, group.accumulator)
+    integers = integer_factors(group)
+    codes = None if integers is None else integers[0]
+    left = scalar.cast(group.left, group.accumulator) if codes is None else codes.filled
     ours, others = index_atoms(left), index_atoms(group.right)
     rows = [v for v in group.loops if _is_in(v, ours) and not _is_in(v, others)]
     batch = [v for v in group.loops if _is_in(v, ours) and _is_in(v, others)]
@@ -65,26 +74,43 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < _LEAST_RUN:
         return None
     lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
-    return _written(group, left, lead, sums, channels)
+    return _written(group, left, codes, lead, sums, channels)
 
 
 def _written(
-    group: Product, left: Scalar, lead: list[Dim], sums: list[_Sum], channels: list[Dim]
+    group: Product,
+    left: Scalar,
+    codes: Codes | None,
+    lead: list[Dim],
+    sums: list[_Sum],
+    channels: list[Dim],
 ) -> tuple[Map, Buffer, Product]:
     count = math.prod(_known(v) for v in channels)
     *outer, last = sums
     wholes = [extent_of(s.whole) for s in outer]
-    shape = (*map(extent_of, lead), *wholes, sizes.multiply(extent_of(last.whole), count))
+    length = _known(last.tap) * count
+    spare = 0 if codes is None else -length % GROUP
+    along = sizes.add(sizes.multiply(extent_of(last.whole), count), spare)
+    shape = (*map(extent_of, lead), *wholes, along)
     own = indices(shape)
     atoms = dict(zip(map(sizes.variable, [*lead, *(s.whole for s in outer)]), own, strict=False))
     atoms |= _split(own[-1], last.whole, channels)
-    image = make_map(shape, rewrite(left, atoms=atoms))
-    place = buffer(("image", image), shape, group.accumulator)
-    run = sizes.numbered_index(_known(last.tap) * count, 0, "run")
+    body = rewrite(left, atoms=atoms)
+    if spare:
+        behind = scalar.compare("lt", scalar.size(own[-1]), scalar.size(sizes.add(along, -spare)))
+        body = scalar.select(behind, body, scalar.constant(0, left.dtype))
+    image = make_map(shape, body)
+    place = buffer(("image", image), shape, left.dtype)
+    run = sizes.numbered_index(length + spare, 0, "run")
     at = [sizes.add(sizes.multiply(s.row, s.step), s.tap) for s in outer]
     start = sizes.multiply(last.row, last.step * count)
     inside = load(place, (*lead, *at, sizes.add(start, run)))
     right = rewrite(group.right, atoms=_split(run, last.tap, channels))
+    if codes is not None:
+        inside = replace(codes, code=inside, window=None).whole
+    if spare:
+        tapped = scalar.compare("lt", scalar.size(run), scalar.size(length))
+        right = scalar.select(tapped, right, 0)
     reduced = (*(s.tap for s in outer), run)
     return image, place, replace(group, left=inside, right=right, reduced=reduced)
 

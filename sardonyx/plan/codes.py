@@ -9,13 +9,12 @@ summed axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.base.dtypes import DType
+from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import dims_of
-from sardonyx.plan.groups import Product
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
@@ -39,6 +38,14 @@ class Codes:
     zero: Scalar
     scale: Scalar | None = None
     window: Scalar | None = None
+
+    @property
+    def whole(self) -> Scalar:
+        """The factor without its scale, of type int32."""
+        value = scalar.cast(self.code, dtypes.INT32)
+        if self.zero.op != "constant" or self.zero.payload != 0:
+            value = value - self.zero
+        return value if self.window is None else scalar.select(self.window, value, 0)
 
     @property
     def filled(self) -> Scalar:
@@ -98,7 +105,7 @@ def _holds_zero(codes: Codes) -> bool:
     zero, dtype = codes.zero, codes.code.dtype
     if zero.op == "constant":
         low = -128 if dtype is dtypes.INT8 else 0
-        return low <= zero.payload < low + 256
+        return low <= int(zero.payload) < low + 256
     return zero.op == "cast" and zero.arguments[0].dtype is dtype
 
 
@@ -109,33 +116,25 @@ def moved(zero: Scalar, by: int) -> Scalar:
     return zero + by if by else zero
 
 
-def integer_factors(group: Product) -> tuple[Codes, Codes] | None:
-    """The factors of a contraction in int32 that sums products of codes; None if it does not.
-
-    The left zero point is one for all, that of the right factor one for each column.
-    """
-    if group.accumulator is not dtypes.INT32:
-        return None
-    left, right = codes_of(group.left), codes_of(group.right)
-    if left is None or right is None:
-        return None
-    summed = {sizes.as_atom(v) for v in group.reduced}
-    if index_atoms(left.zero) or index_atoms(right.zero) & summed:
-        return None
-    return left, right
-
-
 def index_atoms(x: Scalar) -> set[sizes.Atom | None]:
     """The index variables that an expression uses."""
     return {atom for dim in dims_of(x) for atom in sizes.atoms_of(dim, "index")}
 
 
-def largest_product(left: DType, right: DType, zeros: bool) -> int:
-    """A bound of one product's size, where zero points are codes.
+def is_small(left: Codes, right: Codes, extents: Sequence[Dim]) -> bool:
+    """Whether 32 bits hold any sum of products over axes of these extents."""
+    count = 1
+    for extent in extents:
+        if not isinstance(extent, int):
+            return False
+        count *= extent
+    return count * _reach(left) * _reach(right) < 1 << 31
 
-    Args:
-        left, right: Types of the codes.
-        zeros: Whether the right factor has zero points.
-    """
-    del left  # its zero point may be at either end
-    return 255 * (255 if zeros or right is dtypes.UINT8 else 128)
+
+def _reach(codes: Codes) -> int:
+    """A bound of `code - zero`, where the zero point is a code."""
+    if codes.zero.op != "constant":
+        return 255
+    low = -128 if codes.code.dtype is dtypes.INT8 else 0
+    zero = int(codes.zero.payload)
+    return max(abs(low - zero), abs(low + 255 - zero))

@@ -7,11 +7,12 @@ one reader that would not compute it several times over.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.dequantised import Dequantised, is_decoded
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load
@@ -154,12 +155,18 @@ def node_count(body: Scalar, limit: int) -> int:
 
 class _Inliner:
     def __init__(
-        self, outputs: list[Tensor], kept: list[Tensor], separate: Container[Tensor] | None
+        self,
+        outputs: list[Tensor],
+        kept: list[Tensor],
+        separate: Container[Tensor] | None,
+        integers: bool,
     ) -> None:
         self.order = topological([*outputs, *kept])
         self.separate = separate
         self.outputs = set(outputs)
         self.kept = set(kept) | self.outputs
+        found = Dequantised(self.order, self.kept) if integers and separate is None else None
+        self.dequantised: Collection[Tensor] = () if found is None else found.contractions
         self.output_calls = {t.invocation for t in self.kept if isinstance(t, Call)}
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
         for tensor in self.order:
@@ -175,7 +182,12 @@ class _Inliner:
         stack = list(self.readers[tensor])
         while stack:
             reader = stack.pop()
-            if isinstance(reader, Map) and reader not in self.kept and is_view(reader.body):
+            passes = (
+                isinstance(reader, Map)
+                and reader not in self.kept
+                and (is_view(reader.body) or bool(self.dequantised) and is_decoded(reader.body))
+            )
+            if passes:
                 stack.extend(self.readers[reader])
             else:
                 found.append(reader)
@@ -258,9 +270,14 @@ class _Inliner:
             fixed = all(isinstance(d, int) for d in tensor.shape)
             return fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
         plain = is_plain_operand(body)
+        decoded = bool(self.dequantised) and is_decoded(body)
         for reader in self.reads(tensor):
-            if isinstance(reader, Contract) and not plain:
+            if isinstance(reader, Contract) and not (
+                plain or decoded and reader in self.dequantised
+            ):
                 return True
+        if decoded:
+            return False
         if is_view(body):
             return node_count(body, _MOST_NODES) >= _MOST_NODES
         if not loads_of(body) and cost_of(body) <= 4:
@@ -283,6 +300,8 @@ def find_roots(
     outputs: list[Tensor],
     kept: list[Tensor] | None = None,
     separate: Container[Tensor] | None = None,
+    *,
+    integers: bool = False,
 ) -> list[Root]:
     """The tensors that get memory, producers before readers.
 
@@ -291,5 +310,7 @@ def find_roots(
         kept: What must lie in memory, a feed or constant where it is.
         separate: For a plan that fuses nothing: what is never computed where it is read. Then
             nothing is computed ahead of a run, either.
+        integers: Whether contractions of dequantised codes are going to be sums of integers
+            (`integers.as_integers`), which read the codes.
     """
-    return _Inliner(outputs, kept or [], separate).run()
+    return _Inliner(outputs, kept or [], separate, integers).run()

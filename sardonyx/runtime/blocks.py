@@ -13,6 +13,7 @@ from sardonyx.plan.attention import fuse_attention
 from sardonyx.plan.grouping import make_groups, pointwise
 from sardonyx.plan.groups import Group, Special
 from sardonyx.plan.inline import Root, find_roots
+from sardonyx.plan.integers import as_integers
 from sardonyx.plan.layout import choose_layouts, row_major, strides_in
 from sardonyx.plan.levels import Levels
 from sardonyx.tensor.measuring import Measured
@@ -173,9 +174,11 @@ class Blocks:
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         fuse = self.separate is None
-        roots = find_roots(wanted, kept, self.separate)
+        integers = fuse and self.former.takes_integers
+        roots = find_roots(wanted, kept, self.separate, integers=integers)
         groups = make_groups(roots, fuse=fuse)
         groups = fuse_attention(groups) if fuse else groups
+        groups = [as_integers(group) for group in groups] if integers else groups
         orders = choose_layouts(groups, fuse=fuse)
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import sardonyx
 from tests.support.session import check, model_of
 
 KINDS = {"u": np.uint8, "i": np.int8}
@@ -38,9 +37,10 @@ def test_conv_integer(case, kinds):
     image, weight, attributes = CONVOLUTIONS[case]
     random = np.random.default_rng(len(case))
     left, right = kinds
+    axes, results = (", ".join(names[: len(image)]) for names in ("abcd", "efgh"))
     x_zero, w_zero = 5 if left == "i" else 130, 0 if right == "i" else 117
     model = model_of(
-        f"""g ({word(left)}[{", ".join("abcd"[: len(image)])}] x) => (int32[{", ".join("efgh"[: len(image)])}] y)
+        f"""g ({word(left)}[{axes}] x) => (int32[{results}] y)
         {{ y = ConvInteger <{attributes}> (x, w, p, q) }}""",
         {
             "w": codes(random, right, *weight),

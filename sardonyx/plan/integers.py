@@ -1,0 +1,129 @@
+"""Float contractions of dequantised codes become contractions of the codes themselves.
+
+    sum of ((a - p) * s) * ((w - q) * t)  ->  float(sum of (a - p) * (w - q)) * (s * t)
+
+where the scales do not change along the summed axes. The sum is exact, so the result is at least as
+near to the exact one as a sum of floats is. Such contractions are found before it is known what
+gets memory (`dequantised`), since their factors need none; here they are rewritten as groups.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.plan.codes import Codes, codes_of, index_atoms
+from sardonyx.plan.dequantised import fit
+from sardonyx.plan.groups import Group, Product, Rows, Stage
+from sardonyx.plan.requantise import requantised
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Tensor, buffer
+from sardonyx.tensor.traverse import loads_of
+
+
+def integer_factors(group: Product) -> tuple[Codes, Codes] | None:
+    """The factors of a contraction in int32 that sums products of codes; None if it does not.
+
+    The left zero point is one for all, that of the right factor one for each column.
+    """
+    if group.accumulator is not dtypes.INT32:
+        return None
+    left, right = codes_of(group.left), codes_of(group.right)
+    if left is None or right is None:
+        return None
+    summed = {sizes.as_atom(v) for v in group.reduced}
+    if index_atoms(left.zero) or index_atoms(right.zero) & summed:
+        return None
+    return left, right
+
+
+def as_integers(group: Group) -> Group:
+    """Contractions of dequantised codes as ones of codes, what is rounded to codes shortened.
+
+    Other groups as they are.
+    """
+    if isinstance(group, Product):
+        group = _of_codes(group)
+        return replace(group, epilogue=requantised(group.epilogue))
+    if isinstance(group, Rows):
+        stages = [replace(s, body=requantised(s.body)) for s in _extremes(group.stages)]
+        return replace(group, stages=stages)
+    return group
+
+
+def _of_codes(group: Product) -> Product:
+    if group.accumulator is not dtypes.FLOAT or group.contraction.tensor.dtype is not dtypes.FLOAT:
+        return group
+    left, right = codes_of(group.left), codes_of(group.right)
+    extents = [atom.arguments[0] for atom in sizes.variables(group.reduced)]
+    if left is None or right is None or not fit((left, right), group.reduced, extents):
+        return group
+    assert left.scale is not None  # noqa: S101 - `fit` looked
+    assert right.scale is not None  # noqa: S101 - `fit` looked
+    before = group.contraction.buffer
+    sums = buffer(("codes", before), before.shape, dtypes.INT32)
+    result = load(sums, group.result.at)
+    number = scalar.cast(result, dtypes.FLOAT) * (left.scale * right.scale)
+    epilogue = rewrite(group.epilogue, lambda x: number if x is group.result else None)
+    return replace(
+        group, contraction=replace(group.contraction, buffer=sums), left=left.whole,
+        right=right.whole, accumulator=dtypes.INT32, result=result, epilogue=epilogue,
+    )  # fmt: skip
+
+
+def _extremes(stages: list[Stage]) -> list[Stage]:
+    """The largest of dequantised codes is the largest code, dequantised.
+
+    max over k of (a - p) * s  ->  (max over k of a - p) * s    for s > 0
+    """
+    found = list(stages)
+    for k, stage in enumerate(stages):
+        decoded = _decoded_extreme(stage)
+        if decoded is None:
+            continue
+        body, number = decoded
+        before = stage.root.buffer
+        place = buffer(("codes", before), before.shape, body.dtype)
+        found[k] = replace(stage, root=replace(stage.root, buffer=place), body=body)
+        for j, other in enumerate(found):
+            if j != k:
+                found[j] = replace(other, body=_reading(other.body, before, place, number))
+    return found
+
+
+def _reading(body: Scalar, before: Tensor, place: Tensor, number: Codes) -> Scalar:
+    """An expression that reads codes in place of what they stand for."""
+
+    def replaced(x: Scalar) -> Scalar | None:
+        if x.tensor is not before:
+            return None
+        whole = replace(number, code=load(place, x.at), window=None).whole
+        return scalar.cast(whole, dtypes.FLOAT) * number.scale
+
+    return rewrite(body, replaced)
+
+
+def _decoded_extreme(stage: Stage) -> tuple[Scalar, Codes] | None:
+    """The body over codes, and what they stand for; None where a stage is nothing like it."""
+    body, ends = stage.body, {"max": (-math.inf, 0), "min": (math.inf, 255)}.get(stage.kind)
+    if ends is None or stage.stored or body.dtype is not dtypes.FLOAT:
+        return None
+    outside, position = ends
+    condition = None
+    if body.op == "select":
+        condition, body, other = body.arguments
+        if loads_of(condition) or other.op != "constant" or other.payload != outside:
+            return None
+    found = codes_of(body)
+    if found is None or found.scale is None or found.window is not None:
+        return None
+    if index_atoms(found.zero) or found.scale.op != "constant" or not found.scale.payload > 0:
+        return None
+    code = found.code
+    if condition is not None:
+        lowest = -128 if code.dtype is dtypes.INT8 else 0
+        code = scalar.select(condition, code, lowest + position)
+    return code, found

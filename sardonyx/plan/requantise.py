@@ -1,0 +1,160 @@
+"""What is rounded to codes, as few operations: sums of numbers times factors that never change.
+
+    round(((float(sum) * s + b) / t + z)  ->  round(float(sum) * (s / t) + b / t) + z
+
+Dequantising, biases, residual sums, ReLU and quantising become one factor for each number that
+goes in, and one term; `hoisting` has those computed once. Where the factors are rounded
+differently, what is rounded moves by a few units in its last place, so a code may differ by one
+step where it was about half-way. Only expressions over integers (codes and their sums) change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sardonyx.base import dtypes
+from sardonyx.plan.codes import CODES
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import remake
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Buffer
+from sardonyx.tensor.traverse import loads_of
+
+_ZERO, _ONE = (scalar.constant(value, dtypes.FLOAT) for value in (0.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """`offset` and the sum of numbers times factors; the latter never change."""
+
+    terms: tuple[tuple[Scalar, Scalar], ...] = ()
+    offset: Scalar = _ZERO
+
+    def __add__(self, other: _Linear) -> _Linear:
+        return _Linear(self.terms + other.terms, _plus(self.offset, other.offset))
+
+    def times(self, factor: Scalar) -> _Linear:
+        """All of it times a number that never changes."""
+        terms = tuple((x, _times(f, factor)) for x, f in self.terms)
+        return _Linear(terms, _times(self.offset, factor))
+
+
+def is_fixed(x: Scalar) -> bool:
+    """Whether the value is the same in every run."""
+    tensors = [load.tensor for load in loads_of(x)]
+    return all(isinstance(t, Buffer) and t.constant is not None for t in tensors)
+
+
+def requantised(x: Scalar) -> Scalar:
+    """The expression with everything that is rounded to codes in its shortest form."""
+    memo: dict[Scalar, Scalar] = {}
+
+    def visit(node: Scalar) -> Scalar:
+        found = memo.get(node)
+        if found is None:
+            arguments = [
+                _shortest(a, visit) if _is_rounded(node) else visit(a) for a in node.arguments
+            ]
+            same = all(a is b for a, b in zip(arguments, node.arguments, strict=True))
+            found = memo[node] = node if same else remake(node, tuple(arguments))
+        return found
+
+    return visit(x)
+
+
+def _is_rounded(node: Scalar) -> bool:
+    """Whether a node makes codes of a number that is made of integers."""
+    if node.op != "cast" or node.dtype not in CODES:
+        return False
+    return node.arguments[0].dtype is dtypes.FLOAT and _has_integers(node.arguments[0])
+
+
+def _has_integers(x: Scalar) -> bool:
+    if x.op == "cast" and x.arguments[0].dtype in (dtypes.INT32, *CODES):
+        return not is_fixed(x)
+    return any(_has_integers(a) for a in x.arguments if a.dtype is dtypes.FLOAT)
+
+
+# -- linear forms -----------------------------------------------------------------------------
+
+
+def _literal(x: Scalar) -> float | None:
+    return float(x.payload) if x.op == "constant" else None
+
+
+def _times(a: Scalar, b: Scalar) -> Scalar:
+    x, y = _literal(a), _literal(b)
+    if x is not None and y is not None:
+        return scalar.constant(x * y, dtypes.FLOAT)
+    if x == 0.0 or y == 0.0:
+        return _ZERO
+    return b if x == 1.0 else a if y == 1.0 else a * b
+
+
+def _plus(a: Scalar, b: Scalar) -> Scalar:
+    x, y = _literal(a), _literal(b)
+    if x is not None and y is not None:
+        return scalar.constant(x + y, dtypes.FLOAT)
+    return b if x == 0.0 else a if y == 0.0 else a + b
+
+
+def _inverse(x: Scalar) -> Scalar | None:
+    value = _literal(x)
+    if value is None:
+        return _ONE / x
+    return scalar.constant(1.0 / value, dtypes.FLOAT) if value else None
+
+
+def _linear(x: Scalar, visit: Callable[[Scalar], Scalar]) -> _Linear:
+    """A float expression as a linear form; `visit` remakes what is inside its numbers."""
+    if is_fixed(x):
+        return _Linear(offset=x)
+    arguments = x.arguments
+    if x.op in ("add", "sub"):
+        sign = scalar.constant(-1.0 if x.op == "sub" else 1.0, dtypes.FLOAT)
+        return _linear(arguments[0], visit) + _linear(arguments[1], visit).times(sign)
+    if x.op == "mul":
+        for factor, other in (arguments, reversed(arguments)):
+            if is_fixed(factor):
+                return _linear(other, visit).times(factor)
+    if x.op == "div" and is_fixed(arguments[1]):
+        inverse = _inverse(arguments[1])
+        if inverse is not None:
+            return _linear(arguments[0], visit).times(inverse)
+    if x.op == "cast" and arguments[0].dtype is dtypes.INT32:
+        return _of_integer(arguments[0], visit)
+    inside = tuple(_shortest(a, visit) if a.dtype is dtypes.FLOAT else visit(a) for a in arguments)
+    return _Linear(((remake(x, inside) if arguments else x, _ONE),))
+
+
+def _of_integer(x: Scalar, visit: Callable[[Scalar], Scalar]) -> _Linear:
+    """An int32 expression as floats: codes, zero points and biases apart."""
+    if is_fixed(x):
+        return _Linear(offset=scalar.cast(x, dtypes.FLOAT))
+    if x.op in ("add", "sub") and any(map(is_fixed, x.arguments)):
+        sign = scalar.constant(-1.0 if x.op == "sub" else 1.0, dtypes.FLOAT)
+        first, second = (_of_integer(a, visit) for a in x.arguments)
+        return first + second.times(sign)
+    if x.op == "cast" and x.arguments[0].dtype in CODES:
+        x = x.arguments[0]
+    return _Linear(((scalar.cast(visit(x), dtypes.FLOAT), _ONE),))
+
+
+def _shortest(x: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar:
+    """The linear form of a float expression, as an expression."""
+    form = _linear(x, visit)
+    total: Scalar | None = None
+    for number, factor in form.terms:
+        term = _term(number, factor, visit)
+        total = term if total is None else total + term
+    return form.offset if total is None else _plus(total, form.offset)
+
+
+def _term(number: Scalar, factor: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar:
+    value = _literal(factor)
+    # max(x, c) * f -> max(x * f, c * f) for f > 0
+    if number.op in ("max", "min") and value is not None and value > 0.0 and value != 1.0:
+        parts = (_shortest(_times(a, factor), lambda a: a) for a in number.arguments)
+        return scalar.binary(number.op, *parts)
+    return _times(number, factor)
