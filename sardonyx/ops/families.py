@@ -58,6 +58,7 @@ FAMILIES = (
     "ml_tree_ensemble",
     "contrib_distance",
     "contrib_packed",
+    "former",
     "generation",
     "generation_greedy",
 )

@@ -12,6 +12,7 @@ Abs 1: X:T -> Y:T; T=numbers
 Acos 7: input:T -> output:T; T=floats
 Acosh 9: input:T -> output:T; T=floats
 Add 1: A:T B:T -> C:T; T=numbers
+Affine 1: X:T -> Y:T; T=floats -bfloat16
 AffineGrid 20: theta:T1 size:T2 -> grid:T1; T1=floats; T2=int64
 And 1: A:T B:T -> C:T1; T=bool; T1=bool
 ArgMax 1: data:T -> reduced:int64; T=numbers
@@ -63,6 +64,7 @@ ConvInteger 10: x:T1 w:T2 x_zero_point:T1? w_zero_point:T2? -> y:T3; T1=int8 uin
 ConvTranspose 1: X:T W:T B:T? -> Y:T; T=floats
 Cos 7: input:T -> output:T; T=floats
 Cosh 9: input:T -> output:T; T=floats
+Crop 1: input:T -> output:T; T=floats -bfloat16
 CumProd 26: x:T axis:T2 -> y:T; T=floats int32 int64 uint32 uint64; T2=int32 int64
 CumSum 11: x:T axis:T2 -> y:T; T=floats int32 int64 uint32 uint64; T2=int32 int64
 DFT 17: input:T1 dft_length:T2? -> output:T1; T1=floats; T2=int32 int64
@@ -85,6 +87,8 @@ Dropout 12: data:T ratio:T1? training_mode:T2? -> output:T mask:T2?; T=floats fl
     float8e4m3fnuz float8e5m2 float8e5m2fnuz; T1=floats float8e4m3fn float8e4m3fnuz float8e5m2
     float8e5m2fnuz; T2=bool
 DynamicQuantizeLinear 11: x:T1 -> y:T2 y_scale:float y_zero_point:T2; T1=float; T2=uint8
+DynamicSlice 1: data:T starts:Tind ends:Tind axes:Tind? -> output:T; T=tensors -bfloat16;
+    Tind=int32 int64
 Einsum 12: Inputs:T+ -> Output:T; T=numbers
 Elu 1: X:T -> Y:T; T=floats
 Equal 1: A:T B:T -> C:T1; T=numbers bool string; T1=bool
@@ -96,12 +100,14 @@ Flatten 1: input:T -> output:T; T=all
 Floor 1: X:T -> Y:T; T=floats
 GRU 1: X:T W:T R:T B:T? sequence_lens:T1? initial_h:T? -> Y:T? Y_h:T; T=floats; T1=int32
 GRU 3: X:T W:T R:T B:T? sequence_lens:T1? initial_h:T? -> Y:T? Y_h:T?; T=floats; T1=int32
+GRUUnit 1: hidden_prev:T gates:T seq_lengths:T t:T -> hidden:T; T=floats -bfloat16
 Gather 1: data:T indices:Tind -> output:T; T=tensors; Tind=int32 int64
 GatherElements 11: data:T indices:Tind -> output:T; T=tensors; Tind=int32 int64
 GatherND 11: data:T indices:int64 -> output:T; T=tensors
 Gelu 20: X:T -> Y:T; T=floats
 Gemm 1: A:T B:T C:T -> Y:T; T=floats int32 int64 uint32 uint64
 Gemm 11: A:T B:T C:T? -> Y:T; T=floats int32 int64 uint32 uint64
+GivenTensorFill 1: shape:T? -> X:T; T=floats -bfloat16
 GlobalAveragePool 1: X:T -> Y:T; T=floats
 GlobalLpPool 1: X:T -> Y:T; T=floats
 GlobalMaxPool 1: X:T -> Y:T; T=floats
@@ -118,6 +124,7 @@ Identity 1: input:T -> output:T; T=tensors
 Identity 14: input:V -> output:V; V=all optional seq
 If 1: cond:B -> outputs:V*; B=bool; V=all optional seq
 ImageDecoder 20: encoded_stream:T1 -> image:T2; T1=uint8; T2=uint8
+ImageScaler 1: input:T -> output:T; T=floats -bfloat16
 InstanceNormalization 1: input:T scale:T B:T -> output:T; T=floats
 IsInf 10: X:T1 -> Y:T2; T1=floats float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz; T2=bool
 IsNaN 9: X:T1 -> Y:T2; T1=floats float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz; T2=bool
@@ -147,9 +154,13 @@ MaxPool 8: X:T -> Y:T Indices:I?; T=floats int8 uint8; I=int64
 MaxRoiPool 1: X:T rois:T -> Y:T; T=floats
 MaxUnpool 9: X:T1 I:T2 output_shape:T2? -> output:T1; T1=floats; T2=int64
 Mean 1: data_0:T+ -> mean:T; T=floats
-MeanVarianceNormalization 9: X:T -> Y:T; T=floats
+MeanVarianceNormalization 1: X:T -> Y:T; T=floats
 MelWeightMatrix 17: num_mel_bins:T1 dft_length:T1 sample_rate:T1 lower_edge_hertz:T2
     upper_edge_hertz:T2 -> output:T3; T1=int32 int64; T2=floats; T3=numbers
+MemcpyFromHost 1: X:T -> Y:T; T=tensors float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz seq
+    -string
+MemcpyToHost 1: X:T -> Y:T; T=tensors float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz seq
+    -string
 Min 1: data_0:T+ -> min:T; T=numbers
 Mish 18: X:T -> Y:T; T=floats
 Mod 10: A:T B:T -> C:T; T=numbers
@@ -173,6 +184,7 @@ PRelu 1: X:T slope:T -> Y:T; T=floats int32 int64 uint32 uint64
 Pad 1: data:T -> output:T; T=all
 Pad 11: data:T pads:int64 constant_value:T? -> output:T; T=all
 Pad 18: data:T pads:int64 constant_value:T? axes:Tind? -> output:T; T=all; Tind=int32 int64
+ParametricSoftplus 1: X:T -> Y:T; T=floats -bfloat16
 Pow 1: X:T Y:T -> Z:T; T=floats int32 int64
 Pow 12: X:T Y:T1 -> Z:T; T=floats int32 int64; T1=numbers
 QLinearConv 10: x:T1 x_scale:float x_zero_point:T1 w:T2 w_scale:float w_zero_point:T2 y_scale:float
@@ -231,6 +243,8 @@ RotaryEmbedding 23: X:T cos_cache:T sin_cache:T position_ids:M? -> Y:T; T=floats
 Round 11: X:T -> Y:T; T=floats
 STFT 17: signal:T1 frame_step:T2 window:T1? frame_length:T2? -> output:T1; T1=floats; T2=int32
     int64
+Scale 1: input:T -> output:T; T=floats -bfloat16
+ScaledTanh 1: input:T -> output:T; T=floats -bfloat16
 Scan 8: sequence_lens:I? initial_state_and_scan_inputs:V* -> final_state_and_scan_outputs:V*;
     I=int64; V=all
 Scan 9: initial_state_and_scan_inputs:V* -> final_state_and_scan_outputs:V*; V=all
@@ -281,7 +295,7 @@ Tan 7: input:T -> output:T; T=floats
 Tanh 1: input:T -> output:T; T=floats
 TensorScatter 24: past_cache:T update:T write_indices:int64? -> present_cache:T; T=all -int2 -uint2
 TfIdfVectorizer 9: X:T -> Y:T1; T=int32 int64 string; T1=float
-ThresholdedRelu 10: X:T -> Y:T; T=floats
+ThresholdedRelu 1: X:T -> Y:T; T=floats
 Tile 1: input:T tiles:T axis:T -> output:T; T=tensors
 Tile 6: input:T repeats:T1 -> output:T; T=tensors; T1=int64
 TopK 1: X:T -> Values:T Indices:I; T=numbers; I=int64
