@@ -6,17 +6,21 @@ reductions gather in registers, maps write. `rows_schedule` decides on the loops
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.member import Member, loads_of_members
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
-from sardonyx.kernel.rows_schedule import PIECE, Member, RowsSchedule
-from sardonyx.kernel.types import memory_type
+from sardonyx.kernel.rows_schedule import PIECE, RowsSchedule
+from sardonyx.kernel.types import Type, memory_type
+from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor
@@ -68,30 +72,82 @@ class RowsKernel:
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
         self._write_scratch_places(outside, places)
         every = [*self.schedule.outer, *self.schedule.inner]
-        self._hoist(outside, every, unrolled=False)
+        self._hoist(outside, self.schedule.members, every, unrolled=False)
         extents = {v: outside.dim(extent_of(v)) for v in every}
         chunks = outside.dim(self.schedule.chunks())
         with b.parallel() as block:
-            atoms, chunk = self._unflatten(outside, block, extents, chunks)
-            level = outside.child(atoms)
+            atoms, chunk = self._unflatten(outside, block, chunks)
             if self.schedule.vector is None or self.schedule.vector_inside:
-                self._write_row(level, extents)
+                self._write_row(outside.child(atoms), [self.schedule.members], extents)
                 return
-            vector_atom = sizes.as_atom(self.schedule.vector)
-            assert vector_atom is not None  # noqa: S101 - narrows the type for the checker
-            self._hoist(level, [self.schedule.vector, *self.schedule.inner], unrolled=True)
             low, high = self._chunk_bounds(chunk, extents[self.schedule.vector])
-            for position, lanes, mask in self._vector_loop(low, high, self.schedule.vector):
-                inside = level.child(
-                    {vector_atom: position}, vector=vector_atom, lanes=lanes, mask=mask
-                )
-                self._write_row(inside, extents)
+            for level, copies in self._copies(outside, atoms):
+                self._write_lanes(level, copies, low, high, extents)
 
-    def _hoist(self, level: Expression, moving: list[Dim], *, unrolled: bool) -> None:
+    def _copies(
+        self, outside: Expression, atoms: dict[Atom, Operand]
+    ) -> Iterator[tuple[Expression, list[list[Member]]]]:
+        """The members, once for each result of a block; each item is a block's body to fill."""
+        members, window, b = self.schedule.members, self.schedule.window, self.builder
+        if window is None:
+            yield outside.child(atoms), [members]
+            return
+        block = atoms.pop(sizes.variable(window.axis))
+        if not window.known:
+            yield from self._copies_inside(outside, atoms, window, block)
+            return
+        for part in window.parts:
+            places = (sizes.add(part.first, k) for k in range(part.count))
+            copies = [members_at(members, window.axis, at) for at in places]
+            number = sizes.as_atom(part.number)
+            own = {} if number is None else {number: b.binary("sub", block, part.low)}
+            after = b.compare("ge", block, part.low)
+            with b.if_(b.binary("and", after, b.compare("lt", block, part.high))):
+                yield outside.child(atoms | own), copies
+
+    def _copies_inside(
+        self, outside: Expression, atoms: dict[Atom, Operand], window: WindowBlocks, block: Operand
+    ) -> Iterator[tuple[Expression, list[list[Member]]]]:
+        """Where only a run knows the extent: all results of a block at once, or one by one."""
+        members, vector, b = self.schedule.members, self.schedule.vector, self.builder
+        assert vector is not None  # noqa: S101 - narrows the type for the checker
+        (part,) = window.parts
+        level = outside.child(atoms | {sizes.variable(part.number): block})
+        copies, conditions = members_inside(members, window, vector)
+        tests = (b.lift(level.scalar(x), Type("i1")) for x in conditions)
+        with b.if_(functools.reduce(functools.partial(b.binary, "and"), tests)):
+            yield level.child(), copies
+        with b.else_():
+            first = level.dim(part.first)
+            extent = outside.dim(extent_of(window.axis))
+            with b.for_(first, b.min(b.binary("add", first, part.count), extent)) as at:
+                yield outside.child(atoms | {sizes.variable(window.axis): at}), [members]
+
+    def _write_lanes(
+        self,
+        level: Expression,
+        copies: list[list[Member]],
+        low: Operand,
+        high: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """All results of a block, a vector of each at a time."""
+        vector = self.schedule.vector
+        assert vector is not None  # noqa: S101 - narrows the type for the checker
+        members = [m for copy in copies for m in copy]
+        self._hoist(level, members, [vector, *self.schedule.inner], unrolled=True)
+        atom = sizes.variable(vector)
+        for position, lanes, mask in self._vector_loop(low, high, vector):
+            inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
+            self._write_row(inside, copies, extents)
+
+    def _hoist(
+        self, level: Expression, members: Sequence[Member], moving: list[Dim], *, unrolled: bool
+    ) -> None:
         """Write what none of the axes changes. A block has outer indices, perhaps no inner ones."""
-        atoms, own = _atoms_of(moving), self.schedule.member_loads()
+        atoms, own = _atoms_of(moving), loads_of_members(members, self.schedule.by_buffer)
         inner = _atoms_of(self.schedule.inner)
-        for member in self.schedule.members:
+        for member in members:
             bodies = member.unrolled if unrolled and member.unrolled else [member.body]
             level.hoist(bodies, atoms, own, inner if member.stage.full else frozenset())
 
@@ -112,7 +168,6 @@ class RowsKernel:
         self,
         outside: Expression,
         block: Operand,
-        extents: dict[Dim, Operand],
         chunks: Operand,
     ) -> tuple[dict[Atom, Operand], Operand]:
         b = self.builder
@@ -121,7 +176,7 @@ class RowsKernel:
         if not (isinstance(chunks, Constant) and chunks.value == 1):
             chunk, rest = b.binary("rem", rest, chunks), b.binary("div", rest, chunks)
         axes = self.schedule.block_axes
-        found = b.coordinates(rest, [extents[axis] for axis in axes])
+        found = b.coordinates(rest, [outside.dim(self.schedule.block_count(a)) for a in axes])
         return dict(zip(map(sizes.variable, axes), found, strict=True)), chunk
 
     def _chunk_bounds(self, chunk: Operand, extent: Operand) -> tuple[Operand, Operand]:
@@ -162,11 +217,14 @@ class RowsKernel:
 
     # -- one row ------------------------------------------------------------------------------
 
-    def _write_row(self, level: Expression, extents: dict[Dim, Operand]) -> None:
-        """All passes for one value of the outer variables (or one vector of them)."""
+    def _write_row(
+        self, level: Expression, copies: list[list[Member]], extents: dict[Dim, Operand]
+    ) -> None:
+        """All passes for one value of the outer variables (or one vector of them), or a few."""
         known: dict[Scalar, Operand] = {}
-        for number in range(1 + max(m.level for m in self.schedule.members)):
-            here = [m for m in self.schedule.members if m.level == number]
+        members = [m for copy in copies for m in copy]
+        for number in range(1 + max(m.level for m in members)):
+            here = [m for m in members if m.level == number]
             scalars = [m for m in here if not m.stage.full]
             row = level.child(values=known, vector=level.vector, lanes=level.lanes, mask=level.mask)
             for member in scalars:
@@ -200,9 +258,7 @@ class RowsKernel:
             if m.stage.kind != "map"
         }
         if all(m.unrolled for m in members):
-            for member in members:
-                for body in member.unrolled or ():
-                    accumulators[member].add_value(row, body)
+            self._write_taps(row, accumulators)
         else:
             for inside in self._inner_loops(row, extents):
                 self._write_element(inside, members, accumulators)
@@ -212,6 +268,37 @@ class RowsKernel:
             if member.in_memory:
                 at_end = row.child(vector=row.vector, lanes=row.lanes, mask=row.mask)
                 at_end.store(member.stage.root.buffer, member.indices, value)
+
+    def _write_taps(self, row: Expression, accumulators: dict[Member, Accumulator]) -> None:
+        """Reductions that are written out, tap by tap: neighbours share what they read.
+
+        A condition that all of them have in common is asked once for the taps that have it.
+        """
+        b = self.builder
+        terms = [
+            [
+                (accumulator, body, split_condition(body, accumulator.neutral.value))
+                for accumulator, body in zip(accumulators.values(), bodies, strict=True)
+            ]
+            for bodies in zip(*(m.unrolled or () for m in accumulators), strict=True)
+        ]
+
+        def common(tap: int) -> Operand | None:
+            found = {condition for _, _, (condition, _) in terms[tap]} - {False}
+            one = found.pop() if len(found) == 1 else None
+            held = row.scalar(one) if isinstance(one, Scalar) else None
+            return None if held is None or held.type.lanes > 1 else held
+
+        for held, taps in itertools.groupby(range(len(terms)), key=common):
+            here = [term for tap in taps for term in terms[tap] if term[2][0] is not False]
+            if held is None:
+                for accumulator, body, _ in here:
+                    accumulator.add_value(row, body)
+                continue
+            with b.if_(held):
+                inside = row.child(vector=row.vector, lanes=row.lanes, mask=row.mask)
+                for accumulator, _, (_, term) in here:
+                    accumulator.add_value(inside, term)
 
     def _inner_loops(self, row: Expression, extents: dict[Dim, Operand]) -> Iterator[Expression]:
         loops = [i for i in self.schedule.inner if i is not self.schedule.vector]

@@ -7,17 +7,17 @@ channels-last images): then every lane is a row.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.member import Member
+from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
-from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
@@ -27,20 +27,6 @@ PIECE = 1 << 16
 _SHORT = 1 << 20
 #: Longest reduction of lanes that is written out instead of looped over.
 _UNROLL = 50
-
-
-@dataclass(eq=False, slots=True)
-class Member:
-    """A stage after its axes were split and merged."""
-
-    stage: Stage
-    body: Scalar
-    indices: tuple[Dim, ...]
-    position: Dim
-    level: int = 0
-    in_memory: bool = True
-    in_scratch: bool = False
-    unrolled: list[Scalar] | None = None
 
 
 class RowsSchedule:
@@ -55,6 +41,7 @@ class RowsSchedule:
         lanes: Vector length.
         endless: Inner axes whose length no memory bounds.
         chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
+        window: How neighbours that read the same elements share a block; None if none do.
 
     Args:
         group: What to compute.
@@ -83,6 +70,9 @@ class RowsSchedule:
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
         self._unroll()
+        self.window: WindowBlocks | None = None
+        if grain.neighbours and not self.vector_inside and self.lanes > 1:
+            self.window = choose_blocks(self.members, self.block_axes)
         self.endless = self._find_endless()
 
     @staticmethod
@@ -274,6 +264,8 @@ class RowsSchedule:
         per_row: Dim = 0
         for member in self.members:
             steps = cost_of(member.body) + 2 + 2 * len(loads_of(member.body))
+            if self.window is not None and member.stage.full:
+                steps = 1  # what neighbours share, and what is asked once, hardly counts
             work = sizes.multiply(inner, steps) if member.stage.full else steps
             per_row = sizes.add(per_row, work)
         volume = sizes.multiply(sizes.product(map(extent_of, self.outer)), per_row)
@@ -284,6 +276,12 @@ class RowsSchedule:
         """Outer axes that blocks go over, but for the chunks of the vector axis."""
         return [o for o in self.outer if o is not self.vector]
 
+    def block_count(self, axis: Dim) -> Dim:
+        """How many blocks an outer axis other than that of the lanes has."""
+        if self.window is not None and axis is self.window.axis:
+            return self.window.blocks
+        return extent_of(axis)
+
     def chunks(self) -> Dim:
         """How many chunks the vector axis is cut into."""
         if self.vector is None or self.vector_inside:
@@ -292,15 +290,7 @@ class RowsSchedule:
 
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""
-        blocks = sizes.multiply(sizes.product(map(extent_of, self.block_axes)), self.chunks())
+        counts = map(self.block_count, self.block_axes)
+        blocks = sizes.multiply(sizes.product(counts), self.chunks())
         # A row of no elements still has a result; a map over nothing has no work.
         return blocks
-
-    def member_loads(self) -> frozenset[Scalar]:
-        """Loads of values that the group itself computes."""
-        found = set()
-        for member in self.members:
-            for x in loads_of(member.body):
-                if x.tensor in self.by_buffer:
-                    found.add(x)
-        return frozenset(found)

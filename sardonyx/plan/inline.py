@@ -206,12 +206,58 @@ class _Inliner:
             self._add_root(tensor, bodies)
         roots = list(dict.fromkeys(self.roots.values()))
         by_buffer: dict[Tensor, Root] = {r.buffer: r for r in roots}
-        for number, root in enumerate(roots):
-            root.order = number
+        for root in roots:
             for source in root.sources:
                 if source in by_buffer:
                     by_buffer[source].readers.append(root)
+        if self.separate is None:
+            roots = self._join(roots, by_buffer)
+        for number, root in enumerate(roots):
+            root.order = number
         return roots
+
+    def _join(self, roots: list[Root], by_buffer: dict[Tensor, Root]) -> list[Root]:
+        """Compute maps inside their one reader that reads each element in one place, if often.
+
+        Such as `x * sigmoid(x)`: only once its parts were joined does `x` have one reader.
+        """
+        left: list[Root] = []
+        for root in reversed(roots):
+            reader = root.readers[0] if len(root.readers) == 1 else None
+            if reader is None or not self._joins(root, reader):
+                left.append(root)
+                continue
+            own, body = indices(root.tensor.shape), root.bodies[0]
+
+            def replace(
+                x: Scalar,
+                buffer: Buffer = root.buffer,
+                own: tuple[Dim, ...] = own,
+                body: Scalar = body,
+            ) -> Scalar | None:
+                if x.tensor is not buffer:
+                    return None
+                atoms = {sizes.as_atom(i): to for i, to in zip(own, x.at, strict=True)}
+                return rewrite(body, atoms=atoms)  # type: ignore[arg-type]  # an index variable is an atom
+
+            reader.bodies = (rewrite(reader.bodies[0], replace),)
+            for source in filter(None, map(by_buffer.get, root.sources)):
+                source.readers = list(
+                    dict.fromkeys(reader if r is root else r for r in source.readers)
+                )
+        return left[::-1]
+
+    def _joins(self, root: Root, reader: Root) -> bool:
+        if root.is_output or not isinstance(root.tensor, Map):
+            return False
+        if not isinstance(reader.tensor, (Map, Reduce)) or self._recomputes(
+            root.tensor, reader.tensor
+        ):
+            return False
+        loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
+        nodes = sum(node_count(r.bodies[0], _MOST_NODES) for r in (root, reader))
+        same = root.never_changes == reader.never_changes
+        return same and len(loads) == 1 and nodes < _MOST_NODES
 
     def _copy_root(self, tensor: Buffer) -> Root:
         body = load(tensor, indices(tensor.shape))

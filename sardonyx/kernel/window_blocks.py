@@ -1,0 +1,209 @@
+"""Several results of a window at once: neighbours read mostly the same elements.
+
+Where lanes lie along an outer axis (channels) and windows are written out, a block computes a few
+neighbours along another outer axis. An element that several of them read is loaded once, and so is
+each weight. Blocks at the borders of the axis are written apart, so that what lies outside is known
+and left out; conditions that remain hold for all neighbours, and are asked once for a row of taps.
+Along an axis whose extent only a run knows, blocks that see no border are written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.member import Member
+from sardonyx.kernel.reductions import neutral
+from sardonyx.kernel.representation import value_type
+from sardonyx.plan.axes import extent_of
+from sardonyx.plan.roles import index_atoms
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.traverse import loads_of
+
+#: Neighbours at most: their sums, and what they read of a row, fit 32 registers.
+_MOST = 8
+#: Neighbours where the extent is not known: small images should have blocks without borders.
+_FEW = 4
+#: Taps times neighbours at most, so that the code stays small.
+_MOST_STEPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Blocks `low <= number < high`, which are written in the same way.
+
+    Attributes:
+        low, high: Their numbers.
+        number: An index variable that counts them from 0; 0 if there is only one.
+        first: The first result of a block.
+        count: Results of a block.
+    """
+
+    low: int
+    high: int
+    number: Dim
+    first: Dim
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBlocks:
+    """How results along an axis are divided into blocks.
+
+    Attributes:
+        axis: The axis.
+        blocks: How many blocks it has.
+        parts: Kinds of blocks, in order; of an axis of unknown extent there is one, and whether
+            a block is like that has to be asked.
+    """
+
+    axis: Dim
+    blocks: Dim
+    parts: tuple[Part, ...]
+
+    @property
+    def known(self) -> bool:
+        """Whether the extent of the axis is a number."""
+        return isinstance(self.blocks, int)
+
+
+def choose_blocks(members: Sequence[Member], axes: Sequence[Dim]) -> WindowBlocks | None:
+    """Blocks along the axis that saves the most loads; None if none saves enough.
+
+    Args:
+        members: Members of a group; those over its inner axes are written out.
+        axes: Outer axes other than that of the lanes.
+    """
+    full = [m for m in members if m.stage.full]
+    if not full or not all(m.unrolled for m in full):
+        return None
+    bodies = [body for m in full for body in m.unrolled or ()]
+    single = {x for body in bodies for x in loads_of(body)}
+    best: tuple[int, Dim] | None = None
+    for axis in reversed(axes):
+        extent = extent_of(axis)
+        if isinstance(extent, int) and extent < 2:
+            continue
+        step = {sizes.variable(axis): sizes.add(axis, 1)}
+        saved = sum(rewrite(x, atoms=step) in single for x in single)
+        if 3 * saved >= len(single) and (best is None or saved > best[0]):
+            best = (saved, axis)
+    if best is None:
+        return None
+    saved, axis = best
+    return _divide(axis, len(bodies), len(single), saved)
+
+
+def _divide(axis: Dim, taps: int, loads: int, saved: int) -> WindowBlocks:
+    extent = extent_of(axis)
+    if not isinstance(extent, int):
+        blocks = integer.ceildiv(extent, _FEW)
+        number = sizes.numbered_index(blocks, 0, "w")
+        part = Part(0, 1, number, sizes.multiply(number, _FEW), _FEW)
+        return WindowBlocks(axis, blocks, (part,))
+
+    def steps(count: int) -> int:
+        return max(taps * count, loads + (loads - saved) * (count - 1)) + taps // 2
+
+    def cost(count: int) -> int:
+        rest = extent % count
+        return extent // count * steps(count) + (steps(rest) if rest else 0)
+
+    most = max(2, min(_MOST, extent, _MOST_STEPS // taps))
+    count = min(range(2, most + 1), key=lambda n: (cost(n), n))
+    blocks = -(-extent // count)
+    parts = [Part(0, 1, 0, 0, min(count, extent))]
+    if blocks > 2:
+        number = sizes.numbered_index(blocks - 2, 0, "w")
+        first = sizes.multiply(sizes.add(number, 1), count)
+        parts.append(Part(1, blocks - 1, number, first, count))
+    if blocks > 1:
+        first = count * (blocks - 1)
+        parts.append(Part(blocks - 1, blocks, 0, first, extent - first))
+    return WindowBlocks(axis, blocks, tuple(parts))
+
+
+def members_at(members: Sequence[Member], axis: Dim, at: Dim) -> list[Member]:
+    """The members with a value for one of their axes."""
+    atoms = {sizes.variable(axis): at}
+    return [
+        replace(
+            m,
+            body=rewrite(m.body, atoms=atoms),
+            indices=tuple(substitute(i, atoms) for i in m.indices),
+            unrolled=m.unrolled and [rewrite(x, atoms=atoms) for x in m.unrolled],
+        )
+        for m in members
+    ]
+
+
+def members_inside(
+    members: Sequence[Member], window: WindowBlocks, lanes: Dim
+) -> tuple[list[list[Member]], list[Scalar]]:
+    """The members for each result of a block of the one kind, and what has to be true for that.
+
+    Args:
+        members: The members.
+        window: The blocks, along an axis of unknown extent.
+        lanes: The axis of the lanes: what depends on it is not asked ahead.
+    """
+    (part,) = window.parts
+    axis, across = sizes.variable(window.axis), sizes.variable(lanes)
+    last = sizes.add(part.first, part.count - 1)
+    wanted = {scalar.compare("lt", scalar.size(last), scalar.size(extent_of(window.axis))): None}
+    freed = []
+    for member in members:
+        kept: list[Scalar] = []
+        for body in member.unrolled or ():
+            kind = value_type(member.body.dtype)
+            condition, term = split_condition(body, neutral(member.stage.kind, kind))
+            for one in _conjuncts(condition) if isinstance(condition, Scalar) else ():
+                found = index_atoms(one)
+                if axis in found and across not in found and not loads_of(one):
+                    for k in range(part.count):
+                        wanted[rewrite(one, atoms={axis: sizes.add(part.first, k)})] = None
+                else:
+                    zero = scalar.constant(neutral(member.stage.kind, kind), term.dtype)
+                    term = scalar.select(one, term, zero)
+            kept.append(body if condition is False else term)
+        freed.append(replace(member, unrolled=member.unrolled and kept))
+    places = (sizes.add(part.first, k) for k in range(part.count))
+    copies = [members_at(freed, window.axis, at) for at in places]
+    return copies, [x for x in wanted if x.op != "constant" or not x.payload]
+
+
+def _conjuncts(condition: Scalar) -> Iterator[Scalar]:
+    if condition.op == "and":
+        for argument in condition.arguments:
+            yield from _conjuncts(argument)
+    else:
+        yield condition
+
+
+def split_condition(body: Scalar, unchanging: float) -> tuple[Scalar | bool, Scalar]:
+    """When a term counts, and what it is then; elsewhere it changes nothing.
+
+    Args:
+        body: A term of a reduction.
+        unchanging: The value that changes nothing.
+    """
+    if body.op == "select" and _is(body.arguments[2], unchanging):
+        return body.arguments[0], body.arguments[1]
+    if _is(body, unchanging):
+        return False, body
+    if unchanging == 0 and body.op == "mul":
+        for here, other in (body.arguments, body.arguments[::-1]):
+            if here.op == "select" and _is(here.arguments[2], 0):
+                return here.arguments[0], scalar.binary("mul", here.arguments[1], other)
+            if _is(here, 0):
+                return False, body
+    return True, body
+
+
+def _is(x: Scalar, value: float) -> bool:
+    return x.op == "constant" and x.payload == value
