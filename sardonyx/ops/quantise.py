@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, integer
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim, Size
@@ -19,6 +19,7 @@ from sardonyx.tensor.language import (
     maximum,
     minimum,
     normalise_axis,
+    reduce,
     round_even,
     where,
 )
@@ -197,10 +198,18 @@ def dequantize_linear(
     return dequantise(x, scale, zero, dtype, axis, block_size)
 
 
+def _extreme(kind: str, x: Tensor) -> Tensor:
+    """The least or the largest element: of rows first, which threads can share."""
+    rows = min(2, x.rank - 1)
+    if rows > 0 and sizes.product(x.shape[:rows]) != 1:
+        x = reduce(kind, x, range(rows, x.rank))
+    return reduce(kind, x)
+
+
 @op("DynamicQuantizeLinear", 11)
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(uint8 codes, scale, zero point), the range taken from the tensor and made to contain 0."""
-    low, high = minimum(x.min(), 0.0), maximum(x.max(), 0.0)
+    low, high = minimum(_extreme("min", x), 0.0), maximum(_extreme("max", x), 0.0)
     width = high - low
     scale = where(equal(width, 0.0), 1.0, width / 255.0)
     zero = round_even(maximum(minimum(-low / scale, 255.0), 0.0))
