@@ -54,6 +54,9 @@ SESSION_KEYS: dict[str, Key] = {
     "session.memory_limit_bytes": Key("acts", "the most memory that the session may hold"),
     "session.load_timeout_seconds": Key("acts", "how long making the session may take"),
     "session.disable_winograd": Key("acts", "whether all convolutions are direct sums"),
+    "session.allow_bfloat16_products": Key(
+        "acts", "whether factors of products in float32 may be rounded to bfloat16"
+    ),
     "session.record_ep_graph_assignment_info": Key("acts", "which nodes a provider has"),
     "session.intra_op.allow_spinning": _hint(_NO_SPIN, "0"),
     "session.inter_op.allow_spinning": _hint(_NO_INTER_OP, "0", "1"),

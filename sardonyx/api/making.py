@@ -56,6 +56,7 @@ def make_engine(
         least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
         logid=o.logid,
         winograd=not _is_on(o, "session.disable_winograd"),
+        halves=_is_on(o, "session.allow_bfloat16_products"),
     )
     if o.optimized_model_filepath:
         from sardonyx.runtime.stages import write_optimised

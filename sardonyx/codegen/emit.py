@@ -15,7 +15,7 @@ from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scal
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_block import BLOCK
 from sardonyx.codegen.emit_convert import bitcast, convert
-from sardonyx.codegen.emit_dot import dot
+from sardonyx.codegen.emit_dot import dot, dot_halves, round_to_half
 from sardonyx.codegen.emit_gpu import GPU
 from sardonyx.codegen.math import FUNCTIONS, expansion
 from sardonyx.codegen.target import Target
@@ -138,6 +138,10 @@ class FunctionEmitter(Emitter):
         match op:
             case "fma":
                 return fused(self, type, *(self.use(x) for x in let.operands))
+            case "dot_halves":
+                return dot_halves(self, let)
+            case "round_to_half":
+                return round_to_half(self, let)
             case "dot":
                 return dot(self, let)
             case "select":

@@ -1,10 +1,13 @@
-"""Sums of four products of bytes: one instruction where the target has it, else a few."""
+"""Sums of four products of bytes: one instruction where the target has it, else a few.
+
+And of two products of bfloat16, where the target has them at all.
+"""
 
 from __future__ import annotations
 
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.kernel.program import Let
-from sardonyx.kernel.types import I8, I16, I32, U8, Type
+from sardonyx.kernel.types import F32, I8, I16, I32, U8, Type
 
 #: Bits of a vector -> x86's sum of two products of 16-bit integers.
 _PAIRS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
@@ -95,3 +98,44 @@ def _one_by_one(e: Emitter, type: Type, total: str, a: str, b: str) -> str:
         second = e.binary("ashr", words, second, e.lit(words, 24))
         total = e.binary("add", type, total, e.binary("mul", words, first, second))
     return total
+
+
+# -- bfloat16 -------------------------------------------------------------------------------------
+
+
+def _halves(lanes: int) -> str:
+    return f"<{lanes} x bfloat>"
+
+
+def dot_halves(e: Emitter, let: Let) -> str:
+    """`sum[i]` and two products `a[2 i + j] * b[2 i + j]`: see `InstructionBuilder.dot_halves`."""
+    type, (_, a, _) = let.result.type, let.operands
+    total, *factors = (e.use(x) for x in let.operands)
+    kind, wide = llvm_type(type), _halves(2 * type.lanes)
+    x, y = (e.pure(f"bitcast {llvm_type(a.type)} {v} to {wide}") for v in factors)
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * type.lanes}"
+    return e.intrinsic(name, kind, [(kind, total), (wide, x), (wide, y)])
+
+
+def round_to_half(e: Emitter, let: Let) -> str:
+    """To bfloat16, a register at a time; a single number in a register of its own."""
+    (value,) = let.operands
+    return _round_to_half(e, value.type.lanes, e.use(value))
+
+
+def _round_to_half(e: Emitter, lanes: int, x: str) -> str:
+    most = e.target.vector_bits // 32
+    if lanes > most:
+        half = lanes // 2
+        source, bits = F32.with_lanes(lanes), I16.with_lanes(half)
+        parts = [
+            _round_to_half(e, half, e.shuffled(source, x, "poison", range(first, first + half)))
+            for first in (0, half)
+        ]
+        return e.shuffled(bits, parts[0], parts[1], range(lanes))
+    source, full = F32.with_lanes(lanes), F32.with_lanes(most)
+    wide = x if lanes == most else e.widened(source, full, x)
+    name, bits = "llvm.x86.avx512bf16.cvtneps2bf16.512", I16.with_lanes(most)
+    found = e.intrinsic(name, _halves(most), [(llvm_type(full), wide)])
+    found = e.pure(f"bitcast {_halves(most)} {found} to {llvm_type(bits)}")
+    return found if lanes == most else e.narrowed(bits, I16.with_lanes(lanes), found)

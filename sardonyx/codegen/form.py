@@ -16,6 +16,7 @@ from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
+from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
 from sardonyx.kernel.integer_product import IntegerKernel
 from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.product import ProductKernel
@@ -60,6 +61,8 @@ __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
 #: How names of kernels begin that only move elements.
 COPY = "copy"
+#: How names of contractions begin that round their factors to bfloat16.
+HALVES = "halves"
 #: How names of contractions of 8-bit codes begin.
 INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.
@@ -75,6 +78,7 @@ class Former:
         grain: How much a block of a kernel does.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         dots: Whether the target has an instruction for sums of four products of bytes.
+        halves: Whether factors of products in float32 are rounded to bfloat16.
         accelerator: Who has libraries.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
@@ -85,6 +89,7 @@ class Former:
     winograd: bool = False
     dots: bool = False
     accelerator: Accelerator | None = None
+    halves: bool = False
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
     _packings: dict[object, list[Packing]] = field(default_factory=dict)
@@ -291,6 +296,9 @@ class Former:
         tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
         if tiles is not None:
             return WinogradKernel(schedule, tiles, self.name(f"{WINOGRAD}{tiles.outputs}"))
+        if self.halves and may_round(group):
+            halves = HalfSchedule(group, strides, self.lanes, self.grain)
+            return HalfKernel(halves, self.name(HALVES), fixed)
         return ProductKernel(schedule, self.name("product"), fixed)
 
     def _tiles(

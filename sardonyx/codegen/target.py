@@ -71,6 +71,11 @@ class Target:
         return self.has_vnni and self.arch == "x86_64"
 
     @property
+    def has_halves(self) -> bool:
+        """Whether products of pairs of bfloat16 are added up in float32."""
+        return self.has_bf16 and self.isa == "avx512"
+
+    @property
     def key(self) -> str:
         """All fields as text, for cache keys."""
         return ";".join(str(getattr(self, field.name)) for field in dataclasses.fields(self))

@@ -7,7 +7,7 @@ from typing import cast
 from sardonyx.kernel.check_threads import BLOCK_LETS, let_fault
 from sardonyx.kernel.operations import BINARY, COMPARE, REDUCE, UNARY
 from sardonyx.kernel.program import Let
-from sardonyx.kernel.types import I1, I64, PTR, Type
+from sardonyx.kernel.types import BF16, F32, I1, I64, PTR, Type
 
 _ANY_NUMBER = frozenset("neg abs sign".split())
 _INTEGER_UNARY = frozenset("popcount ctlz".split())
@@ -93,6 +93,13 @@ def _other(let: Let, op: str, result: Type, operands: list[Type]) -> str:
             lanes = result.lanes == operands[0].lanes
             number = "ptr" not in (result.scalar, operands[0].scalar)
             return "" if lanes and number else f"{operands[0]} does not convert to {result}"
+        case "dot_halves":
+            factor = BF16.with_lanes(2 * result.lanes)
+            good = operands == [result, factor, factor] and result.scalar == "f32"
+            return "" if good else f"dot_halves of {operands} does not give {result}"
+        case "round_to_half":
+            good = operands == [F32.with_lanes(result.lanes)] and result.scalar == "bf16"
+            return "" if good else f"round_to_half of {operands} does not give {result}"
         case "dot":
             factors = [Type(kind, 4 * result.lanes) for kind in ("u8", "i8")]
             good = result.scalar == "i32" and operands == [result, *factors]

@@ -17,7 +17,7 @@ from sardonyx.kernel.program import (
     Store,
     Value,
 )
-from sardonyx.kernel.types import I1, I64, PTR, Type
+from sardonyx.kernel.types import BF16, I1, I64, PTR, Type
 
 
 class InstructionBuilder:
@@ -154,6 +154,17 @@ class InstructionBuilder:
         `a` has unsigned bytes, `b` signed ones, each four times as many as `total` has lanes.
         """
         return self.let(total.type, "dot", [total, a, b])
+
+    def dot_halves(self, total: Operand, a: Operand, b: Operand) -> Value:
+        """`total[i]` and the products `a[2 i + j] * b[2 i + j]`, j < 2, of bfloat16, as f32.
+
+        On targets that have it as an instruction alone, which takes denormal numbers as 0.
+        """
+        return self.let(total.type, "dot_halves", [total, a, b])
+
+    def round_to_half(self, x: Operand) -> Value:
+        """f32 to the nearest bfloat16, as `dot_halves` takes it: denormal numbers may become 0."""
+        return self.let(BF16.with_lanes(x.type.lanes), "round_to_half", [x])
 
     def scale(self, x: Operand, exponent: object) -> Value:
         """`x * 2^exponent`, rounded once; `exponent` is an integral float below 2000 in size."""

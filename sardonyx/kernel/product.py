@@ -18,7 +18,7 @@ from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_finish import Finish
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I64, memory_type
+from sardonyx.kernel.types import I64, Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -337,7 +337,7 @@ class ProductKernel(Finish):
 
         def nest(inner: Expression, rest: list[Dim]) -> None:
             if not rest:
-                b.store(b.lift(inner.scalar(s.left), s.factor), start, k.get())
+                b.store(self._rounded(inner.scalar(s.left), s.factor), start, k.get())
                 k.set(b.binary("add", k.get(), 1))
                 return
             inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
@@ -353,6 +353,10 @@ class ProductKernel(Finish):
         nest(row, list(s.reduced))
         b.store(start, table, r)
 
+    def _rounded(self, value: Operand, kind: Type) -> Operand:
+        """An element of the left factor, or lanes, as copied rows hold them."""
+        return self.b.lift(value, kind)
+
     def _copy_vectors(self, row: Expression, variable: Dim, extent: Operand, line: Operand) -> None:
         """Copy along the last reduced axis, vector by vector."""
         s = self.schedule
@@ -367,4 +371,4 @@ class ProductKernel(Finish):
             if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
                 mask = b.tail_mask(b.binary("sub", extent, i), lanes)
             here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
-            b.store(b.lift(here.scalar(s.left), kind), line, i, mask=mask)
+            b.store(self._rounded(here.scalar(s.left), kind), line, i, mask=mask)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.base import errors
+from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target
@@ -82,7 +84,7 @@ def build_model(
     fuse = options.optimization_level > 0
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
-        accelerator=provider.accelerator,
+        accelerator=provider.accelerator, halves=options.halves and _has_halves(provider.target),
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -116,11 +118,13 @@ def compile_lowered(
     fuse: bool = True,
     winograd: bool = True,
     accelerator: Accelerator | None = None,
+    halves: bool = False,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
-    `winograd` convolutions may be computed with fewer, but less exact, products.
+    `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
+    factors of products in float32 are rounded to bfloat16.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -129,9 +133,30 @@ def compile_lowered(
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator,
+        accelerator, halves,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
+
+
+def _has_halves(target: Target) -> bool:
+    """Whether a target multiplies bfloat16; a device has an option of its own.
+
+    Raises:
+        NotImplemented: This processor does not.
+    """
+    if target.has_halves:
+        return True
+    if target.arch in ("x86_64", "aarch64"):
+        raise errors.NotImplemented(
+            message(
+                "session.allow_bfloat16_products",
+                "This processor, or the instruction set that SARDONYX_CPU names, has no products"
+                " of bfloat16",
+                expected="AVX512_BF16", got=target.name, do="Leave the entry out",
+            )
+        )  # fmt: skip
+    _logger.warning("session.allow_bfloat16_products has no effect on a device: see use_tf32")
+    return False
 
 
 def _log_host(compiled: Compiled) -> None:

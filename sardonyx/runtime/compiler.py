@@ -69,6 +69,7 @@ def compile_tensors(
     separate: Container[Tensor] | None = None,
     winograd: bool = False,
     accelerator: Accelerator | None = None,
+    halves: bool = False,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -83,8 +84,9 @@ def compile_tensors(
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         accelerator: Who has libraries.
+        halves: Whether factors of products in float32 are rounded to bfloat16.
     """
-    former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator)
+    former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves)
     blocks = Blocks(former, separate)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import COPY, WINOGRAD
+from sardonyx.codegen.form import COPY, HALVES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
 
@@ -166,11 +166,16 @@ def _copies(plan: Plan) -> list[int]:
 
 
 def _less_exact(plan: Plan) -> list[str]:
+    lines = []
     count = sum(c.kernel.startswith(WINOGRAD) for c in plan.calls)
-    if not count:
-        return []
-    how = "with Winograd's filters, which round more (session.disable_winograd = 1: none)"
-    return [f"{_count(count, 'convolution')} {how}"]
+    if count:
+        how = "with Winograd's filters, which round more (session.disable_winograd = 1: none)"
+        lines.append(f"{_count(count, 'convolution')} {how}")
+    count = sum(c.kernel.startswith(HALVES) for c in plan.calls)
+    if count:
+        how = "with factors rounded to bfloat16 (session.allow_bfloat16_products = 1)"
+        lines.append(f"{_count(count, 'product')} {how}")
+    return lines
 
 
 def _copy(plan: Plan, number: int) -> str:

@@ -76,6 +76,7 @@ class EngineOptions:
         ranks: Those of inputs whose rank the model does not declare.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        halves: Whether factors of products in float32 are rounded to bfloat16.
     """
 
     threads: int = 0
@@ -96,6 +97,7 @@ class EngineOptions:
     ranks: dict[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
     winograd: bool = True
+    halves: bool = False
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -115,6 +117,7 @@ class EngineOptions:
                 sorted(self.ranks.items()),
                 sorted(self.ones),
                 self.winograd,
+                self.halves,
             )  # fmt: skip
         )
 
