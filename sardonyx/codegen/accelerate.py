@@ -269,8 +269,11 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
     return [*steps, invocation]
 
 
-def is_prepared(group: Product) -> bool:
-    """Whether a contraction never changes, and so is computed once, by the processor."""
-    bodies = (group.left, group.right, group.epilogue)
-    loads = [x for body in bodies for x in loads_of(body) if x is not group.result]
+def is_prepared(group: Product | Rows) -> bool:
+    """Whether a group never changes, and so is computed once, by the processor."""
+    if isinstance(group, Rows):
+        bodies, own = [s.body for s in group.stages], {s.root.buffer for s in group.stages}
+    else:
+        bodies, own = [group.left, group.right, group.epilogue], {group.result.tensor}
+    loads = [x for body in bodies for x in loads_of(body) if x.tensor not in own]
     return all(map(is_constant, loads))

@@ -24,6 +24,7 @@ from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
+from sardonyx.kernel.thread_rows import thread_form
 from sardonyx.kernel.tile import TileKernel
 from sardonyx.kernel.tile_attention import AttentionTileKernel, element_of
 from sardonyx.kernel.tile_schedule import TileSchedule, takes
@@ -222,16 +223,20 @@ class Former:
     ) -> Invocation:
         """The invocation that computes maps and reductions."""
         canonical = Canonical(group, strides)
-        kernel = self.kernels.get(canonical.key)
+        tiling = None if is_prepared(group) else self.grain.tiling
+        key = (canonical.key, tiling)
+        kernel = self.kernels.get(key)
         if kernel is None:
-            schedule = RowsSchedule.fitting(
-                canonical.group,  # type: ignore[arg-type]  # the former is chosen by the group's class
-                canonical.strides,
-                self.lanes,
-                self.grain,
-            )
-            form = RowsKernel(schedule, self.name(name or _kind(canonical.group)))
-            kernel = self.kernels[canonical.key] = form.build()
+            renamed = canonical.group
+            assert isinstance(renamed, Rows)  # noqa: S101 - narrows the type for the checker
+            title = self.name(name or _kind(renamed))
+            form = None
+            if tiling is not None:
+                form = thread_form(renamed, canonical.strides, tiling, self.grain, title)
+            if form is None:
+                schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)
+                form = RowsKernel(schedule, title)
+            kernel = self.kernels[key] = form.build()
         return invocation_of(kernel, canonical.buffers, group)
 
     def _product(

@@ -365,13 +365,14 @@ class Expression(SymbolicIntegers):
 
     def store_element(self, tensor: Tensor, indices: tuple[Dim, ...], body: Scalar) -> None:
         """Write the value of `body` to the element (or the lanes) of `tensor` at `indices`."""
-        self._store(tensor, indices, self.stored(body))
+        self.write(tensor, indices, self.stored(body))
 
     def store(self, tensor: Tensor, indices: tuple[Dim, ...], value: Operand) -> None:
         """Write `value`, of type `value_type`, likewise."""
-        self._store(tensor, indices, to_memory(self.builder, value, tensor.dtype))
+        self.write(tensor, indices, to_memory(self.builder, value, tensor.dtype))
 
-    def _store(self, tensor: Tensor, indices: tuple[Dim, ...], stored: Operand) -> None:
+    def write(self, tensor: Tensor, indices: tuple[Dim, ...], stored: Operand) -> None:
+        """Write `stored`, of type `memory_type`, likewise."""
         b = self.builder
         where = self.place(tensor)
         offset = where.offset(indices)
@@ -386,7 +387,7 @@ class Expression(SymbolicIntegers):
     def _align_bytes(self, offset: Dim, element: Type) -> int | None:
         if self.aligned is None or not self.aligned(offset):
             return None
-        return self.lanes * element.size_bytes
+        return min(16, self.lanes * element.size_bytes)
 
     def _lane_offsets(self, offset: Dim) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""

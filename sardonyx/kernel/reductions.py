@@ -77,11 +77,15 @@ class Accumulator:
             return
         if mask is not None:
             value = b.select(mask, value, self.neutral)
+        self.best.set(self.joined(best, value))
+
+    def joined(self, x: Operand, y: Operand) -> Operand:
+        """What two parts of a reduction, other than one of positions, give together."""
         if self.type.scalar == "i1":
             op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}[self.kind]
         else:
             op = {"sum": "add", "prod": "mul"}.get(self.kind, self.kind)
-        self.best.set(b.binary(op, best, value))
+        return self.builder.binary(op, x, y)
 
     def _add_position(
         self, best: Operand, value: Operand, position: Operand, mask: Operand | None

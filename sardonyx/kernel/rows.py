@@ -56,15 +56,21 @@ class RowsKernel:
                 needed = sizes.multiply(integer.ceildiv(sizes.multiply(row, size), 64), 64)
                 self.scratch_bytes = sizes.add(self.scratch_bytes, needed)
         self.parameters = Parameters(touched, [*self.schedule.all_dims(), self.scratch_bytes])
-        self.builder = Builder(self.name, self.parameters.types(), kind="kernel")
+        self.builder = self._new_builder()
         self._write()
         return Kernel(
             self.builder.program,
             self.parameters.arguments,
-            self.schedule.blocks(),
+            self._blocks(),
             self.schedule.cost_ns(),
             self.scratch_bytes,
         )
+
+    def _new_builder(self) -> Builder:
+        return Builder(self.name, self.parameters.types(), kind="kernel")
+
+    def _blocks(self) -> Dim:
+        return self.schedule.blocks()
 
     def _write(self) -> None:
         b = self.builder

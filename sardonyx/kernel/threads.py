@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Effect, Operand, Value
 from sardonyx.kernel.types import F32, I32, I64, PTR, Type
+from sardonyx.kernel.words import by_words
 
 #: Threads of a thread block, and of a warp.
 THREADS = 128
@@ -86,10 +87,13 @@ class ThreadBuilder(Builder):
         """`2^x`, with an error of up to 2 ulp."""
         return self.let(F32, "exp2", [x])
 
-    def across(self, x: Operand, distance: int) -> Value:
-        """The float of the thread whose number differs in one bit."""
-        moved = self.let(I32, "shuffle_across", [self.bitcast(x, I32)], number=distance)
-        return self.bitcast(moved, F32)
+    def across(self, x: Operand, distance: int) -> Operand:
+        """The value of the thread whose number differs in one bit."""
+
+        def move(word: Operand) -> Operand:
+            return self.let(I32, "shuffle_across", [word], number=distance)
+
+        return by_words(self, x, move)
 
     def to_tf32(self, x: Operand) -> Value:
         """A float with 10 bits of mantissa, as its bits; ties away from zero."""

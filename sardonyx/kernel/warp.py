@@ -30,7 +30,8 @@ from sardonyx.kernel.program import (
     While,
 )
 from sardonyx.kernel.threads import TRAILING, WARP
-from sardonyx.kernel.types import F32, I32, I64, PTR, U32, Type
+from sardonyx.kernel.types import I32, I64, PTR, Type
+from sardonyx.kernel.words import by_words
 
 
 def to_warp(program: Program) -> Program:
@@ -225,23 +226,8 @@ class _Warp:
         return x
 
     def _moved(self, x: Operand, op: str, number: int) -> Operand:
-        """A value of another thread: words of 32 bits are what moves."""
-        b, kind = self.b, x.type
-        if kind.scalar == "i1" or (kind.is_integer and kind.bits < 32):
-            return b.convert(self._moved(b.convert(x, U32), op, number), kind)
-        if kind.bits == 32:
-            bits = b.bitcast(x, I32) if kind == F32 else x
-            moved = b.let(bits.type, op, [bits], number=number)
-            return b.bitcast(moved, kind) if kind == F32 else moved
-        if kind.bits == 16:
-            wide = b.convert(x, F32)
-            return b.convert(self._moved(wide, op, number), kind)
-        whole = x if kind == I64 else b.bitcast(x, I64)
-        parts = [b.convert(whole, I32), b.convert(b.binary("shr", whole, 32), I32)]
-        low, high = (b.let(I32, op, [part], number=number) for part in parts)
-        wide = b.binary("and", b.convert(low, I64), 0xFFFFFFFF)
-        joined = b.binary("or", wide, b.binary("shl", b.convert(high, I64), 32))
-        return joined if kind == I64 else b.bitcast(joined, kind)
+        """A value of another thread."""
+        return by_words(self.b, x, lambda word: self.b.let(I32, op, [word], number=number))
 
 
 def _one(type: Type) -> Type:

@@ -138,8 +138,9 @@ def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
         sized = any(isinstance(a, sizes.Size) for a in invocation.arguments) or isinstance(
             invocation.kernel.blocks, sizes.Size
         )
-        # What the host makes lives in the table of one run.
-        native = invocation.kernel.host is None
+        # What the host makes lives in the table of one run; thread blocks are a device's alone.
+        kernel = invocation.kernel
+        native = kernel.host is None and kernel.program.kind != "block"
         if native and not sources and not sized and not mutable & set(invocation.writes):
             fixed.add(invocation)
             constant |= set(invocation.writes)

@@ -46,7 +46,8 @@ _TYPES: dict[str, Any] = {
 }  # fmt: skip
 _UNARY: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "tanh": np.tanh,
-    "floor": np.floor, "sign": np.sign, "log": np.log, "not": np.invert,
+    "floor": np.floor, "sign": np.sign, "log": np.log, "not": np.invert, "round": np.round,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }  # fmt: skip
 _BINARY: dict[str, Callable[..., Any]] = {
