@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sardonyx.base import sizes
+from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import offset_of
 from sardonyx.plan.grouping import pointwise
@@ -19,6 +19,7 @@ from sardonyx.plan.groups import Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major, strides_in
 from sardonyx.plan.library import (
+    MATMUL,
     Accelerator,
     Finish,
     Matrices,
@@ -38,7 +39,7 @@ from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
-from sardonyx.tensor.tensor import Buffer, buffer, indices, make_map
+from sardonyx.tensor.tensor import Buffer, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
@@ -172,8 +173,9 @@ def _offered(
     form = Matrices(group, finish, task.strides)
     steps: list[Invocation] = []
     has_columns = roles(group) is not None
-    if has_columns and form.right_is_scattered and is_constant(group.right):
-        group, steps = _ordered(task, group)
+    deep = has_columns and _wants_depth(group, form)
+    if has_columns and is_constant(group.right) and (form.right_is_scattered or deep):
+        group, steps = _ordered(task, group, depth_last=deep)
         form = Matrices(group, finish, task.strides)
     if form.is_cut and not may_cut:
         form.refusal = "its rows or columns are several axes"
@@ -187,15 +189,29 @@ def _offered(
     return found if isinstance(found, str) else [*steps, *found]
 
 
-def _ordered(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
-    """The constant right factor in the order of a matrix: the summed axes, then columns."""
+def _wants_depth(group: Product, form: Matrices) -> bool:
+    """Whether the right factor had better have its summed axis side by side.
+
+    Hopper's matrix units take floats in no other order: cuBLASLt turns them, or leaves the units
+    alone, if they lie otherwise.
+    """
+    if group.right.dtype is not dtypes.FLOAT or form.refusal:
+        return False
+    return dict(zip(MATMUL, form.numbers, strict=True))["right_k"] != 1
+
+
+def _ordered(
+    task: _Task, group: Product, *, depth_last: bool
+) -> tuple[Product, list[Invocation]]:
+    """The constant right factor in the order of a matrix: the summed axes and the columns."""
     offset = offset_of(task.strides[group.root.buffer], group.at)
     found = roles(group)
     batch, _, columns = found if found is not None else ([], [], [])
     last = next((c for c in columns if step_along(offset, c) == 1), columns[-1])
     used = index_atoms(group.right)
     others = [v for v in (*batch, *columns) if v is not last and sizes.as_atom(v) in used]
-    order = (*others, *(v for v in group.reduced if v != 0), last)
+    depth = [v for v in group.reduced if v != 0]
+    order = (*others, last, *depth) if depth_last else (*others, *depth, last)
     return _packed(task, group, order)
 
 
@@ -271,9 +287,13 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
 
 def is_prepared(group: Product | Rows) -> bool:
     """Whether a group never changes, and so is computed once, by the processor."""
+    own: set[Tensor]
     if isinstance(group, Rows):
-        bodies, own = [s.body for s in group.stages], {s.root.buffer for s in group.stages}
-    else:
-        bodies, own = [group.left, group.right, group.epilogue], {group.result.tensor}
-    loads = [x for body in bodies for x in loads_of(body) if x.tensor not in own]
-    return all(map(is_constant, loads))
+        own = set()
+        for stage in group.stages:
+            if not all(x.tensor in own or is_constant(x) for x in loads_of(stage.body)):
+                return False
+            own.add(stage.root.buffer)
+        return True
+    bodies = (group.left, group.right, group.epilogue)
+    return all(x is group.result or is_constant(x) for b in bodies for x in loads_of(b))

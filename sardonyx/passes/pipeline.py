@@ -14,6 +14,7 @@ from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.fold_batch_norm import fold_batch_norm
 from sardonyx.passes.fold_shapes import fold_shapes
 from sardonyx.passes.infer import infer
+from sardonyx.passes.join_products import join_products
 from sardonyx.passes.link_gradients import link_gradients
 from sardonyx.passes.merge_equal import merge_equal
 
@@ -31,6 +32,7 @@ PASSES: list[tuple[str, Pass, int]] = [
     ("merge equal values", merge_equal, 1),
     ("fold known shapes", fold_shapes, 0),
     ("fold batch normalisation", fold_batch_norm, 1),
+    ("join products of one factor", join_products, 1),
     ("remove dead nodes", remove_dead, 1),
 ]
 
@@ -42,6 +44,7 @@ def optimise(
     verify: bool | None = None,
     sizes: Mapping[str, int] | None = None,
     after: str | None = None,
+    join: bool = False,
 ) -> None:
     """Run the passes on a graph, in place.
 
@@ -51,6 +54,7 @@ def optimise(
         verify: Check the graph after every pass; by default as the knob SARDONYX_VERIFY says.
         sizes: Numbers for named dimensions of the inputs.
         after: Stop after the pass of this name.
+        join: Whether one large product is better than several with the same left factor.
 
     Raises:
         InvalidGraph: The model is not valid, or a pass broke the graph: the text names it.
@@ -60,7 +64,7 @@ def optimise(
         _override(graph, sizes)
     check = knobs.get("SARDONYX_VERIFY") if verify is None else verify
     for name, run, lowest in PASSES:
-        if level >= lowest:
+        if level >= lowest and (join or run is not join_products):
             run(graph)
             _logger.debug("after %s: %d nodes", name, len(graph.nodes))
             if check:

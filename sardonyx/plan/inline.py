@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.dequantised import Dequantised, is_decoded
 from sardonyx.tensor.host import is_host_call
@@ -107,6 +107,18 @@ def is_view(body: Scalar) -> bool:
     return body.op in ("constant", "size")
 
 
+def _only_widens(body: Scalar) -> bool:
+    """Whether the expression is a half float that becomes a float: memory had better hold the half.
+
+    What is computed in half floats and read as floats would otherwise be rounded, and then take
+    twice the memory.
+    """
+    if body.op != "cast" or body.dtype is not dtypes.FLOAT:
+        return False
+    source = body.arguments[0]
+    return source.op == "load" and source.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16)
+
+
 def is_affine_view(body: Scalar, shape: tuple[Dim, ...]) -> bool:
     """Whether the expression is one load whose indices are linear in each index variable."""
     if body.op != "load" or isinstance(body.tensor.scalar_value, (int, float)):
@@ -185,7 +197,11 @@ class _Inliner:
             passes = (
                 isinstance(reader, Map)
                 and reader not in self.kept
-                and (is_view(reader.body) or bool(self.dequantised) and is_decoded(reader.body))
+                and (
+                    is_view(reader.body)
+                    or _only_widens(reader.body)
+                    or (bool(self.dequantised) and is_decoded(reader.body))
+                )
             )
             if passes:
                 stack.extend(self.readers[reader])
@@ -324,7 +340,9 @@ class _Inliner:
                 return True
         if decoded:
             return False
-        if is_view(body):
+        if body.op == "select" and loads_of(body) and self._never_changes(tensor, (body,)):
+            return True  # constants side by side: once, instead of a choice in every run
+        if is_view(body) or _only_widens(body):
             return node_count(body, _MOST_NODES) >= _MOST_NODES
         if not loads_of(body) and cost_of(body) <= 4:
             return False

@@ -80,7 +80,8 @@ def build_model(
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
         scope.enter_context(taken_as_one(options.ones))
-        lowered = _lowered(graph, options, phases)
+        join = provider.accelerator is not None
+        lowered = _lowered(graph, options, phases, join)
     fuse = options.optimization_level > 0
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
@@ -102,10 +103,13 @@ def build_model(
     return Built(record, generated, constants)
 
 
-def _lowered(graph: Graph, options: EngineOptions, phases: _Phases) -> LoweredGraph:
+def _lowered(
+    graph: Graph, options: EngineOptions, phases: _Phases, join: bool
+) -> LoweredGraph:
     """The graph through its passes, as tensors."""
     with phases("optimise"):
-        optimise(graph, options.optimization_level, sizes=options.free_dimension_overrides)
+        numbers = options.free_dimension_overrides
+        optimise(graph, options.optimization_level, sizes=numbers, join=join)
     with phases("lower"):
         return lower(graph)
 

@@ -29,11 +29,14 @@ class Emulated:
     Args:
         model: What to run. Its feeds are all inputs.
         tiling: How products are cut.
+        join: Whether products of one factor become one.
     """
 
-    def __init__(self, model: ModelProto, tiling: Tiling | None = None) -> None:
+    def __init__(
+        self, model: ModelProto, tiling: Tiling | None = None, *, join: bool = False
+    ) -> None:
         self.graph = load(model.SerializeToString())
-        optimise(self.graph)
+        optimise(self.graph, join=join)
         self.lowered = lower(self.graph)
         target = ptx_target("sm_80", tiling)
         self.compiled: Compiled
