@@ -200,9 +200,7 @@ def _wants_depth(group: Product, form: Matrices) -> bool:
     return dict(zip(MATMUL, form.numbers, strict=True))["right_k"] != 1
 
 
-def _ordered(
-    task: _Task, group: Product, *, depth_last: bool
-) -> tuple[Product, list[Invocation]]:
+def _ordered(task: _Task, group: Product, *, depth_last: bool) -> tuple[Product, list[Invocation]]:
     """The constant right factor in the order of a matrix: the summed axes and the columns."""
     offset = offset_of(task.strides[group.root.buffer], group.at)
     found = roles(group)

@@ -28,7 +28,7 @@ def extreme(e: Emitter, op: str, type: Type, a: str, b: str) -> str:
         return e.math(f"{'u' if type.is_unsigned else 's'}{op}", type, a, b)
     if type.scalar == "i1":
         return e.binary("and" if op == "min" else "or", type, a, b)
-    if e.target.arch == "aarch64":
+    if e.target.arch == "aarch64" or (e.target.isa == "ptx" and type.bits == 32):
         return e.math("minimum" if op == "min" else "maximum", type, a, b)
     # minps and maxps give the second operand when either is NaN
     first = e.compare("olt" if op == "min" else "ogt", type, a, b)

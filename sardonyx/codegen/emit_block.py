@@ -79,9 +79,9 @@ def to_tf32(e: Emitter, let: Let) -> str:
     return e.intrinsic("llvm.nvvm.f2tf32.rna", "i32", [("float", e.use(let.operands[0]))])
 
 
-def exp2(e: Emitter, let: Let) -> str:
+def power_of_two(e: Emitter, let: Let) -> str:
     """A power of two, as the hardware has it."""
-    return e.intrinsic("llvm.nvvm.ex2.approx.f", "float", [("float", e.use(let.operands[0]))])
+    return e.intrinsic("llvm.nvvm.ex2.approx.ftz.f", "float", [("float", e.use(let.operands[0]))])
 
 
 def effect(e: Emitter, statement: Effect) -> None:
@@ -117,7 +117,7 @@ def _copy(e: Emitter, statement: Effect) -> None:
 BLOCK = {
     "warp_of_block": warp_of_block, "shared_by_block": shared_by_block,
     "load_matrix": load_matrix, "multiply_matrices": multiply_matrices, "to_tf32": to_tf32,
-    "exp2": exp2,
+    "power_of_two": power_of_two,
 }  # fmt: skip
 #: Statements without a result.
 EFFECTS = ("barrier", "copy_async", "commit_copies", "wait_copies")

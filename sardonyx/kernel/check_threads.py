@@ -15,7 +15,7 @@ _SIGNATURES: dict[str, tuple[list[Type], Type]] = {
     "load_matrix": ([PTR], I32.with_lanes(4)),
     "multiply_matrices": ([*[I32] * 6, F32.with_lanes(4)], F32.with_lanes(4)),
     "to_tf32": ([F32], I32),
-    "exp2": ([F32], F32),
+    "power_of_two": ([F32], F32),
     "shuffle_across": ([I32], I32),
 }
 BLOCK_LETS = frozenset(_SIGNATURES)

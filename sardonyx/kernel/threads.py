@@ -83,9 +83,9 @@ class ThreadBuilder(Builder):
         """
         return self.let(F32.with_lanes(4), "multiply_matrices", [*a, *b, c], kind=kind)
 
-    def exp2(self, x: Operand) -> Value:
-        """`2^x`, with an error of up to 2 ulp."""
-        return self.let(F32, "exp2", [x])
+    def power_of_two(self, x: Operand) -> Value:
+        """`2^x` as the hardware has it, with an error of up to 2 ulp."""
+        return self.let(F32, "power_of_two", [x])
 
     def across(self, x: Operand, distance: int) -> Operand:
         """The value of the thread whose number differs in one bit."""

@@ -294,7 +294,7 @@ class AttentionTileKernel:
 
     def _power_of(self, score: Operand, base: Operand) -> Operand:
         b = self.b
-        return b.exp2(b.fma(score, math.log2(math.e), b.unary("neg", base)))
+        return b.power_of_two(b.fma(score, math.log2(math.e), b.unary("neg", base)))
 
     def _score(self, row: Expression, total: Operand, key: Operand) -> Operand:
         """What goes into the softmax; minus infinity beyond the last key."""
@@ -335,10 +335,11 @@ class AttentionTileKernel:
             total: Operand = self.total[half].get()
             for distance in (1, 2):
                 total = b.binary("add", total, b.across(total, distance))
+            whole = b.binary("div", 1.0, total)
             for n, register in enumerate(self.sums):
                 quad = register.get()
                 pair = b.shuffle(quad, quad, (2 * half, 2 * half + 1))
-                pair = b.binary("div", pair, b.splat(total, 2))
+                pair = b.binary("mul", pair, b.splat(whole, 2))
                 at = b.binary("add", place, 8 * half * self.pitch + 8 * n)
                 b.store(pair, self.shared, at, align_bytes=8)
         b.barrier()

@@ -104,9 +104,7 @@ def _patch(graph: Graph, projections: list[_Projection]) -> Patch:
         attributes: dict[str, Attribute] | None = None,
     ) -> Value:
         made = graph.new_value(f"{name}_{op_type.lower()}", dtype, shape)
-        nodes.append(
-            Node(op_type, "", inputs, (made,), attributes, version=version, origin=origin)
-        )
+        nodes.append(Node(op_type, "", inputs, (made,), attributes, version=version, origin=origin))
         return made
 
     weights = [v for p in projections if (v := p.product.inputs[1]) is not None]

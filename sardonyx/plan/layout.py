@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.scalar import Scalar
@@ -111,10 +112,14 @@ def _rows_order(group: Rows, root: Root, orders: dict[Tensor, Order]) -> Order:
 
 def _volume(tensor: Tensor) -> tuple[int, int]:
     """A number to compare sizes by: symbols count as 64."""
+    return _volume_of(tensor.shape)
+
+
+def _volume_of(shape: tuple[Dim, ...]) -> tuple[int, int]:
     total = 1
-    for d in tensor.shape:
+    for d in shape:
         total *= d if isinstance(d, int) else 64
-    return total, len(tensor.shape)
+    return total, len(shape)
 
 
 def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order]) -> Order:
@@ -122,6 +127,7 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
     natural = tuple(range(len(indices)))
     atoms = [sizes.as_atom(i) for i in indices]
     best: tuple[tuple[int, int, int], Order] | None = None
+    whole, _ = _volume_of(tuple(extent_of(i) for i in indices))
     for x in loads_of(body):
         tensor, at = x.tensor, x.at
         order = orders.get(tensor, tuple(range(len(at))))
@@ -134,6 +140,8 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
             continue
         outermost = (-1, 0)
         found = tuple(sorted(natural, key=lambda k: place.get(k, outermost)))
+        if _volume(tensor)[0] < whole:  # what is repeated says nothing of what lies side by side
+            found = natural
         shifted = found != natural
         rank = (*_volume(tensor), int(shifted))
         if best is None or rank > best[0]:

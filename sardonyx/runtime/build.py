@@ -103,9 +103,7 @@ def build_model(
     return Built(record, generated, constants)
 
 
-def _lowered(
-    graph: Graph, options: EngineOptions, phases: _Phases, join: bool
-) -> LoweredGraph:
+def _lowered(graph: Graph, options: EngineOptions, phases: _Phases, join: bool) -> LoweredGraph:
     """The graph through its passes, as tensors."""
     with phases("optimise"):
         numbers = options.free_dimension_overrides

@@ -343,7 +343,7 @@ class Machine:
             case "multiply_matrices":
                 assert active.all()
                 return _multiplied(str(let.attribute("kind")), given)
-            case "exp2":
+            case "power_of_two":
                 return np.exp2(given[0])
             case "shuffle_from":
                 return given[0][ids // WARP * WARP + int(str(let.attribute("number")))]
