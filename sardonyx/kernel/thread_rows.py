@@ -69,10 +69,11 @@ class _ThreadKernel(RowsKernel):
 
     def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, name)
-        self.tiling = tiling
+        self.tiling, self.lanes = tiling, 1
         assert schedule.vector is not None  # noqa: S101 - `thread_form` saw to it
-        self.axis = sizes.variable(schedule.vector)
-        self.length = extent_of(schedule.vector)
+        self.vector: Dim = schedule.vector
+        self.axis = sizes.variable(self.vector)
+        self.length = extent_of(self.vector)
 
     def _new_builder(self) -> Builder:
         self.threads = ThreadBuilder(self.name, self.parameters.types())
@@ -142,7 +143,7 @@ class PointKernel(_ThreadKernel):
                 *found, place = b.coordinates(flat, [*outer, along])
                 atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
                 level = outside.child(atoms)
-                self._hoist(level, [s.vector, *s.inner], unrolled=True)
+                self._hoist(level, [self.vector, *s.inner], unrolled=True)
                 position = b.binary("mul", place, self.lanes)
                 inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
                 inside.aligned = self._aligned if self.lanes > 1 else None
@@ -247,8 +248,8 @@ class LineKernel(_ThreadKernel):
                 level = level.child(values=own, vector=self.axis, lanes=self.lanes)
             following.append(level)
         # All is read before anything is written: no read waits for a write.
-        for level, member, stored, inside in written:
-            self._store(level, member, stored, inside)
+        for each in written:
+            self._store(*each)
         return following, sums
 
     def _store(
@@ -276,7 +277,7 @@ class LineKernel(_ThreadKernel):
     def _together(self, accumulator: Accumulator) -> Operand:
         """One value of all threads of a line."""
         b = self.threads
-        value = accumulator.finish(horizontal=True)
+        value: Operand = accumulator.finish(horizontal=True)
         distance = WARP // 2
         while distance:
             value = accumulator.joined(value, b.across(value, distance))

@@ -136,7 +136,7 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], list[str]]] =
         "g (float[N,4,5,5] x) => (float[N,6,P,Q] y)"
         " { s = Constant<value_ints=[6,4,3,3]>() f = ConstantOfShape<value=float[1]{0.5}>(s)"
         " a = Conv(x, f, b) y = Relu(a) }",
-        {"b": _normal(6)}, [(2, 4, 5, 5)], [],
+        {"b": _normal(6)}, [(2, 4, 5, 5)], ["convolution"],
     ),
     "groups": (
         "g (float[N,4,5,5] x) => (float[N,6,P,Q] y) { y = Conv<group=2>(x, f) }",
