@@ -58,6 +58,8 @@ FAMILIES = (
     "ml_tree_ensemble",
     "contrib_distance",
     "contrib_packed",
+    "contrib_fused",
+    "contrib_gates",
     "former",
     "generation",
     "generation_greedy",

@@ -20,11 +20,17 @@ BiasDropout 1: data:T bias:T residual:T? ratio:T1? training_mode:T2? -> output:T
 BiasGelu 1: A:T B:T -> C:T; T=floats
 BiasSoftmax 1: data:T bias:T -> output:T; T=floats -bfloat16
 BiasSplitGelu 1: X:T bias:T -> Y:T; T=float float16
+BitmaskBiasDropout 1: data:T bias:T residual:T? ratio:T1? training_mode:T2? -> output:T mask:T3?;
+    T=floats; T1=floats; T2=bool; T3=uint32
+BitmaskDropout 1: data:T ratio:T1? training_mode:T2? -> output:T mask:T3?; T=floats; T1=floats;
+    T2=bool; T3=uint32
+BranchwiseRMSNorm 1: X:T scale:M? -> Y:T; T=floats -double; M=floats -double
 CDist 1: A:T B:T -> C:T; T=double float
 CausalConvWithState 1: input:T weight:T bias:T? past_state:T? -> output:T present_state:T; T=floats
     -double
 ComplexMul 1: A:T B:T -> C:T; T=floats -bfloat16
 ComplexMulConj 1: A:T B:T -> C:T; T=floats -bfloat16
+ConvTransposeWithDynamicPads 1: X:T W:T Pads:int64? B:T? -> Y:T; T=floats -bfloat16
 CropAndResize 1: X:T1 rois:T1 batch_indices:T2 crop_size:T2 -> Y:T1; T1=floats -bfloat16; T2=int32
 DecoderMaskedMultiHeadAttention 1: query:T key:T? value:T? mask_index:M? attention_bias:T?
     past_key:T? past_value:T? past_sequence_length:M? beam_width:M? cache_indirection:M? bias:T? ->
@@ -40,15 +46,26 @@ EPContext 1: inputs:T* -> outputs:T*; T=numbers bool
 EmbedLayerNormalization 1: input_ids:T1 segment_ids:T1? word_embedding:T position_embedding:T
     segment_embedding:T? gamma:T beta:T mask:T1? position_ids:T1? -> output:T mask_index:T1?
     embedding_sum:T?; T1=int32; T=float float16
+EngramGate 1: key:T query:T value:T key_norm_scale:T query_norm_scale:T conv_norm_scale:T? ->
+    output:T gated_value_normed:T?; T=floats -double
 ExpandDims 1: X:T axis:int32 -> Y:T; T=tensors -bfloat16
 FastGelu 1: X:T bias:T? -> Y:T; T=floats
 FusedConv 1: X:T W:T B:T? Z:T? -> Y:T; T=floats -bfloat16
 FusedGemm 1: A:T B:T C:T? -> Y:T; T=floats int32 int64 uint32 uint64 -bfloat16
 FusedMatMul 1: A:T B:T -> Y:T; T=floats
+FusedMatMulActivation 1: A:T B:T -> Y:T; T=floats
+GatedAdd 1: X:T Y:T gate:T -> output:T; T=floats -double
 GatedRMSNorm 1: X:T scale:T gate:T -> Y:T; T=floats -double
+GatedRelativePositionBias 1: query_layer:T query_bias:T rel_pos:T weight:T bias:T eco_a:T
+    token_offset:M? -> output:T; T=float float16; M=int32
 GatherBlockQuantized 1: data:T1 indices:Tind scales:T2 zero_points:T1? -> output:T2; T1=float8
     float4e2m1 int4 uint4 uint8; Tind=int32 int64; T2=floats -double
 Gelu 1: X:T -> Y:T; T=floats
+GemmFastGelu 1: X:T W:T bias:T? -> Y:T; T=floats -double
+GemmFloat8 1: A:TA B:TB C:TC? scaleA:TS? scaleB:TS? scaleY:TS? -> Y:TR; TA=floats float8e4m3fn
+    float8e5m2 -double; TB=floats float8e4m3fn float8e5m2 -double; TC=floats -double; TS=float;
+    TR=floats float8e4m3fn float8e5m2 -double
+GemmaRotaryEmbedding 1: emb:U q:T q_rot:T k:T k_rot:T -> output1:T output2:T; U=float; T=float16
 GreedySearch 1: input_ids:I max_length:I min_length:I? repetition_penalty:T? vocab_mask:I?
     prefix_vocab_mask:I? attention_mask:I? -> sequences:I; I=int32; T=float
 GridSample 1: X:T1 Grid:T1 -> Y:T2; T1=tensors -bfloat16; T2=floats -bfloat16
@@ -58,17 +75,33 @@ GroupQueryAttention 1: query:T key:T? value:T? past_key:T_CACHE? past_value:T_CA
     head_sink:T? k_scale:T_KV_SCALE? v_scale:T_KV_SCALE? q_norm_weight:T? k_norm_weight:T? ->
     output:T present_key:T_CACHE? present_value:T_CACHE? output_qk:T?; T=floats -double;
     T_CACHE=floats float8e4m3fn int8 uint8 -double; M=int32; T_KV_SCALE=float
+HyperConnectionPostMix 1: streams:T block_output:T post_mix:M stream_mix:M? -> output:T; T=floats
+    -double; M=floats -double
+HyperConnectionPreMix 1: streams:T pre_mix:M -> output:T; T=floats -double; M=floats -double
 Inverse 1: X:T -> Y:T; T=floats -bfloat16
 Irfft 1: X:T -> Y:T; T=floats -bfloat16
 IsAllFinite 1: input:V+ -> output:T; V=floats; T=bool
 LinearAttention 1: query:T key:T value:T past_state:S? decay:T? beta:T? -> output:T
     present_state:S; T=floats -double; S=floats -double
+LinearAttentionGate 1: a:T dt_bias:TF decay_scale:TF b:T? -> decay:T beta:T?; T=floats -double;
+    TF=float
+MRotaryEmbedding 1: input:T position_ids:M cos_cache:T sin_cache:T -> output:T; T=floats -double;
+    M=int64
+MatMulBlockQuantizedFp4Weight 1: A:T B:T1 weight_scale:T2 weight_scale_2:T3 input_scale:T3? bias:T?
+    -> Y:T; T=bfloat16 float16; T1=uint8; T2=uint8; T3=float
+MatMulBlockQuantizedFp8Weight 1: A:T B:T1 b_scale:T2 a_scale:T2? bias:T? -> Y:T; T=bfloat16
+    float16; T1=float8e4m3fn; T2=float
 MatMulBnb4 1: A:T1 B:T2 absmax:T1 -> Y:T1; T1=floats -double; T2=uint8
 MatMulInteger16 1: A:T1 B:T2 -> Y:T3; T1=int16 uint16; T2=int16 uint16; T3=int32 uint32
 MatMulIntegerToFloat 1: A:T1 B:T2 a_scale:T3 b_scale:T3 a_zero_point:T1? b_zero_point:T2? bias:T3?
     -> Y:T3; T1=int8 uint8; T2=int8 uint8; T3=float float16
 MatMulNBits 1: A:T1 B:T2 scales:T1 zero_points:T3? g_idx:T4? bias:T1? -> Y:T1; T1=floats -double;
     T2=uint8; T3=floats uint8 -double; T4=int32
+MatMulNBitsMlp 1: A:T1 skip:T1? norm_scale:T1? gate_B:T2 gate_scales:T1 gate_bias:T1? up_B:T2
+    up_scales:T1 up_bias:T1? -> Y:T1 input_skip_bias_sum:T1?; T1=floats -double; T2=uint8
+MatMulNBitsQkv 1: A:T1 skip:T1? norm_scale:T1 q_B:T2 q_scales:T1 q_bias:T1? k_B:T2 k_scales:T1
+    k_bias:T1? v_B:T2 v_scales:T1 v_bias:T1? -> Q:T1 K:T1 V:T1 input_skip_bias_sum:T1?; T1=floats
+    -double; T2=uint8
 MoE 1: input:T router_probs:T fc1_experts_weights:T fc1_experts_bias:T? fc2_experts_weights:T
     fc2_experts_bias:T? fc3_experts_weights:T? fc3_experts_bias:T? -> output:T; T=floats -double
 MulInteger 1: A:T A_zero_point:T? B:T B_zero_point:T? -> C:T1; T=int8 uint8; T1=int32
@@ -77,6 +110,7 @@ MultiHeadAttention 1: query:T key:T? value:T? bias:T? key_padding_mask:M? attent
     present_key:T? present_value:T? qk:QK?; T=floats -double; M=int32; QK=floats -double
 NGramRepeatBlock 1: input_ids:Tid scores:T -> scores_out:T; Tid=int64; T=float
 NhwcConv 1: X:T W:T B:T? -> Y:T; T=floats -bfloat16
+NhwcFusedConv 1: X:T W:T B:T? Z:T? -> Y:T; T=float float16
 NhwcMaxPool 1: x:T -> y:T; T=int8 uint8
 PackedAttention 1: input:T weights:T bias:T token_offset:M cumulative_sequence_length:M
     attention_bias:T? -> output:T; T=float float16; M=int32
@@ -136,9 +170,11 @@ RestorePadding 1: input:T token_offset:M -> output:T; T=float float16; M=int32
 Rfft 1: X:T -> Y:T; T=floats -bfloat16
 RotaryEmbedding 1: input:T position_ids:M cos_cache:T sin_cache:T -> output:T; T=floats -double;
     M=int64
+SampleOp 1: X:T -> Y:T; T=floats int32 int64 uint32 uint64 -bfloat16
 Sampling 1: input_ids:I max_length:I min_length:I? repetition_penalty:T? vocab_mask:I?
     prefix_vocab_mask:I? attention_mask:I? presence_mask:I? seed:I? -> sequences:I
     filtered_logits:T?; I=int32; T=float
+ScaledSiLU 1: X:T scale:M? -> Y:T; T=floats -double; M=floats -double
 SkipGroupNorm 1: X:T gamma:M beta:M skip:T bias:T? -> Y:T S:T?; T=float float16; M=float float16
 SkipLayerNormalization 1: input:T skip:T gamma:T beta:T? bias:T? -> output:T mean:U? inv_std_var:U?
     input_skip_bias_sum:T?; T=floats -double; U=float
