@@ -250,6 +250,8 @@ class Expression(SymbolicIntegers):
             if x.op == "not" and x.dtype is dtypes.BOOL:
                 return b.binary("xor", arguments[0], True)
             return b.unary(x.op, arguments[0])
+        if x.op == "fma":
+            return b.fma(*arguments)
         if all(isinstance(a, Constant) for a in arguments):
             arguments[0] = b.variable(arguments[0]).get()
         if x.op in COMPARE:

@@ -6,6 +6,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim, Size
+from sardonyx.ir.constant import Constant
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -26,6 +27,10 @@ from sardonyx.tensor.language import (
 from sardonyx.tensor.rounding import Rounding
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.symbolic import elements_of
+from sardonyx.tensor.tensor import Buffer
+
+#: More zero points than this are not looked at, to see whether all of them are 0.
+_MOST_POINTS = 1 << 16
 
 
 class Parameters:
@@ -121,7 +126,12 @@ def quantise(
 def is_zero(x: Tensor) -> bool:
     """Whether all elements are known to be 0."""
     known = elements_of(x)
-    return known is not None and all(not isinstance(e, Size) and float(e) == 0 for e in known)
+    if known is not None:
+        return all(not isinstance(e, Size) and float(e) == 0 for e in known)
+    held = x.constant if isinstance(x, Buffer) else None
+    if not isinstance(held, Constant) or not held.has_data or held.element_count > _MOST_POINTS:
+        return False
+    return held.dtype.is_integer and not held.array().any()
 
 
 def dequantise(

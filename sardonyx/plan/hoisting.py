@@ -73,7 +73,7 @@ def stored_number(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar:
 
 def _moved(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar | None:
     """A load in place of an expression that never changes; None if it has to stay."""
-    if x.dtype is not dtypes.FLOAT or not is_fixed(x) or x.op in ("load", "size"):
+    if x.dtype not in (dtypes.FLOAT, dtypes.INT32) or not is_fixed(x) or x.op in ("load", "size"):
         return None
     if x.op == "constant":
         plain = x.payload in _KEPT or x.payload != x.payload or abs(x.payload) == float("inf")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.codes import CODES
 from sardonyx.plan.dequantised import Dequantised, is_decoded
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
@@ -177,7 +178,8 @@ class _Inliner:
         self.separate = separate
         self.outputs = set(outputs)
         self.kept = set(kept) | self.outputs
-        found = Dequantised(self.order, self.kept) if integers and separate is None else None
+        self.integers = integers and separate is None
+        found = Dequantised(self.order, self.kept) if self.integers else None
         self.dequantised: Collection[Tensor] = () if found is None else found.contractions
         self.output_calls = {t.invocation for t in self.kept if isinstance(t, Call)}
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
@@ -200,7 +202,7 @@ class _Inliner:
                 and (
                     is_view(reader.body)
                     or _only_widens(reader.body)
-                    or (bool(self.dequantised) and is_decoded(reader.body))
+                    or (self.integers and is_decoded(reader.body))
                 )
             )
             if passes:
@@ -332,7 +334,7 @@ class _Inliner:
             fixed = all(isinstance(d, int) for d in tensor.shape)
             return fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
         plain = is_plain_operand(body)
-        decoded = bool(self.dequantised) and is_decoded(body)
+        decoded = self.integers and is_decoded(body)
         for reader in self.reads(tensor):
             if isinstance(reader, Contract) and not (
                 plain or decoded and reader in self.dequantised
@@ -348,6 +350,8 @@ class _Inliner:
             return False
         if len(self.reads(tensor)) > 1 or node_count(body, _MOST_NODES) >= _MOST_NODES:
             return True
+        if self.integers and tensor.dtype in CODES:
+            readers = self.reads(tensor)  # rather codes in memory than what they stand for
         return cost_of(body) >= 2 and any(self._recomputes(tensor, r) for r in readers)
 
     def _recomputes(self, tensor: Tensor, reader: Tensor) -> bool:

@@ -6,6 +6,9 @@ Dequantising, biases, residual sums, ReLU and quantising become one factor for e
 goes in, and one term; `hoisting` has those computed once. Where the factors are rounded
 differently, what is rounded moves by a few units in its last place, so a code may differ by one
 step where it was about half-way. Only expressions over integers (codes and their sums) change.
+
+Rounding itself is exact: what is rounded is kept between the ends first, then 1.5 * 2^23 is added,
+which leaves the whole number, halves to even, in the low bits.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from sardonyx.tensor.tensor import Buffer
 from sardonyx.tensor.traverse import loads_of
 
 _ZERO, _ONE = (scalar.constant(value, dtypes.FLOAT) for value in (0.0, 1.0))
+#: Floats of its size are whole numbers.
+_ROUNDING = scalar.constant(1.5 * 2.0**23, dtypes.FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +58,64 @@ def requantised(x: Scalar) -> Scalar:
     def visit(node: Scalar) -> Scalar:
         found = memo.get(node)
         if found is None:
-            arguments = [
-                _shortest(a, visit) if _is_rounded(node) else visit(a) for a in node.arguments
-            ]
-            same = all(a is b for a, b in zip(arguments, node.arguments, strict=True))
-            found = memo[node] = node if same else remake(node, tuple(arguments))
+            found = memo[node] = _code(node, visit) or _remade(
+                node, tuple(map(visit, node.arguments))
+            )
         return found
 
     return visit(x)
 
 
-def _is_rounded(node: Scalar) -> bool:
-    """Whether a node makes codes of a number that is made of integers."""
-    if node.op != "cast" or node.dtype not in CODES:
-        return False
-    return node.arguments[0].dtype is dtypes.FLOAT and _has_integers(node.arguments[0])
+def _remade(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
+    same = all(a is b for a, b in zip(arguments, node.arguments, strict=True))
+    return node if same else remake(node, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """`round(number) + zero`, kept between the ends of a type, as a code.
+
+    Attributes:
+        number: What is rounded, kept between the ends less the zero point.
+        zero: A whole number.
+    """
+
+    number: Scalar
+    zero: int
+
+
+def _rounded(node: Scalar, visit: Callable[[Scalar], Scalar]) -> _Rounded | None:
+    """What a cast to codes rounds; None where it is something else, or a run decides."""
+    if node.op != "cast" or node.dtype not in CODES or node.arguments[0].dtype is not dtypes.FLOAT:
+        return None
+    (value,) = node.arguments
+    zero = 0.0
+    if value.op == "add" and value.arguments[1].op == "constant":
+        zero = float(value.arguments[1].payload)
+        value = value.arguments[0]
+    low = -128 if node.dtype is dtypes.INT8 else 0
+    if value.op != "round" or not low <= zero <= low + 255 or zero != int(zero):
+        return None
+    (number,) = value.arguments
+    number = _shortest(number, visit) if _has_integers(number) else visit(number)
+    for op, end in (("gt", low - zero), ("lt", low + 255 - zero)):
+        # Comparison and choice: one instruction, while `max` looks for NaN.
+        bound = scalar.constant(end, dtypes.FLOAT)
+        number = scalar.select(scalar.compare(op, number, bound), number, bound)
+    return _Rounded(number, int(zero))
+
+
+def _code(node: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar | None:
+    """A cast to codes in its shortest form; None for other expressions."""
+    rounded = _rounded(node, visit)
+    if rounded is not None:
+        word = scalar.bitcast(rounded.number + _ROUNDING, dtypes.INT32)
+        return scalar.cast(word + rounded.zero if rounded.zero else word, node.dtype)
+    if node.op != "cast" or node.dtype not in CODES or node.arguments[0].dtype is not dtypes.FLOAT:
+        return None
+    if not _has_integers(node.arguments[0]):
+        return None
+    return scalar.cast(_shortest(node.arguments[0], visit), node.dtype)
 
 
 def _has_integers(x: Scalar) -> bool:
@@ -79,11 +127,19 @@ def _has_integers(x: Scalar) -> bool:
 # -- linear forms -----------------------------------------------------------------------------
 
 
+def _folded(x: Scalar) -> Scalar:
+    """A product of literals as one."""
+    if x.op == "mul" and all(a.op == "constant" for a in x.arguments):
+        return scalar.constant(x.arguments[0].payload * x.arguments[1].payload, dtypes.FLOAT)
+    return x
+
+
 def _literal(x: Scalar) -> float | None:
     return float(x.payload) if x.op == "constant" else None
 
 
 def _times(a: Scalar, b: Scalar) -> Scalar:
+    a, b = _folded(a), _folded(b)
     x, y = _literal(a), _literal(b)
     if x is not None and y is not None:
         return scalar.constant(x * y, dtypes.FLOAT)
@@ -138,23 +194,25 @@ def _of_integer(x: Scalar, visit: Callable[[Scalar], Scalar]) -> _Linear:
         return first + second.times(sign)
     if x.op == "cast" and x.arguments[0].dtype in CODES:
         x = x.arguments[0]
+        rounded = _rounded(x, visit)
+        if rounded is not None:
+            whole = scalar.unary("round", rounded.number)
+            return _Linear(((whole, _ONE),), scalar.constant(rounded.zero, dtypes.FLOAT))
     return _Linear(((scalar.cast(visit(x), dtypes.FLOAT), _ONE),))
 
 
 def _shortest(x: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar:
     """The linear form of a float expression, as an expression."""
     form = _linear(x, visit)
-    total: Scalar | None = None
+    total = form.offset
     for number, factor in form.terms:
-        term = _term(number, factor, visit)
-        total = term if total is None else total + term
-    return form.offset if total is None else _plus(total, form.offset)
-
-
-def _term(number: Scalar, factor: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar:
-    value = _literal(factor)
-    # max(x, c) * f -> max(x * f, c * f) for f > 0
-    if number.op in ("max", "min") and value is not None and value > 0.0 and value != 1.0:
-        parts = (_shortest(_times(a, factor), lambda a: a) for a in number.arguments)
-        return scalar.binary(number.op, *parts)
-    return _times(number, factor)
+        value = _literal(factor)
+        # max(x, c) * f -> max(x * f, c * f) for f > 0
+        if number.op in ("max", "min") and value is not None and value > 0.0 and value != 1.0:
+            parts = (_shortest(_times(a, factor), lambda a: a) for a in number.arguments)
+            number, value = scalar.binary(number.op, *parts), 1.0
+        if value == 1.0 or _literal(total) == 0.0:
+            total = _plus(_times(number, _ONE if value == 1.0 else factor), total)
+        else:
+            total = scalar.make_node("fma", dtypes.FLOAT, (number, factor, total))
+    return total

@@ -31,7 +31,7 @@ class Scalar:
 
     Attributes:
         op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`, `complex`,
-            `real`, `imag`, or an elementwise name.
+            `real`, `imag`, or an elementwise name. Plans also have `fma`: a * b + c, rounded once.
         dtype: Type of the value.
         arguments: Operands.
         payload: constant: the Python number. size: the symbolic integer. load: (tensor, indices).
