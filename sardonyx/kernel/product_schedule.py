@@ -109,16 +109,24 @@ class ProductSchedule:
         self.reduced = reduced
 
     def _choose_column(self, columns: list[Dim]) -> None:
-        """The panel axis is the one that is contiguous in the output; others become batches."""
+        """The panel axis is the one that is contiguous in the output; others become batches.
+
+        Unless it is shorter than a register and another one is not.
+        """
         offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
-        chosen = columns[-1]
-        for variable in columns:
+        long = [c for c in columns if not self._is_short(c)] or columns
+        chosen = long[-1]
+        for variable in long:
             linear = sizes.coefficient_of(offset, sizes.variable(variable))
             if linear is not None and linear[0] == 1:
                 chosen = variable
         self.column = chosen
         self.outer_columns = [c for c in columns if c is not chosen]
         self._flatten_columns()
+
+    def _is_short(self, variable: Dim) -> bool:
+        extent = extent_of(variable)
+        return isinstance(extent, int) and extent < self.lanes
 
     def _flatten_columns(self) -> None:
         """Make one panel axis of several short ones (the phases of a pixel shuffle).

@@ -16,6 +16,8 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
+#: Columns fewer than this would leave most of a panel's lanes empty.
+_SHORT = 8
 #: Axes from the outermost (largest stride) to the innermost.
 Order = tuple[int, ...]
 
@@ -91,7 +93,14 @@ def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
             columns.append(axis)
     if not columns:
         return _follow(group.left, group.at, orders)
+    # Short ones are phases of a transposed convolution: pixels beside pixels, where they are.
+    long = [k for k in columns if not _is_short(group.root.tensor.shape[k])]
+    columns = long or columns
     return tuple([k for k in range(len(group.at)) if k not in columns] + columns)
+
+
+def _is_short(extent: Dim) -> bool:
+    return isinstance(extent, int) and extent < _SHORT
 
 
 def _atoms(body: Scalar) -> set[sizes.Atom]:
