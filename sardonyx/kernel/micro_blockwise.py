@@ -87,7 +87,7 @@ def build_micro_blockwise(panel: Panel, rows: int) -> Program:
     parameters = [("table", PTR), ("blocks", I64), ("panel", PTR), ("tile", PTR)]
     b = Builder(panel.micro_name(rows), parameters)
     table, blocks, codes, tile = (b.parameter(n) for n, _ in parameters)
-    pointers = [
+    pointers: list[list[Operand]] = [
         [b.load(PTR, table, r * panel.pointers + k) for k in range(panel.pointers)]
         for r in range(rows)
     ]
