@@ -13,10 +13,11 @@ from sardonyx.kernel.alignment import divisible, runs
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Grain, Tiling
+from sardonyx.kernel.member import Member
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.rows import RowsKernel
-from sardonyx.kernel.rows_schedule import Member, RowsSchedule
+from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.threads import THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.tile_copy import unflatten
 from sardonyx.kernel.types import I1, I32
@@ -122,7 +123,8 @@ class PointKernel(_ThreadKernel):
 
     def _vectors(self) -> Dim:
         along = integer.floordiv(self.length, self.lanes)
-        return sizes.product((*map(extent_of, self.schedule.block_axes), along))
+        counts = map(self.schedule.block_count, self.schedule.block_axes)
+        return sizes.product((*counts, along))
 
     def _blocks(self) -> Dim:
         return sizes.multiply(integer.ceildiv(self._vectors(), THREADS), WARPS)
@@ -132,22 +134,23 @@ class PointKernel(_ThreadKernel):
         places = self.parameters.places(b, s.strides)
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
         every = [*s.outer, *s.inner]
-        self._hoist(outside, every, unrolled=False)
+        self._hoist(outside, s.members, every, unrolled=False)
         extents = {v: outside.dim(extent_of(v)) for v in every}
-        along, count = outside.dim(integer.floordiv(self.length, self.lanes)), self._vectors()
-        total, first = outside.dim(count), self._first()
-        outer = [extents[axis] for axis in s.block_axes]
+        counts = [outside.dim(s.block_count(axis)) for axis in s.block_axes]
+        along = outside.dim(integer.floordiv(self.length, self.lanes))
+        total, first = outside.dim(self._vectors()), self._first()
         with b.parallel() as block:
             flat = b.binary("add", b.binary("mul", block, THREADS), first)
             with b.if_(b.compare("lt", flat, total)):
-                *found, place = b.coordinates(flat, [*outer, along])
+                *found, place = b.coordinates(flat, [*counts, along])
                 atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
-                level = outside.child(atoms)
-                self._hoist(level, [self.vector, *s.inner], unrolled=True)
                 position = b.binary("mul", place, self.lanes)
-                inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
-                inside.aligned = self._aligned if self.lanes > 1 else None
-                self._write_row(inside, extents)
+                for level, copies in self._copies(outside, atoms):
+                    members = [m for copy in copies for m in copy]
+                    self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
+                    inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
+                    inside.aligned = self._aligned if self.lanes > 1 else None
+                    self._write_row(inside, copies, extents)
 
 
 class LineKernel(_ThreadKernel):
@@ -173,7 +176,7 @@ class LineKernel(_ThreadKernel):
         s, b = self.schedule, self.threads
         places = self.parameters.places(b, s.strides)
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
-        self._hoist(outside, [*s.outer, *s.inner], unrolled=False)
+        self._hoist(outside, s.members, [*s.outer, *s.inner], unrolled=False)
         for axis in s.outer:
             outside.dim(extent_of(axis))
         lines = outside.dim(sizes.product(map(extent_of, s.outer)))
@@ -188,7 +191,7 @@ class LineKernel(_ThreadKernel):
                 line = b.binary("add", b.binary("mul", block, WARPS), self.warp)
             with b.if_(b.compare("lt", line, lines)):
                 level = outside.child(unflatten(b, outside, line, s.outer))
-                self._hoist(level, s.inner, unrolled=False)
+                self._hoist(level, s.members, s.inner, unrolled=False)
                 self._write_line(level)
             if self.sharing == THREADS and reductions:
                 b.barrier()
