@@ -14,6 +14,7 @@ from types import CodeType
 import sardonyx.kernel.special  # noqa: F401 - registers the kernels
 from sardonyx.host.functions import function_names
 from sardonyx.kernel.special.task import special_names
+from sardonyx.ops.refused import LAYOUT_DOMAINS, REASONS, reason_of
 from sardonyx.ops.registry import OpRecord, records
 from sardonyx.ops.signatures import GROUPS, Parameter, Signature, signatures_of
 
@@ -61,6 +62,9 @@ def page() -> str:
         lines += ["| operator | versions | inputs -> outputs | types | providers | besides |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    lines += ["", "## Refused", "", "| operator | why |", "|---|---|"]
+    lines += [f"| {d or 'ai.onnx'}.{name} | {why} |" for (d, name), why in REASONS.items()]
+    lines += [f"| {domain}.* | {reason_of(domain, '')} |" for domain in LAYOUT_DOMAINS]
     return "\n".join(lines) + "\n"
 
 

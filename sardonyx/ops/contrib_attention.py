@@ -9,7 +9,8 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, scaled_scores, split_heads, weighted_values
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import contents, op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -272,17 +273,43 @@ def attention_contrib(
 ) -> tuple[Tensor, ...]:
     """Projections to queries, keys and values, and attention; also gives keys and values."""
     where_ = "Attention"
-    refuse(
-        where_, do_rotary=do_rotary, past_sequence_length=past_sequence_length,
-        past_present_share_buffer=past_present_share_buffer,
-    )  # fmt: skip
+    refuse(where_, do_rotary=do_rotary)
     product = matmul(x, weights)
     if bias is not None:
         product = product + bias
+    before: Dim | None = None
+    if past_present_share_buffer:
+        before = length_of_past(where_, past, past_sequence_length)
     return attend_projected(
         where_, product, mask_index, past, attention_bias, num_heads, mask_filter_value,
-        qkv_hidden_sizes, scale, unidirectional, output_count,
+        qkv_hidden_sizes, scale, unidirectional, output_count, before,
     )  # fmt: skip
+
+
+def length_of_past(where_: str, past: Tensor | None, length: Tensor | None) -> Dim:
+    """How many keys a buffer of keys and values holds: (2, batch, heads, room, size)."""
+    if past is None or length is None:
+        what = "With past_present_share_buffer it needs past and past_sequence_length"
+        raise InvalidGraph(message(where_, what))
+    (before,) = contents(reshape(scalar_of(length, where_), (1,)), "The length of the past", 0)
+    found: Dim = before
+    return found
+
+
+def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
+    """A buffer (batch, heads, room, size) with new keys or values after the first `before`."""
+    batch, heads, room, size = past.shape
+    length = new.shape[2]
+    assume_shape(past.shape, (batch, new.shape[1], room, new.shape[3]), where_, "The past")
+    assume_at_most(sizes.add(before, length), room, where_, "The past has no room")
+
+    def body(b: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
+        at = scalar.size(sizes.add(place, sizes.multiply(before, -1)))
+        is_new = (at >= 0) & (at < scalar.size(length))
+        added = scalar.load(new, (b, head, scalar.as_index(at, length), d))
+        return scalar.select(is_new, added, scalar.load(past, (b, head, place, d)))
+
+    return compute((batch, heads, room, size), body)
 
 
 def attend_projected(
@@ -297,8 +324,12 @@ def attend_projected(
     scale: float,
     unidirectional: int,
     output_count: int,
+    filled: Dim | None = None,
 ) -> tuple[Tensor, ...]:
-    """Attention of queries, keys and values that lie beside each other, and perhaps the past."""
+    """Attention of queries, keys and values that lie beside each other, and perhaps the past.
+
+    With `filled`, the past is a buffer with room for more, of which so much is used.
+    """
     if product.rank != 3:
         raise InvalidGraph(message(where_, "The input must have three axes"))
     each = integer.floordiv(product.shape[2], 3)
@@ -311,10 +342,18 @@ def attend_projected(
     assume_equal(product.shape[2], start, where_, "The widths of queries, keys and values differ")
     queries, keys, values = parts
     before: Dim = 0
+    present: Tensor | None = None
     if past is not None:
-        before = past.shape[3]
         former = [reshape(slice_axis(past, 0, k, k + 1), past.shape[1:]) for k in range(2)]
-        keys, values = concat([former[0], keys], 2), concat([former[1], values], 2)
+        if filled is None:
+            before = past.shape[3]
+            keys, values = concat([former[0], keys], 2), concat([former[1], values], 2)
+        else:
+            before = filled
+            whole = [in_buffer(where_, former[k], x, before) for k, x in enumerate((keys, values))]
+            total = sizes.add(before, keys.shape[2])
+            keys, values = (slice_axis(x, 2, 0, total) for x in whole)
+            present = concat([unsqueeze(x, (0,)) for x in whole], 0)
     shape = (*queries.shape[:3], keys.shape[2])
     changes: list[Change] = []
     if mask is not None:
@@ -326,4 +365,6 @@ def attend_projected(
     result, _, _ = attend(queries, keys, values, changes, scale)
     if output_count < 2:
         return (merge_heads(result),)
-    return merge_heads(result), concat([unsqueeze(keys, (0,)), unsqueeze(values, (0,))], 0)
+    if present is None:
+        present = concat([unsqueeze(keys, (0,)), unsqueeze(values, (0,))], 0)
+    return merge_heads(result), present

@@ -91,7 +91,7 @@ def decoder_masked_multi_head_attention(
         else:
             total = sizes.add(past_key.shape[2], total)
             present = concat([past_key, keys], 2), concat([past_value, values], 2)
-        keys, values = (_used(x, total, cache_indirection) for x in present if x is not None)
+        keys, values = (used_cache(x, total, cache_indirection) for x in present if x is not None)
     elif not crosses:
         present = keys, values
     shape = (*queries.shape[:3], total)
@@ -105,8 +105,14 @@ def decoder_masked_multi_head_attention(
     return merge_heads(result), *present, cast(scores, query.dtype)
 
 
-def _used(cache: Tensor, total: Dim, indirection: Tensor | None) -> Tensor:
-    """The part of a cache that is filled, each place from the beam that it belongs to."""
+def used_cache(cache: Tensor, total: Dim, indirection: Tensor | None) -> Tensor:
+    """The part of a cache that is filled, each place from the beam that it belongs to.
+
+    Args:
+        cache: (batch * beams, heads, room, size).
+        total: How many places are filled.
+        indirection: Which beam each place is from, (batch, beams, room).
+    """
     batch, heads, _, size = cache.shape
     if indirection is None:
         return slice_axis(cache, 2, 0, total)

@@ -59,6 +59,7 @@ FAMILIES = (
     "contrib_distance",
     "contrib_packed",
     "contrib_fused",
+    "contrib_masked",
     "contrib_gates",
     "former",
     "generation",

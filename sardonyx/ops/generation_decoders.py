@@ -18,6 +18,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
+from sardonyx.ops.contrib_masked import ordered, reads_ordered_keys
 from sardonyx.ops.regions import Outside, seen_inside
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
@@ -158,7 +159,13 @@ class Decoder:
         caches = [self._empty(v, self.batch) for v in self.first.inputs if role_of(v) == "past"]
         inputs = self._inputs(self.first, self.prompt, self.batch, 1, 0, start, caches, lambda x: x)
         outputs = self.scope.inline(self.first, inputs)
-        return self.last(outputs[0]), self._spread_caches(outputs[1 : 1 + len(caches)])
+        found = outputs[1 : 1 + len(caches)]
+        given = [v for v in self.decoder.inputs if role_of(v) == "past"]
+        if self.cache_axis:
+            # The prompt's operators keep keys in another order than those of one token read.
+            pairs = zip(given, found, strict=False)
+            found = [ordered(x) if reads_ordered_keys(v) else x for v, x in pairs]
+        return self.last(outputs[0]), self._spread_caches(found)
 
     def go_on(self, step: Step) -> tuple[Body, Tensor, list[Tensor]]:
         """The body of one step, its logits, and what it caches."""

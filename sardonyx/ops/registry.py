@@ -27,6 +27,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, argument_of, kind_of
 from sardonyx.ops.families import FAMILIES
+from sardonyx.ops.refused import reason_of
 from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
@@ -217,14 +218,14 @@ def record_of(node: Node) -> OpRecord:
         load_all()
         others = _RECORDS.get((node.domain, node.op_type))
         known = f"version {others[-1].since} or later" if others else ""
-        raise errors.NotImplemented(
-            message(
-                where(node),
-                f"The operator {node.op_type} of {node.domain or 'ai.onnx'}, version "
-                f"{node.version}, is not supported",
-                expected=known,
-            )
+        what = (
+            f"The operator {node.op_type} of {node.domain or 'ai.onnx'}, version "
+            f"{node.version}, is not supported"
         )
+        reason = reason_of(node.domain, node.op_type)
+        if reason:
+            what += f": {reason}"
+        raise errors.NotImplemented(message(where(node), what, expected=known))
     return record
 
 

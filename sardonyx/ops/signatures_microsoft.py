@@ -35,6 +35,9 @@ CropAndResize 1: X:T1 rois:T1 batch_indices:T2 crop_size:T2 -> Y:T1; T1=floats -
 DecoderMaskedMultiHeadAttention 1: query:T key:T? value:T? mask_index:M? attention_bias:T?
     past_key:T? past_value:T? past_sequence_length:M? beam_width:M? cache_indirection:M? bias:T? ->
     output:T present_key:T? present_value:T? qk:QK?; T=float float16; M=int32; QK=float float16
+DecoderMaskedSelfAttention 1: input:T weights:T bias:T mask_index:M? past:T attention_bias:T?
+    past_sequence_length:M beam_width:M? cache_indirection:M? -> output:T present:T; T=float
+    float16; M=int32
 DequantizeLinear 1: x:T1 x_scale:T2 x_zero_point:T1? -> y:T2; T1=integers int4 uint4 -int64 -uint32
     -uint64; T2=float float16
 DynamicQuantizeLSTM 1: X:T W:T2 R:T2 B:T? sequence_lens:T1? initial_h:T? initial_c:T? P:T?

@@ -110,3 +110,66 @@ def test_sparse_attention(length, before, packed):
     expected = [merged(result), keys, values]
     # onnxruntime wants past and present in one buffer.
     check_contrib("SparseAttention", inputs, facts, expected, engine=False, tolerance=1e-4)
+
+
+def _ordered(keys, few):
+    """(batch, heads, room, size) as it lies with the elements of `few` side by side."""
+    batch, count, room, size = keys.shape
+    split = keys.reshape(batch, count, room, size // few, few).transpose(0, 1, 3, 2, 4)
+    return split.reshape(keys.shape)
+
+
+@pytest.mark.parametrize("dtype, few", [(np.float32, 4), (np.float16, 8)])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_step_of_self_attention_in_a_buffer(beams, dtype, few):
+    before = 5
+    x, weights, bias = floats(BATCH, 1, 12), floats(12, 3 * WIDTH) / 4, floats(3 * WIDTH)
+    x, weights, bias = (t.astype(dtype) for t in (x, weights, bias))
+    past = floats(2, BATCH, HEADS, ROOM, SIZE).astype(dtype)
+    q, k, v = (heads(p, HEADS) for p in np.split(x.astype(float) @ weights + bias, 3, 2))
+    keys, values = past.astype(float)
+    keys[:, :, before : before + 1], values[:, :, before : before + 1] = k, v
+    mask = (RNG.integers(0, 3, (BATCH, before + 1)) > 0).astype(np.int32)
+    extra = floats(1, HEADS, 1, before + 1).astype(dtype)
+    indirection = np.zeros((BATCH // beams, beams, ROOM), np.int32)
+    rows = np.arange(BATCH) // beams * beams  # each place is from the first beam, but the newest
+    used = [np.concatenate([t[rows][:, :, :before], new], 2) for t, new in ((keys, k), (values, v))]
+    scores = scores_of(q, used[0]) + np.where(mask == 0, -10000.0, 0)[:, None, None] + extra
+    given = np.stack([_ordered(past[0], few), past[1]])
+    present = np.stack([_ordered(keys, few), values])
+    caching = [one(beams), indirection] if beams > 1 else []
+    inputs = [x, weights, bias, mask, given, extra, one(before), *caching]
+    facts = {"num_heads": HEADS, "past_present_share_buffer": 1}
+    check_contrib(
+        "DecoderMaskedSelfAttention", inputs, facts, [merged(weighted(scores, used[1])), present],
+        engine=False, tolerance=0.02 if dtype is np.float16 else 1e-4, symbolic=False,
+    )  # fmt: skip
+
+
+def test_a_step_of_self_attention_with_a_past_that_grows():
+    x, weights, bias = floats(BATCH, 1, 12), floats(12, 3 * WIDTH) / 4, floats(3 * WIDTH)
+    past = floats(2, BATCH, HEADS, 5, SIZE)
+    q, k, v = (heads(p, HEADS) for p in np.split(x @ weights + bias, 3, 2))
+    keys, values = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
+    result = merged(weighted(scores_of(q, keys), values))
+    check_contrib(
+        "DecoderMaskedSelfAttention", [x, weights, bias, None, past, None, one(5)],
+        {"num_heads": HEADS}, [result, np.stack([keys, values])], engine=False, tolerance=1e-4,
+        symbolic=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("before, length", [(0, 3), (4, 2)])
+def test_attention_in_a_buffer(before, length):
+    x, weights, bias = floats(BATCH, length, 12), floats(12, 3 * WIDTH) / 4, floats(3 * WIDTH)
+    past = floats(2, BATCH, HEADS, ROOM, SIZE)
+    q, k, v = (heads(p, HEADS) for p in np.split(x @ weights + bias, 3, 2))
+    present, total = past.astype(float), before + length
+    present[0][:, :, before:total], present[1][:, :, before:total] = k, v
+    scores = scores_of(q, present[0][:, :, :total])
+    ahead = np.arange(total)[None] > before + np.arange(length)[:, None]
+    result = merged(weighted(np.where(ahead, -np.inf, scores), present[1][:, :, :total]))
+    inputs = [x, weights, bias, None, past, None, one(before)]
+    facts = {"num_heads": HEADS, "past_present_share_buffer": 1, "unidirectional": 1}
+    check_contrib("Attention", inputs, facts, [result, present], engine=False, tolerance=1e-4,
+                  symbolic=False)  # fmt: skip

@@ -238,3 +238,22 @@ def test_inverse(shape):
 def test_refusals(op_type, inputs, facts, error, match):
     with pytest.raises(error, match=match):
         check_contrib(op_type, inputs, facts, [None], symbolic=False)
+
+
+@pytest.mark.parametrize(
+    "domain, op_type, why",
+    [
+        ("", "EfficientNMS_TRT", "plugin of TensorRT"),
+        (DOMAIN, "QuantizeBFP", "does not say"),
+        (DOMAIN, "Snpe", "Qualcomm"),
+        ("com.microsoft.nchwc", "Conv", "as it was before"),
+    ],
+)
+def test_what_is_refused_says_why(domain, op_type, why):
+    node = helper.make_node(op_type, ["x"], ["y"], name="it", domain=domain)
+    value = helper.make_tensor_value_info("x", 1, [3])
+    graph = helper.make_graph([node], "g", [value], [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain or DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    with pytest.raises(NotImplemented, match=rf"node it \({op_type}\).*{why}"):
+        sardonyx.InferenceSession(model.SerializeToString())

@@ -1,0 +1,38 @@
+"""Operators of onnxruntime that have no lowering here, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PLUGIN = "It is a plugin of TensorRT, which onnxruntime only hands on"
+_LAYOUT = (
+    "onnxruntime writes it for one machine's layout of images into a model that it optimises; "
+    "use the model as it was before"
+)
+_UNWRITTEN = "Its schema does not say what it computes"
+_TILES = "cuBLASLt decides how its matrices lie in tiles, and its schema does not say it"
+
+#: Domains of operators that onnxruntime alone writes.
+LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+#: Domain, operator -> reason.
+REASONS: Mapping[tuple[str, str], str] = {
+    ("", "DisentangledAttention_TRT"): _PLUGIN,
+    ("", "EfficientNMS_TRT"): _PLUGIN,
+    ("", "MultilevelCropAndResize_TRT"): _PLUGIN,
+    ("", "PyramidROIAlign_TRT"): _PLUGIN,
+    ("com.microsoft", "DequantizeBFP"): _UNWRITTEN + ": the types of block floating point",
+    ("com.microsoft", "QuantizeBFP"): _UNWRITTEN + ": the types of block floating point",
+    ("com.microsoft", "MatMulFpQ4"): _UNWRITTEN + ": how the blob of weights is packed",
+    ("com.microsoft", "MaxpoolWithMask"): _UNWRITTEN + ": what its mask hides",
+    ("com.microsoft", "QOrderedAttention"): _TILES,
+    ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
+    ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",
+}
+
+
+def reason_of(domain: str, op_type: str) -> str:
+    """Why an operator is refused; "" if nothing is known about it."""
+    if domain in LAYOUT_DOMAINS:
+        return _LAYOUT
+    return REASONS.get((domain, op_type), "")
