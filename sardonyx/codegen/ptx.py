@@ -30,7 +30,7 @@ THREADS = (WARP, WARPS_PER_BLOCK)
 
 
 #: Thousands of warps must have work, and no cache is a warp's own.
-MANY_WARPS = Grain(rows=6, elements=128, vectors=2, turns=False, neighbours=False, tiles=0)
+MANY_WARPS = Grain(rows=6, elements=128, vectors=2, turns=False, tiles=0)
 
 #: Architectures that LLVM is asked for, newest first, and the version of PTX that each needs. Code
 #: for one runs on all newer ones.

@@ -72,6 +72,9 @@ class Expression(SymbolicIntegers):
         self._given = set(values or {}) | (parent._given if parent else set())
         #: Whether the lanes at an offset begin at a multiple of their size; None if unknown.
         self.aligned: Callable[[Dim], bool] | None = parent.aligned if parent else None
+        #: Whether a tensor has elements for all lanes at its beginning: what a guard keeps from
+        #: being read may be read there instead, so that no load hangs on a branch.
+        self.has_lanes: Callable[[Tensor], bool] | None = parent.has_lanes if parent else None
         self.dependence: Dependence = parent.dependence if parent else Dependence()
 
     def child(
@@ -352,9 +355,12 @@ class Expression(SymbolicIntegers):
         if not self._is_vector(x):
             held = self._held_mask(guard, 1)
             return b.load(element, where.pointer, self.dim(offset), mask=held)
-        mask = self._load_mask(guard, self.lanes)
         at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
+        is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
+        if is_one and guard is not None and self.has_lanes is not None and self.has_lanes(tensor):
+            at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
+        mask = self._load_mask(guard, self.lanes)
         return b.load(kind, where.pointer, at, mask=mask, align_bytes=align)
 
     def with_scalar_vector(self) -> Expression:

@@ -29,7 +29,6 @@ class Grain:
         elements: Elements along the vector axis of a pointwise kernel, at most.
         vectors: Vectors of columns in a tile of a product.
         turns: Whether squares of results are turned in registers to be stored along rows.
-        neighbours: Whether a block computes neighbours whose windows overlap.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
     """
@@ -38,7 +37,6 @@ class Grain:
     elements: int = 4096
     vectors: int = 4
     turns: bool = True
-    neighbours: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
 

@@ -76,6 +76,8 @@ class RowsKernel:
         b = self.builder
         places = self.parameters.places(b, self.schedule.strides)
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
+        if self.schedule.reads_anyway:
+            outside.has_lanes = self.schedule.has_lanes
         self._write_scratch_places(outside, places)
         every = [*self.schedule.outer, *self.schedule.inner]
         self._hoist(outside, self.schedule.members, every, unrolled=False)
@@ -107,6 +109,9 @@ class RowsKernel:
             copies = [members_at(members, window.axis, at) for at in places]
             number = sizes.as_atom(part.number)
             own = {} if number is None else {number: b.binary("sub", block, part.low)}
+            if len(window.parts) == 1:
+                yield outside.child(atoms | own), copies
+                return
             after = b.compare("ge", block, part.low)
             with b.if_(b.binary("and", after, b.compare("lt", block, part.high))):
                 yield outside.child(atoms | own), copies

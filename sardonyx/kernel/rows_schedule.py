@@ -42,6 +42,7 @@ class RowsSchedule:
         endless: Inner axes whose length no memory bounds.
         chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
         window: How neighbours that read the same elements share a block; None if none do.
+        reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
 
     Args:
         group: What to compute.
@@ -71,8 +72,14 @@ class RowsSchedule:
         self.lanes = self._lanes(lanes)
         self._unroll()
         self.window: WindowBlocks | None = None
-        if grain.neighbours and not self.vector_inside and self.lanes > 1:
-            self.window = choose_blocks(self.members, self.block_axes)
+        self.reads_anyway = False
+        if not self.vector_inside and self.lanes > 1:
+            # Many warps have one vector each, and code that is short and the same for all.
+            is_shared = grain.tiling is None
+            self.window = choose_blocks(self.members, self.block_axes, apart=is_shared)
+            self.reads_anyway = self.window is not None and not is_shared
+            if self.reads_anyway:
+                self.chunk = self.lanes
         self.endless = self._find_endless()
 
     @staticmethod
@@ -223,6 +230,13 @@ class RowsSchedule:
                     )
                     for at in itertools.product(*(range(int(e)) for e in extents))
                 ]
+
+    def has_lanes(self, tensor: Tensor) -> bool:
+        """Whether a tensor has as many elements as there are lanes, wherever there is a block."""
+        there = {extent_of(axis) for axis in self.outer}
+        known = [1 if d in there and not isinstance(d, int) else d for d in tensor.shape]
+        count = sizes.product(known)
+        return isinstance(count, int) and count >= self.lanes
 
     def _find_endless(self) -> frozenset[Dim]:
         """Inner axes whose length no memory bounds: what runs over them is computed on the way.

@@ -133,6 +133,8 @@ class PointKernel(_ThreadKernel):
         s, b = self.schedule, self.threads
         places = self.parameters.places(b, s.strides)
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
+        if s.reads_anyway:
+            outside.has_lanes = s.has_lanes
         every = [*s.outer, *s.inner]
         self._hoist(outside, s.members, every, unrolled=False)
         extents = {v: outside.dim(extent_of(v)) for v in every}

@@ -72,12 +72,16 @@ class WindowBlocks:
         return isinstance(self.blocks, int)
 
 
-def choose_blocks(members: Sequence[Member], axes: Sequence[Dim]) -> WindowBlocks | None:
+def choose_blocks(
+    members: Sequence[Member], axes: Sequence[Dim], *, apart: bool = True
+) -> WindowBlocks | None:
     """Blocks along the axis that saves the most loads; None if none saves enough.
 
     Args:
         members: Members of a group; those over its inner axes are written out.
         axes: Outer axes other than that of the lanes.
+        apart: Whether blocks at the borders are written apart. If not, all are equal where some
+            number of neighbours divides the extent.
     """
     full = [m for m in members if m.stage.full]
     if not full or not all(m.unrolled for m in full):
@@ -96,7 +100,18 @@ def choose_blocks(members: Sequence[Member], axes: Sequence[Dim]) -> WindowBlock
     if best is None:
         return None
     saved, axis = best
+    extent = extent_of(axis)
+    if not apart and isinstance(extent, int):
+        for count in range(min(_MOST, _MOST_STEPS // len(bodies)), 1, -1):
+            if extent % count == 0:
+                return _equal(axis, extent // count, count)
     return _divide(axis, len(bodies), len(single), saved)
+
+
+def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
+    number = sizes.numbered_index(blocks, 0, "w") if blocks > 1 else 0
+    first = sizes.multiply(number, count)
+    return WindowBlocks(axis, blocks, (Part(0, blocks, number, first, count),))
 
 
 def _divide(axis: Dim, taps: int, loads: int, saved: int) -> WindowBlocks:

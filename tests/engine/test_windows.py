@@ -80,8 +80,8 @@ def test_neighbours_share_a_block(size, parts, monkeypatch):
     monkeypatch.setenv("SARDONYX_CACHE", "off")
     found = []
 
-    def watch(*arguments):
-        found.append(choose_blocks(*arguments))
+    def watch(*arguments, **options):
+        found.append(choose_blocks(*arguments, **options))
         return found[-1]
 
     monkeypatch.setattr(rows_schedule, "choose_blocks", watch)
