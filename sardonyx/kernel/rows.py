@@ -19,6 +19,7 @@ from sardonyx.kernel.member import Member, loads_of_members
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.rows_schedule import PIECE, RowsSchedule
+from sardonyx.kernel.turned_blocks import turned_loads
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
 from sardonyx.plan.axes import extent_of
@@ -89,6 +90,9 @@ class RowsKernel:
                 self._write_row(outside.child(atoms), [self.schedule.members], extents)
                 return
             low, high = self._chunk_bounds(chunk, extents[self.schedule.vector])
+            if self.schedule.squares is not None:
+                self._write_squares(outside, atoms, low, high, extents)
+                return
             for level, copies in self._copies(outside, atoms):
                 self._write_lanes(level, copies, low, high, extents)
 
@@ -151,6 +155,43 @@ class RowsKernel:
         for position, lanes, mask in self._vector_loop(low, high, vector):
             inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
             self._write_row(inside, copies, extents)
+
+    def _write_squares(
+        self,
+        outside: Expression,
+        atoms: dict[Atom, Operand],
+        low: Operand,
+        high: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """A block of as many neighbours as there are lanes, square by square; fewer one by one."""
+        schedule, b = self.schedule, self.builder
+        squares, vector = schedule.squares, schedule.vector
+        assert squares is not None  # noqa: S101 - narrows the type for the checker
+        assert vector is not None  # noqa: S101 - the same
+        axis, atom = sizes.variable(squares.axis), sizes.variable(vector)
+        first = b.binary("mul", atoms.pop(axis), schedule.lanes)
+        after = b.binary("add", first, schedule.lanes)
+        extent = extents[squares.axis]
+        with b.if_(b.compare("le", after, extent)):
+            level = outside.child(atoms | {sizes.variable(squares.number): first})
+            places = [sizes.add(squares.number, k) for k in range(schedule.lanes)]
+            copies = [members_at(schedule.members, squares.axis, at) for at in places]
+            self._hoist(level, [m for c in copies for m in c], [vector], unrolled=False)
+            for position, lanes, mask in self._vector_loop(low, high, vector):
+                if mask is None:
+                    inside = level.child({atom: position}, vector=atom, lanes=lanes)
+                    known = turned_loads(b, inside, squares, lanes)
+                    inside = inside.child(values=known, vector=atom, lanes=lanes)
+                    self._write_row(inside, copies, extents)
+                    continue
+                with b.for_(first, after) as at:
+                    apart = outside.child(atoms | {axis: at, atom: position})
+                    inside = apart.child(vector=atom, lanes=lanes, mask=mask)
+                    self._write_row(inside, [schedule.members], extents)
+        with b.else_(), b.for_(first, extent) as at:
+            level = outside.child(atoms | {axis: at})
+            self._write_lanes(level, [schedule.members], low, high, extents)
 
     def _hoist(
         self, level: Expression, members: Sequence[Member], moving: list[Dim], *, unrolled: bool

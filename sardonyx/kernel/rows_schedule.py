@@ -13,6 +13,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.member import Member
+from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows
@@ -43,6 +44,7 @@ class RowsSchedule:
         chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
+        squares: How a block turns what lies along another axis than the lanes; None if nothing.
 
     Args:
         group: What to compute.
@@ -80,6 +82,11 @@ class RowsSchedule:
             self.reads_anyway = self.window is not None and not is_shared
             if self.reads_anyway:
                 self.chunk = self.lanes
+        self.squares: TurnedBlocks | None = None
+        if grain.turns and not self.inner and self.vector is not None:
+            self.squares = choose_squares(
+                self.members, self.strides, self.vector, self.block_axes, self.lanes
+            )
         self.endless = self._find_endless()
 
     @staticmethod
@@ -294,6 +301,8 @@ class RowsSchedule:
         """How many blocks an outer axis other than that of the lanes has."""
         if self.window is not None and axis is self.window.axis:
             return self.window.blocks
+        if self.squares is not None and axis is self.squares.axis:
+            return self.squares.blocks
         return extent_of(axis)
 
     def chunks(self) -> Dim:

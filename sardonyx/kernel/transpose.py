@@ -6,6 +6,7 @@ the other one, so that a square of n lanes takes n log2(n) shuffles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from sardonyx.kernel.builder import Builder
@@ -33,17 +34,24 @@ def build_transpose(element: Type, lanes: int) -> Program:
     for _ in range(lanes):
         rows.append(b.load(vector, at, 0))
         at = b.offset(at, step, element)
-    distance = 1
-    while distance < lanes:
-        for r in range(lanes):
-            if not r & distance:
-                rows[r], rows[r + distance] = _exchanged(b, rows[r], rows[r + distance], distance)
-        distance *= 2
     at = target
-    for row in rows:
+    for row in turned(b, rows):
         b.store(row, at, 0)
         at = b.offset(at, pace, element)
     return b.program
+
+
+def turned(b: Builder, rows: Sequence[Operand]) -> list[Operand]:
+    """The columns of a square, as many vectors as each has lanes: a power of two."""
+    square = list(rows)
+    distance = 1
+    while distance < len(square):
+        for r in range(len(square)):
+            if not r & distance:
+                upper, lower = square[r], square[r + distance]
+                square[r], square[r + distance] = _exchanged(b, upper, lower, distance)
+        distance *= 2
+    return square
 
 
 def _exchanged(b: Builder, x: Operand, y: Operand, distance: int) -> tuple[Operand, Operand]:

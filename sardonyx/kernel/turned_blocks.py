@@ -1,0 +1,132 @@
+"""Lanes along one axis of what lies along another: squares of elements, turned in registers.
+
+A map that stores along one axis and reads a tensor that lies along another (a transposition, a
+change of layout) would gather its lanes one by one, each from another cache line. Instead a block
+takes as many neighbours along the other axis as there are lanes: one vector of each row of the
+square is read where it lies, and turning the square gives a vector for each neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.member import Member
+from sardonyx.kernel.program import Operand
+from sardonyx.kernel.representation import HALVES, from_memory
+from sardonyx.kernel.transpose import turned
+from sardonyx.kernel.types import memory_type
+from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
+
+#: Fewer lanes than this are gathered as fast.
+_FEWEST_LANES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedBlocks:
+    """How a block covers squares.
+
+    Attributes:
+        axis: The axis along which the tensors lie that are turned.
+        number: The index variable of the first neighbour of a block.
+        blocks: How many blocks the axis has.
+        loads: What is turned.
+    """
+
+    axis: Dim
+    number: Dim
+    blocks: Dim
+    loads: tuple[Scalar, ...]
+
+
+def choose_squares(
+    members: Sequence[Member],
+    strides: dict[Tensor, tuple[Dim, ...]],
+    vector: Dim,
+    axes: Sequence[Dim],
+    lanes: int,
+) -> TurnedBlocks | None:
+    """The axis along which most of what would be gathered lies; None if nothing does.
+
+    Args:
+        members: Maps; others have no squares.
+        strides: Elements per step along each axis, for every buffer.
+        vector: The axis of the lanes.
+        axes: Other outer axes.
+        lanes: Lanes of a vector, a power of two.
+    """
+    if lanes < _FEWEST_LANES or any(m.stage.kind != "map" or m.stage.full for m in members):
+        return None
+    own = {m.stage.root.buffer for m in members}
+    gathered = {
+        x: offset_of(strides[x.tensor], x.at)
+        for member in members
+        for x in _certain_loads(member.body)
+        if x.tensor not in own and x.dtype not in HALVES
+    }
+    best: TurnedBlocks | None = None
+    for axis in axes:
+        extent = extent_of(axis)
+        if isinstance(extent, int) and extent < lanes:
+            continue
+        found = tuple(x for x, at in gathered.items() if _lies_along(at, axis, vector))
+        if found and (best is None or len(found) > len(best.loads)):
+            blocks = integer.ceildiv(extent, lanes)
+            best = TurnedBlocks(axis, sizes.numbered_index(extent, 0, "q"), blocks, found)
+    return best
+
+
+def turned_loads(
+    b: Builder, inside: Expression, squares: TurnedBlocks, lanes: int
+) -> dict[Scalar, Operand]:
+    """What the neighbours of a block load, by the load that each of them has.
+
+    Args:
+        b: Where statements go.
+        inside: At full vectors of the axis of the lanes, with the first neighbour's number.
+        squares: What is turned.
+        lanes: Lanes of a vector, and neighbours of a block.
+    """
+    axis = sizes.variable(squares.axis)
+    known: dict[Scalar, Operand] = {}
+    for x in squares.loads:
+        here = rewrite(x, atoms={axis: squares.number})
+        where, element = inside.place(x.tensor), memory_type(x.dtype)
+        offset = where.offset(here.at)
+        linear = sizes.coefficient_of(offset, inside.vector)  # type: ignore[arg-type]  # squares have one
+        step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
+        at = inside.with_scalar_vector().dim(offset)
+        rows: list[Operand] = []
+        for _ in range(lanes):
+            rows.append(b.load(element.with_lanes(lanes), where.pointer, at))
+            at = b.binary("add", at, step)
+        for k, lane_values in enumerate(turned(b, rows)):
+            own = rewrite(x, atoms={axis: sizes.add(squares.number, k)})
+            known[own] = from_memory(b, lane_values, x.dtype)
+    return known
+
+
+def _lies_along(offset: Dim, axis: Dim, vector: Dim) -> bool:
+    """Whether elements lie side by side along `axis`, and apart along `vector`."""
+    along, apart = (sizes.coefficient_of(offset, sizes.variable(v)) for v in (axis, vector))
+    if along is None or apart is None or along[0] != 1:
+        return False
+    step = apart[0]
+    return step not in (0, 1) and not sizes.atoms_of(step, "index")
+
+
+def _certain_loads(body: Scalar) -> Iterator[Scalar]:
+    """Loads that happen in every lane: none under a condition, none at places that are loaded."""
+    if body.op == "load":
+        if not any(sizes.atoms_of(i, "opaque") for i in body.at):
+            yield body
+        return
+    for argument in body.arguments[:1] if body.op == "select" else body.arguments:
+        yield from _certain_loads(argument)
