@@ -60,6 +60,7 @@ FAMILIES = (
     "contrib_packed",
     "contrib_fused",
     "contrib_masked",
+    "contrib_varlen",
     "contrib_gates",
     "former",
     "generation",

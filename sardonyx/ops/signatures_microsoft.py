@@ -58,6 +58,9 @@ FusedGemm 1: A:T B:T C:T? -> Y:T; T=floats int32 int64 uint32 uint64 -bfloat16
 FusedMatMul 1: A:T B:T -> Y:T; T=floats
 FusedMatMulActivation 1: A:T B:T -> Y:T; T=floats
 GatedAdd 1: X:T Y:T gate:T -> output:T; T=floats -double
+GatedDeltaNet 1: query:T key:T? value:T? cu_seqlens:TI? decay:TS? beta:TS? initial_state:TS?
+    a_log:TS? dt_bias:TS? capture_count:TI? state_update_active:TI? -> output:T final_state:TS?
+    state_update:TS?; T=floats -double; TI=int32; TS=float
 GatedRMSNorm 1: X:T scale:T gate:T -> Y:T; T=floats -double
 GatedRelativePositionBias 1: query_layer:T query_bias:T rel_pos:T weight:T bias:T eco_a:T
     token_offset:M? -> output:T; T=float float16; M=int32
@@ -195,6 +198,8 @@ TransposeMatMul 1: A:T B:T -> Y:T; T=floats
 Trilu 1: X:T k:int64? -> Y:T; T=numbers bool
 UnfoldTensor 1: input:T -> output:T; T=tensors
 Unique 1: x:T -> y:T idx:int64 counts:int64; T=tensors -bfloat16
+VarlenCausalConvWithState 1: input:T weight:T cumulative_sequence_length:M bias:T? initial_state:T
+    capture_count:M? -> output:T final_state:T state_update:T?; T=floats -double; M=int32
 WhisperBeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_return_sequences:I
     length_penalty:T? repetition_penalty:T? vocab_mask:M? prefix_vocab_mask:M? attention_mask:I?
     decoder_input_ids:I? logits_processor:I? cross_qk_layer_head:I? extra_decoding_ids:I?
