@@ -61,6 +61,7 @@ FAMILIES = (
     "contrib_fused",
     "contrib_masked",
     "contrib_varlen",
+    "contrib_paged",
     "contrib_gates",
     "former",
     "generation",

@@ -123,6 +123,12 @@ PackedAttention 1: input:T weights:T bias:T token_offset:M cumulative_sequence_l
 PackedMultiHeadAttention 1: query:T key:T? value:T? bias:T? token_offset:M
     cumulative_sequence_length:M attention_bias:T? -> output:T; T=float float16; M=int32
 Pad 1: data:T pads:int64 value:T? -> output:T; T=floats -bfloat16
+PagedAttention 1: query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CACHE?
+    cumulative_sequence_length:S past_seqlens:S block_table:S cos_cache:T? sin_cache:T?
+    slot_mapping:S? head_sink:T? q_norm_weight:T? k_norm_weight:T? k_scale:T_KV_SCALE?
+    v_scale:T_KV_SCALE? attention_metadata:S? -> output:T key_cache_out:T_CACHE?
+    value_cache_out:T_CACHE?; T=bfloat16 float16; T_CACHE=bfloat16 float16 float8e4m3fn int8 uint8;
+    S=int32; T_KV_SCALE=float
 QAttention 1: input:T1 weight:T2 bias:T3 input_scale:T3 weight_scale:T3 mask_index:T4?
     input_zero_point:T1? weight_zero_point:T2? past:T3? -> output:T3 present:T3?; T1=int8 uint8;
     T2=int8 uint8; T3=float float16; T4=int32

@@ -1,0 +1,282 @@
+"""PagedAttention: packed tokens, and a cache of keys and values in blocks that a table names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.base import errors, integer, quotients, sizes
+from sardonyx.base.dtypes import INT64
+from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.sizes import Dim
+from sardonyx.ops.attention import rotate
+from sardonyx.ops.contrib_attention import HIDDEN, Change, attend
+from sardonyx.ops.contrib_varlen import requests_of, start_of
+from sardonyx.ops.gather import scatter_nd
+from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.registry import op
+from sardonyx.tensor import scalar
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    assume_shape,
+    compute,
+    concat,
+    constant,
+    reshape,
+    slice_axis,
+    transpose,
+    unsqueeze,
+)
+from sardonyx.tensor.scalar import Scalar
+
+DOMAIN = "com.microsoft"
+_PAGED = "PagedAttention"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """Where tokens are, and their keys.
+
+    Attributes:
+        starts: Of the requests' tokens, int32[batch + 1].
+        pasts: How many tokens of each request are cached, int32[batch].
+        table: The block of each request's places, int32[batch, blocks].
+        block: How many places a block has.
+        blocks: How many blocks there are.
+        requests: Of the tokens, int64[tokens].
+    """
+
+    starts: Tensor
+    pasts: Tensor
+    table: Tensor
+    block: Dim
+    blocks: Dim
+    requests: Tensor
+
+    def request(self, token: Dim) -> Dim:
+        """Which request a token belongs to."""
+        return scalar.as_index(scalar.load(self.requests, (token,)), self.pasts.shape[0])
+
+    def position(self, token: Dim) -> Scalar:
+        """The place of a token in its sequence."""
+        request = self.request(token)
+        past = scalar.cast(scalar.load(self.pasts, (request,)), INT64)
+        return past + scalar.size(token) - start_of(self.starts, request)
+
+    def length(self, token: Dim) -> Scalar:
+        """How long the sequence of a token is, with all new ones."""
+        request = self.request(token)
+        past = scalar.cast(scalar.load(self.pasts, (request,)), INT64)
+        end = start_of(self.starts, sizes.add(request, 1))
+        return past + end - start_of(self.starts, request)
+
+    def page(self, request: Dim, place: Scalar) -> Scalar:
+        """The block of a place; those that a table has no block for are -1."""
+        column = scalar.binary("div", place, scalar.size(self.block))
+        at = scalar.as_index(scalar.check_index(column, self.table.shape[1]), self.table.shape[1])
+        return scalar.cast(scalar.load(self.table, (request, at)), INT64)
+
+    def slots(self, tokens: Dim) -> Tensor:
+        """Where keys of new tokens go, as if the cache were rows, int64[tokens]."""
+
+        def body(token: Dim) -> Scalar:
+            place = self.position(token)
+            inside = scalar.binary("rem", place, scalar.size(self.block))
+            return self.page(self.request(token), place) * scalar.size(self.block) + inside
+
+        return compute((tokens,), body)
+
+    def written(self, cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:
+        """A cache (blocks, block, heads, size) with new tokens (T, heads, size) in their slots."""
+        rows = sizes.multiply(self.blocks, self.block)
+        flat = reshape(cache, (rows, *cache.shape[2:]))
+        # What is not to be written goes to one row more.
+        more = concat([flat, constant(0, cache.dtype, (1, *cache.shape[2:]))], 0)
+
+        def place(token: Dim, _: Dim) -> Scalar:
+            slot = scalar.cast(scalar.load(slots, (token,)), INT64)
+            return scalar.select(slot < 0, scalar.size(rows), slot)
+
+        places = compute((new.shape[0], 1), place)
+        return reshape(slice_axis(scatter_nd(more, places, new), 0, 0, rows), cache.shape)
+
+    def read(self, cache: Tensor, tokens: Dim) -> Tensor:
+        """What each token may see of a cache: (tokens, heads, places, size)."""
+        places = sizes.multiply(self.table.shape[1], self.block)
+        shape = (tokens, cache.shape[2], places, cache.shape[3])
+
+        def body(token: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
+            column, inside = integer.floordiv(place, self.block), integer.modulo(place, self.block)
+            given = scalar.cast(scalar.load(self.table, (self.request(token), column)), INT64)
+            # Blocks behind a sequence may be anything: no score of theirs counts.
+            used = scalar.compare("lt", scalar.size(place), self.length(token))
+            page = scalar.check_index(scalar.select(used, given, 0), self.blocks)
+            value = scalar.load(cache, (scalar.as_index(page, self.blocks), inside, head, d))
+            return scalar.select(used, value, 0.0)
+
+        return compute(shape, body)
+
+    def visible(self, causal: bool, window: int) -> Change:
+        """Hides what is behind a token, behind its sequence, or too far back."""
+
+        def change(score: Scalar, token: Dim, head: Dim, i: Dim, place: Dim) -> Scalar:
+            key, here = scalar.size(place), self.position(token)
+            seen = key <= here if causal else key < self.length(token)
+            if window > 0:
+                seen = seen & (key > here - window)
+            return scalar.select(seen, score, HIDDEN)
+
+        return change
+
+
+@op(_PAGED, 1, domain=DOMAIN)
+def paged_attention(
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    key_cache: Tensor,
+    value_cache: Tensor | None,
+    starts: Tensor,
+    pasts: Tensor,
+    table: Tensor,
+    cosine: Tensor | None = None,
+    sine: Tensor | None = None,
+    slot_mapping: Tensor | None = None,
+    head_sink: Tensor | None = None,
+    q_norm_weight: Tensor | None = None,
+    k_norm_weight: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    attention_metadata: Tensor | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    do_rotary: int = 0,
+    is_causal: int = 1,
+    k_cache_dtype: str = "",
+    k_quant_type: str = "NONE",
+    kv_cache_layout: str = "SEPARATE",
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    rotary_interleaved: int = 0,
+    rotary_offset: int = 0,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+    v_cache_dtype: str = "",
+    v_head_size: int = 0,
+    v_quant_type: str = "NONE",
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Attention of packed tokens (T, width), whose keys and values go to blocks of the caches."""
+    _refuse(key_cache, k_quant_type, v_quant_type, k_cache_dtype, v_cache_dtype, query)
+    latent = kv_cache_layout == "LATENT"
+    if kv_cache_layout not in ("SEPARATE", "LATENT"):
+        expected = "SEPARATE or LATENT"
+        raise InvalidGraph(
+            message(_PAGED, "Bad kv_cache_layout", expected=expected, got=kv_cache_layout)
+        )
+    if latent != (value_cache is None) or (latent and (value is not None or kv_num_heads != 1)):
+        what = "A LATENT cache holds values too: there are none besides, and one head"
+        raise InvalidGraph(message(_PAGED, what))
+    if query.rank != 2 or key_cache.rank != 4 or starts.rank != 1 or table.rank != 2:  # noqa: PLR2004 - see the schema
+        what = "It needs tokens of two axes, caches of four, offsets of one, and a table of two"
+        raise InvalidGraph(message(_PAGED, what))
+    tokens, size = query.shape[0], key_cache.shape[3]
+    assume_equal(key_cache.shape[2], kv_num_heads, _PAGED, "The heads of key_cache")
+    batch = sizes.add(starts.shape[0], -1)
+    assume_shape(pasts.shape, (batch,), _PAGED, "past_seqlens")
+    assume_equal(table.shape[0], batch, _PAGED, "Each sequence needs a row of block_table")
+    queries, keys, values = _parts(query, key, value, num_heads, kv_num_heads, size, latent)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
+        keys = rms_norm(keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
+    pages = _Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
+                   requests_of(starts, tokens))  # fmt: skip
+    if do_rotary:
+        queries, keys = (
+            _turned(x, pages, cosine, sine, rotary_offset, bool(rotary_interleaved))
+            for x in (queries, keys)
+        )
+    slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
+    assume_shape(slots.shape, (tokens,), _PAGED, "slot_mapping")
+    key_cache = pages.written(key_cache, keys, slots)
+    seen_keys = pages.read(key_cache, tokens)
+    if value_cache is None:
+        seen_values = slice_axis(seen_keys, 3, 0, v_head_size or size)
+    else:
+        assume_shape(value_cache.shape, key_cache.shape, _PAGED, "value_cache")
+        value_cache = pages.written(value_cache, values, slots)
+        seen_values = pages.read(value_cache, tokens)
+    change = pages.visible(bool(is_causal), local_window_size)
+    result, _, _ = attend(
+        unsqueeze(queries, (2,)), seen_keys, seen_values, [change], scale, softcap=softcap,
+        sink=head_sink,
+    )  # fmt: skip
+    width = sizes.multiply(num_heads, seen_values.shape[3])
+    return reshape(result, (tokens, width)), key_cache, value_cache
+
+
+def _refuse(
+    cache: Tensor, k_quant: str, v_quant: str, k_type: str, v_type: str, query: Tensor
+) -> None:
+    for kind in (k_quant, v_quant):
+        if kind != "NONE":
+            what = "Quantised caches are not supported"
+            raise errors.NotImplemented(message(_PAGED, what, expected="NONE", got=kind))
+    for kind in (k_type, v_type):
+        if kind not in ("", cache.dtype.name):
+            what = "A cache has another type than its tensor"
+            raise errors.NotImplemented(message(_PAGED, what, expected=cache.dtype.name, got=kind))
+    if cache.dtype is not query.dtype:
+        what = "The caches have another type than the tokens"
+        got = cache.dtype.name
+        raise InvalidGraph(message(_PAGED, what, expected=query.dtype.name, got=got))
+
+
+def _parts(
+    query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, kv_heads: int, size: Dim,
+    latent: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Queries, keys and values (T, heads, size), out of one tensor or more."""
+    tokens = query.shape[0]
+    if key is None:
+        every = heads + kv_heads * (1 if latent else 2)
+        assume_equal(query.shape[1], sizes.multiply(size, every), _PAGED, "The packed width")
+        whole = reshape(query, (tokens, every, size))
+        ends = (0, heads, heads + kv_heads, every)
+        first, second, third = (slice_axis(whole, 1, ends[k], ends[k + 1]) for k in range(3))
+        return first, second, second if latent else third
+    if value is None and not latent:
+        raise InvalidGraph(message(_PAGED, "It has keys, but no values"))
+    parts = (query, heads), (key, kv_heads), (key if value is None else value, kv_heads)
+    for x, count in parts:
+        if x.rank != 2 or quotients.exact_quotient(x.shape[1], size) is None:  # noqa: PLR2004 - tokens, width
+            what = "Tokens do not fit the size of the cache's heads"
+            raise InvalidGraph(message(_PAGED, what, got=str(list(x.shape))))
+        assume_equal(x.shape[0], tokens, _PAGED, "Queries, keys and values differ in number")
+        assume_equal(x.shape[1], sizes.multiply(size, count), _PAGED, "The width of a token")
+    first, second, third = (reshape(x, (tokens, count, size)) for x, count in parts)
+    return first, second, third
+
+
+def _turned(
+    x: Tensor, pages: _Pages, cosine: Tensor | None, sine: Tensor | None, offset: int,
+    interleaved: bool,
+) -> Tensor:  # fmt: skip
+    """(T, heads, size) with elements from `offset` on turned by the angles of their places."""
+    if cosine is None or sine is None:
+        raise InvalidGraph(message(_PAGED, "With do_rotary it needs cos_cache and sin_cache"))
+    width = sizes.multiply(cosine.shape[1], 2)
+    if not isinstance(width, int):
+        raise errors.NotImplemented(message(_PAGED, "The width of the caches is not known"))
+
+    def angle(cache: Tensor, _: Dim, token: Dim, pair: Dim) -> Scalar:
+        row = scalar.check_index(pages.position(token), cache.shape[0])
+        return scalar.load(cache, (scalar.as_index(row, cache.shape[0]), pair))
+
+    before, rest = slice_axis(x, 2, 0, offset), slice_axis(x, 2, offset, None)
+    # One batch of (heads, T, size).
+    moved = unsqueeze(transpose(rest, (1, 0, 2)), (0,))
+    some = 0 if integer.known_equal(width, rest.shape[2]) else width
+    found = rotate(moved, cosine, sine, angle, None, some, interleaved)
+    turned = transpose(reshape(found, moved.shape[1:]), (1, 0, 2))
+    return concat([before, turned], 2) if offset else turned
