@@ -61,6 +61,19 @@ def _is_optional(info: ValueInfo) -> bool:
     return isinstance(info.dtype, ObjectType) and info.dtype.form == "optional"
 
 
+def plain(names: tuple[str, ...], feeds: Mapping[str, Any]) -> list[Any] | None:
+    """The feeds in order, if they are arrays, or values with one, for exactly these inputs."""
+    if type(feeds) is not dict or len(feeds) != len(names):
+        return None
+    given = [feeds.get(name) for name in names]
+    for place, value in enumerate(given):
+        if type(value) is OrtValue:
+            value = given[place] = value._array
+        if type(value) is not np.ndarray and not isinstance(value, DeviceArray):
+            return None
+    return given
+
+
 def as_array(value: Any, info: ValueInfo) -> Any:
     """One feed as an array, wherever it lies; numbers in lists take the input's type.
 

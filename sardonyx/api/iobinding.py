@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.quick import not_again
 from sardonyx.runtime.storage import (
     Array,
     DeviceArray,
@@ -197,6 +198,31 @@ class IOBinding:
                 self._run(plan, cancel, Wanted(plan.targets, stream, waits, plan.memory))
         self._session._after_run(run_options)
 
+    def run_quickly(self) -> bool:
+        """`run`, if the run is a short one that is like the last; else False, and nothing is done.
+
+        See `Executable.run_again`.
+        """
+        plan = self._plan
+        if plan is None or plan.session_engine is not self._session._engine:
+            return False
+        if plan.in_place:
+            if plan.quick is None or not plan.quick():
+                return False
+            self._results = plan.results
+            return True
+        if not plan.is_new:
+            return False
+        found = self._session._quick_run(tuple(plan.feeds))
+        if found is None:
+            return False
+        self._take(found)
+        return True
+
+    def _take(self, results: list[Any]) -> None:
+        named = zip(self._session._output_names, results, strict=True)
+        self._results = {name: found for name, found in named if name in self._outputs}
+
     def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: Wanted) -> None:
         if plan.in_place:
             try:
@@ -207,9 +233,7 @@ class IOBinding:
                 self._results = plan.results
                 return
         self._session._check_stream(wanted.stream)
-        results = plan.engine.run_to(plan.feeds, wanted, cancel)
-        named = zip(self._session._output_names, results, strict=True)
-        self._results = {name: found for name, found in named if name in self._outputs}
+        self._take(plan.engine.run_to(plan.feeds, wanted, cancel))
 
     def _prepare(self) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""
@@ -237,7 +261,11 @@ class IOBinding:
             and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
         results = dict(zip(listed, bound, strict=True)) if in_place else {}
-        return _Plan(session_engine, engine, feeds, targets, in_place, results)
+        made = _Plan(session_engine, engine, feeds, targets, in_place, results)
+        if in_place and self._session._quick_run is not not_again:
+            made.quick = engine.executable.prepared(feeds, bound)
+        made.is_new = engine is session_engine and all(t is None for t in targets)
+        return made
 
 
 @dataclass(slots=True)
@@ -249,6 +277,8 @@ class _Plan:
     in_place: bool
     results: dict[str, Array]
     memory: dict[int, Any] = field(default_factory=dict)
+    quick: Callable[[], bool] | None = None
+    is_new: bool = False
 
 
 def _check_shared(where: str, held: Any) -> None:

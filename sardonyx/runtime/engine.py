@@ -26,6 +26,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
@@ -82,6 +83,11 @@ class Engine:
             found.append(results[place].copy() if place in used else results[place])
             used.add(place)
         return found
+
+    @property
+    def quick_run(self) -> QuickRun:
+        """See `Executable.run_again`."""
+        return self.executable.run_again if self._plain else not_again
 
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
@@ -257,6 +263,11 @@ class UnrankedEngine(Engine):
     def runs_in_place(self) -> bool:
         """No: whether a plan does is known when there is one."""
         return False
+
+    @property
+    def quick_run(self) -> QuickRun:
+        """None: there is no plan of its own."""
+        return not_again
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         for place in self._unranked:

@@ -35,12 +35,13 @@ from sardonyx.runtime.native_layout import (
     NOT_LAUNCHED,
     REFUSED,
 )
+from sardonyx.runtime.repeated import RunsAgain
 from sardonyx.runtime.results import check_output, check_outputs, new_result
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 
 
-class Executable:
+class Executable(RunsAgain):
     """A plan with code and constants; any number of threads may run it at once.
 
     Args:
@@ -75,6 +76,7 @@ class Executable:
         native = library()
         self._native_bind, self._native_execute = native.bind, native.execute
         self._native_resolve = native.resolve
+        self._native_fits, self._native_again = native.fits, native.again
         self._free: list[Frame] = []
         self._frames: list[Frame] = []
         self._input_count = len(plan.inputs)
@@ -316,20 +318,23 @@ class Executable:
         if cancel is not None:
             frame.watch(cancel.address)
         try:
-            workers = self._workers() if frame.threads > 1 else None
-            # A pool that another run has does not make this one wait.
-            if workers is not None and workers.lock.acquire(blocking=False):
-                try:
-                    code = self._execute_on(workers, frame, address, outputs)
-                finally:
-                    workers.lock.release()
-            else:
-                code = self._enter_until_done(frame, address, None, outputs)
+            code = self._do_commands(frame, address, outputs)
         finally:
             if cancel is not None:
                 frame.watch(None)
         if code:
             raise refusals.fault(code, frame, self.plan, cancel)
+
+    def _do_commands(self, frame: Frame, items: int, outputs: list[Any]) -> int:
+        """Do the commands, with the session's threads if no other run has them."""
+        workers = self._workers() if frame.threads > 1 else None
+        # A pool that another run has does not make this one wait.
+        if workers is not None and workers.lock.acquire(blocking=False):
+            try:
+                return self._execute_on(workers, frame, items, outputs)
+            finally:
+                workers.lock.release()
+        return self._enter_until_done(frame, items, None, outputs)
 
     def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
         if workers.closed or not self._may_share(workers, frame):

@@ -12,11 +12,15 @@ import numpy as np
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import Interrupted
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
+from sardonyx.runtime.arrays import NATIVE
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
 from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
+
+#: A run that is estimated to take no longer is not worth to let go of Python's lock, or a thread.
+SHORT_NS = 20_000
 
 #: Shape and element type of an output.
 Result = tuple[tuple[int, ...], np.dtype[Any]]
@@ -31,13 +35,15 @@ class Frame:
         arenas: The plan's intermediate values, by segment.
         results: Shape and dtype of every output as last resolved; None if not yet known.
         threads: How many threads the last resolved shapes are worth.
+        is_known: Whether `results` are those of all runs with such shapes, and no host takes part.
+        is_short: Whether such runs are over sooner than Python's lock is handed on.
         scratch: Memory of the calling thread.
         host: The objects of the run that has the frame, where the plan has any.
     """
 
     __slots__ = (
         "_budget", "_grown", "_image", "_places", "_reserved_bytes", "address", "arenas", "host",
-        "results", "scratch", "threads", "words",
+        "is_known", "is_short", "results", "scratch", "threads", "words",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +91,7 @@ class Frame:
         self.scratch = memory("what kernels work in", self._budget)
         self.results: list[Result | None] = []
         self.threads = 0
+        self.is_known = self.is_short = False
         self.host: HostTable | None = None
         self._set("image", image.address)
         self.watch(None)
@@ -117,6 +124,7 @@ class Frame:
     def invalidate(self) -> None:
         """Make the next run resolve again."""
         self._set("valid", 0)
+        self.is_known = self.is_short = False
 
     def watch(self, address: int | None) -> None:
         """Let another word be the cancel flag; None for the frame's own."""
@@ -152,6 +160,14 @@ class Frame:
         # What a later segment is worth is known too late.
         several = len(self.arenas) > 1
         self.threads = self._image.threads if several else self.get("threads")
+        self.is_known = NATIVE and self._image.is_known
+        self.is_short = self.is_known and not several and self._is_short()
+
+    def _is_short(self) -> bool:
+        """Whether a run is estimated to be short on one thread, the only segment being resolved."""
+        jobs = self.table("jobs").reshape(-1, JOB.words)
+        threads = np.maximum(jobs[:, JOB["threads"]], 1)
+        return int((jobs[:, JOB["cost"]] * threads).sum()) <= SHORT_NS
 
     def result(self, number: int) -> Result:
         """Shape and dtype of an output, once its segment is resolved.

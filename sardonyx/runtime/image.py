@@ -191,17 +191,21 @@ class Image:
         buffers = {b.number: k for k, b in enumerate(plan.buffers) if b.kind == "output"}
         #: Slots of each output's sizes.
         self.output_slots: list[Words] = []
-        first: list[tuple[int, int]] = []
+        first: list[tuple[int, ...]] = []
+        shapes: list[int] = []
         for number, spec in enumerate(plan.outputs):
             slots = [self._slot(d, spec.segment) for d in spec.dims]
             self.output_slots.append(np.array(slots, np.intp))
             segment = spec.segment
             self.later[segment].append(number)
             if segment == 0:
-                first.append((len(first), buffers[number]))
+                descr = id(spec.dtype.stored)
+                first.append((len(first), buffers[number], descr, len(slots), len(shapes)))
+                shapes += slots
         #: Buffer of each output.
         self.output_buffers = buffers
         self._table("outputs", first)
+        self._table("shapes", shapes)
 
     def _add_buffers(self) -> None:
         sized, events = [], []
@@ -285,6 +289,10 @@ class Image:
             if isinstance(command, Together) and not self._may_walk_together(command):
                 commands[number] = (0, JUMP, number + 1, 0, 0)
         self._table("commands", commands)
+        #: Whether the first segment brings the shapes of all results, and no host takes part.
+        self.is_known = (
+            not self._is_remote and not self.plan.has_objects and not any(self.later[1:])
+        )
         self._table("parts", self._parts)
         self._add_pointers(moving, resting)
         self._table("numbers", self._by_segment("numbers", numbers))

@@ -18,7 +18,14 @@ _KIND = "library"
 
 def programs() -> Sequence[Program]:
     """All native functions."""
-    from sardonyx.runtime import native_bind, native_execute, native_pack, native_pool, native_walk
+    from sardonyx.runtime import (
+        native_again,
+        native_bind,
+        native_execute,
+        native_pack,
+        native_pool,
+        native_walk,
+    )
     from sardonyx.runtime import native_resolve as resolve
 
     return [
@@ -27,6 +34,7 @@ def programs() -> Sequence[Program]:
         resolve.fill(), resolve.resolve(), resolve.enter(),
         native_execute.point(), native_execute.place(), native_execute.launch(),
         native_execute.wait(), native_execute.step(), native_execute.execute(),
+        native_again.fits(), native_again.again(),
         native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(),
@@ -55,6 +63,8 @@ class Library:
         bind: (frame, items) -> state; holds the lock, since it reads Python's objects.
         resolve: (frame, segment) -> code.
         execute: (frame, items, pool or 0) -> fault code.
+        fits: (frame, items, items of outputs) -> 0 or NOT_AGAIN; holds the lock, as `bind` does.
+        again: (frame, items, items of outputs) -> fault code; holds the lock.
         worker: (pool, context), returns when the pool is stopped.
         stop: (pool).
         spin: (pool, count).
@@ -69,6 +79,9 @@ class Library:
         self.execute: Callable[[int, int, int], int] = released(word, pointer, pointer, pointer)(
             code.address("execute")
         )
+        two_tuples = held(word, pointer, pointer, pointer)
+        self.fits: Callable[[int, int, int], int] = two_tuples(code.address("fits"))
+        self.again: Callable[[int, int, int], int] = two_tuples(code.address("again"))
         self.worker: Callable[[int, int], None] = released(None, pointer, pointer)(
             code.address("worker")
         )

@@ -57,7 +57,7 @@ IMAGE = Record(
     " guards guard_count buffers buffer_count sized sized_count events event_count"
     " commands command_count scheduled scheduled_count pointers pointer_count"
     " numbers number_count measures measure_count needed needed_count grown grown_count"
-    " outputs output_count segments segment_count parts part_count threads"
+    " outputs output_count shapes shape_count segments segment_count parts part_count threads"
 )
 #: What of the tables belongs to one segment: from, up to. `moving` and `resting` are pointers:
 #: those to feeds and results are written in every run. `later` is 1 if results get their memory
@@ -74,8 +74,9 @@ STATE = Record("stamp arena arena_bytes capacity given dirty")
 MEASURE = Record("slot buffer offset low high")
 #: A growing buffer: itself, and its pointers, of which the table `pointers` has a copy at its end.
 GROWN = Record("buffer pointers pointers_end")
-#: Which array among those given to `execute`, and its buffer.
-OUTPUT = Record("item buffer")
+#: Which array among those given to `execute`, and its buffer; its element type, its rank, and where
+#: in the table `shapes` the slots of its sizes begin.
+OUTPUT = Record("item buffer descr rank first_axis")
 INPUT = Record("descr rank first_axis buffer")
 #: A feed's axis that gives a symbol its value.
 BIND = Record("axis slot")
@@ -147,6 +148,8 @@ NS_PER_ROUND = 50_000_000
 #: NOT_LAUNCHED: never; the driver refused a kernel, and `detail_a` is its code.
 UNFINISHED, NEED_MEMORY, NEED_RESULTS, NEED_GROWTH, REFUSED, NEED_HOST = -1, -2, -3, -4, -5, -6
 NOT_LAUNCHED = -7
+#: What `again` gives where it did nothing.
+NOT_AGAIN = -8
 #: What sharing a command costs beside its work.
 NS_PER_JOIN = 1000
 #: What a step counts as, so that a loop of nothing but steps is interrupted, too.
@@ -157,8 +160,8 @@ NS_WORTH_WAKING = 60_000
 # Where CPython keeps what `bind` reads; checked in arrays.py before use.
 TYPE_OFFSET, DATA_OFFSET, RANK_OFFSET, DIMS_OFFSET = 8, 16, 24, 32
 DESCR_OFFSET, FLAGS_OFFSET = 56, 64
-#: NumPy's C_CONTIGUOUS and ALIGNED.
-NEEDED_FLAGS = 0x1 | 0x100
+#: NumPy's C_CONTIGUOUS and ALIGNED, and WRITEABLE.
+NEEDED_FLAGS, WRITEABLE_FLAG = 0x1 | 0x100, 0x400
 
 #: Words of a row of each of an image's tables that has rows.
 ROW_WORDS = {

@@ -136,3 +136,43 @@ def test_providers_that_are_not_there() -> None:
 def test_pickle(session: Any) -> None:
     again = pickle.loads(pickle.dumps(session))
     assert np.array_equal(again.run(None, {"x": X})[0], session.run(None, {"x": X})[0])
+
+
+def test_a_binding_that_runs_again(session: Any) -> None:
+    (name,) = [v.name for v in session.get_outputs()]
+    want = session.run(None, {"x": X})[0]
+    feed, held = X.copy(), np.empty((2, 5), np.float32)
+    bound, new = session.io_binding(), session.io_binding()
+    for binding in (bound, new):
+        binding.bind_cpu_input("x", feed)
+    bound.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(held))
+    new.bind_output(name)
+    earlier = []
+    for scale in (1, 1, 0):  # the first run of a binding prepares it
+        feed[...] = X * scale
+        expected = want if scale else session.run(None, {"x": X * 0})[0]
+        for binding in (bound, new):
+            session.run_with_iobinding(binding)
+            (found,) = binding.copy_outputs_to_cpu()
+            assert np.array_equal(found, expected)
+        assert all(found is not before for before in earlier)
+        earlier.append(found)
+    other = np.empty((2, 5), np.float32)
+    bound.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(other))
+    held[...] = 0
+    session.run_with_iobinding(bound)
+    assert np.array_equal(other, expected) and not held.any()
+    for stranger in (None, pickle.loads(pickle.dumps(session)).io_binding()):
+        with pytest.raises(errors.InvalidArgument, match="not one of this session"):
+            session.run_with_iobinding(stranger)
+
+
+def test_values_again(session: Any) -> None:
+    value = ort.OrtValue.ortvalue_from_numpy(X)
+    want = session.run(None, {"x": X})[0]
+    for _ in range(3):
+        (found,) = session.run_with_ort_values(None, {"x": value})
+        assert type(found) is ort.OrtValue and np.array_equal(found.numpy(), want)
+    for feeds in ({"x": X}, {"y": value}, {}, [value], {"x": value, "y": value}):
+        with pytest.raises(errors.InvalidArgument):
+            session.run_with_ort_values(None, feeds)

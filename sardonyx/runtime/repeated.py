@@ -1,0 +1,105 @@
+"""Runs whose shapes are those of the last run: one or two native calls, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy import empty
+
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime import pool, refusals
+from sardonyx.runtime.arrays import ITEMS_OFFSET
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.native_layout import NOT_AGAIN
+from sardonyx.runtime.storage import Array
+
+
+class RunsAgain:
+    """The part of `executor.Executable` for such runs; see there.
+
+    Short ones keep Python's lock: to let go of it and to wait for it takes longer, and what native
+    code reads of Python's objects cannot change meanwhile.
+    """
+
+    plan: Plan
+    _free: list[Frame]
+    _native_fits: Callable[[int, int, int], int]
+    _native_again: Callable[[int, int, int], int]
+
+    def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
+        """`run`, if its shapes are those of the last run; else None, and nothing has happened.
+
+        Args:
+            feeds: As many as there are inputs.
+        """
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            return None
+        try:
+            if not frame.is_known:
+                return None
+            outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None then
+            items = tuple(outputs)
+            given, made = id(feeds) + ITEMS_OFFSET, id(items) + ITEMS_OFFSET
+            if frame.is_short:
+                code = self._native_again(frame.address, given, made)
+            else:
+                code = self._native_fits(frame.address, given, made)
+                code = code or self._do_commands(frame, made, outputs)
+            if code and not self._is_done(frame, code, made, outputs):
+                return None
+        except MemoryError:
+            return None
+        finally:
+            self._free.append(frame)
+        return outputs
+
+    def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:
+        """A function that does `run_into` if shapes are those of the last run.
+
+        It gives False, and nothing has happened, if they are not.
+        """
+        kept = tuple(feeds), tuple(outputs)  # native code reads both
+        given, made = (id(items) + ITEMS_OFFSET for items in kept)
+        free, again, fits = self._free, self._native_again, self._native_fits
+
+        def run() -> bool:
+            try:
+                frame = free.pop()
+            except IndexError:
+                return False
+            try:
+                if frame.is_short:
+                    code = again(frame.address, given, made)
+                elif frame.is_known:
+                    code = fits(frame.address, given, made)
+                    code = code or self._do_commands(frame, made, [*kept[1]])
+                else:
+                    return False
+                return not code or self._is_done(frame, code, made, [*kept[1]])
+            finally:
+                free.append(frame)
+
+        return run
+
+    def _is_done(self, frame: Frame, code: int, items: int, outputs: list[Any]) -> bool:
+        """Whether the run with this code, which is not 0, has happened; raises if it failed."""
+        if code == NOT_AGAIN:
+            return False
+        if code < 0:
+            code = self._enter_until_done(frame, items, None, outputs)
+        if code:
+            raise refusals.fault(code, frame, self.plan, None)
+        return True
+
+    def _do_commands(self, frame: Frame, items: int, outputs: list[Any]) -> int:
+        """Do the commands of a bound frame; gives the fault's code, or 0."""
+        raise NotImplementedError
+
+    def _enter_until_done(
+        self, frame: Frame, items: int, workers: pool.Pool | None, outputs: list[Any]
+    ) -> int:
+        """The same on this thread, or on those of a pool."""
+        raise NotImplementedError
