@@ -29,10 +29,11 @@ def blockwise_product(
         found: The contraction.
         strides: Of all buffers.
     """
-    steps, made = _left_factor(former, found, strides)
+    left = digits(found)
+    steps, made = _left_factor(former, found, left.tensors, strides)
     strides = strides | {x: row_major(x.shape) for x in (*made, found.digit, found.weight)}
     canonical = Canonical(found.group, strides)
-    count = len(made) - 2  # scales and sums are not digits
+    count = len(left.parts)
     facts = (count, found.block, found.bits, found.shift is None)
     key = ("blockwise", canonical.key, *facts)
     kernel, form = former.blockwise.get(key) or (None, None)
@@ -46,16 +47,14 @@ def blockwise_product(
         former.blockwise[key] = kernel, form
     packed, packs = former.packed_buffer(form.contents(found), strides)
     actual: dict[Buffer, Tensor] = {**canonical.buffers, form.packs[0].packed: packed}
-    actual |= dict(zip((*form.digits, form.scales, form.sums), made, strict=True))
+    actual |= dict(zip(form.beside, made, strict=True))
     return [*steps, *packs, invocation_of(kernel, actual, found.group)]
 
 
 def _left_factor(
-    former: Former, found: Blockwise, strides: dict[Tensor, Strides]
+    former: Former, found: Blockwise, wanted: list[Tensor], strides: dict[Tensor, Strides]
 ) -> tuple[list[Invocation], list[Buffer]]:
-    """What makes digits, scales and sums of the left factor, and where they lie."""
-    parts, scale, sums = digits(found)
-    wanted = [*parts, scale, sums]
+    """What makes digits, starts, scales and sums of the left factor, and where they lie."""
     roots = find_roots(wanted)
     strides = strides | {r.buffer: row_major(r.buffer.shape) for r in roots}
     steps = [i for group in make_groups(roots) for i in former.form(group, strides)]

@@ -14,7 +14,7 @@ from sardonyx.kernel.micro_blockwise import Panel, build_micro_blockwise
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import F32, I8, I64, PTR
+from sardonyx.kernel.types import I64, PTR, memory_type
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.blockwise import Blockwise
 from sardonyx.tensor import scalar
@@ -30,8 +30,7 @@ class BlockwiseKernel(ProductKernel):
     """Builds the kernel of one contraction.
 
     Attributes:
-        digits: Buffers of the left factor's digits, lowest first.
-        scales, sums: Buffers of what the left factor has for each row and block.
+        beside: Buffers of what the left factor became, in the order of a row's pointers.
 
     Args:
         schedule: How it goes over the contraction's axes.
@@ -49,23 +48,20 @@ class BlockwiseKernel(ProductKernel):
         self._at = first.at
         shape = first.tensor.shape
         assert isinstance(first.tensor, Buffer)  # noqa: S101 - `plan.blockwise` made it
-        more = (buffer(("digit", k), shape, dtypes.INT8) for k in range(1, digits))
-        self.digits = [first.tensor, *more]
-        self.scales, self.sums = (
-            buffer(name, shape[:-1], dtypes.FLOAT) for name in ("scales", "sums")
-        )
-        for other in self._beside():
+        more = [buffer(("digit", k), shape, dtypes.INT8) for k in range(1, digits)]
+        more += [buffer(("start", k), shape[:-1], dtypes.INT32) for k in range(digits)]
+        names = ("scale", "sum") if blockwise.shift is not None else ("scale",)
+        more += [buffer(name, shape[:-1], dtypes.FLOAT) for name in names]
+        self.beside = [first.tensor, *more]
+        for other in more:
             schedule.strides[other] = (0,) * len(other.shape)
         self.panel = Panel(
             blockwise.block, blockwise.bits, blockwise.shift is not None, digits, schedule.vectors,
             schedule.lanes,
         )  # fmt: skip
 
-    def _beside(self) -> list[Buffer]:
-        return [*self.digits[1:], self.scales, self.sums]
-
     def _other_bodies(self) -> tuple[Scalar, ...]:
-        return tuple(load(x, (0,) * len(x.shape)) for x in self._beside())
+        return tuple(load(x, (0,) * len(x.shape)) for x in self.beside[1:])
 
     def _functions(self) -> tuple[Program, ...]:
         micro = (build_micro_blockwise(self.panel, rows) for rows in self.tile_rows)
@@ -157,7 +153,7 @@ class BlockwiseKernel(ProductKernel):
         s, b = self.schedule, self.b
         table, coordinates = self.scratch["table"], self.scratch["coordinates"]
         atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
-        offset = substitute(offset_of(s.strides[self.digits[0]], self._at), atoms)
+        offset = substitute(offset_of(s.strides[self.beside[0]], self._at), atoms)
         with b.for_(0, count) as r:
             at = self._unflatten(b.binary("add", first, r), s.rows, extents)
             place = b.binary("mul", r, max(1, len(s.rows)))
@@ -169,9 +165,9 @@ class BlockwiseKernel(ProductKernel):
             begin = b.lift(inner.dim(offset), I64)
             block = b.binary("div", begin, self.panel.block)
             line = b.binary("mul", r, self.panel.pointers)
-            for k, x in enumerate((*self.digits, self.scales, self.sums)):
-                where = (begin, I8) if k < len(self.digits) else (block, F32)
-                pointer = b.offset(self.places[x].pointer, *where)
+            for k, x in enumerate(self.beside):
+                number = begin if k < self.panel.digits else block
+                pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
                 b.store(pointer, table, b.binary("add", line, k))
         operands = [table, Constant(I64, self.blockwise.blocks), panel, tile]
         for rows in self.tile_rows:

@@ -1,10 +1,11 @@
 """The micro-kernel of products with codes: a tile of rows by a few vectors of columns.
 
-    tile[r, :] = sum over blocks g of scale[g, :] * (s[r][g] * sum of (digits * codes) + c[r][g])
+    tile[r, :] = sum over blocks g of
+        scale[g, :] * s[r][g] * (start[r][g] + sum of digits * codes) + shift[g, :] * c[r][g]
 
 Codes of 2, 4 or 8 bits are unsigned and stay packed in memory; they become bytes in registers, and
 four products of bytes at a time are added to 32-bit sums. Of a left factor with several digits
-each has sums of its own, which are exact. With shifts `c` is multiplied with them instead.
+each has starts and sums of its own, which are exact. The second term is there with shifts alone.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Panel:
 
     @property
     def pointers(self) -> int:
-        """Pointers for each row: to its digits, lowest first, its scales, and its sums."""
-        return self.digits + 2
+        """Pointers of a row: to digits, lowest first, their starts, scales, and sums if shifted."""
+        return 2 * self.digits + 1 + self.shifted
 
     def micro_name(self, rows: int) -> str:
         """Symbol of the micro-kernel for a tile of so many rows."""
@@ -121,7 +122,10 @@ def _multiply(
     """Sums over one block: by row, digit and vector."""
     lanes, digits = panel.lanes, range(panel.digits)
     wide = I32.with_lanes(lanes)
-    sums = [[[b.variable(0, wide) for _ in range(at_once)] for _ in digits] for _ in pointers]
+    sums = []
+    for row in pointers:
+        starts = [b.splat(b.load(I32, row[panel.digits + d], g), lanes) for d in digits]
+        sums.append([[b.variable(start, wide) for _ in range(at_once)] for start in starts])
     start = b.binary("mul", g, panel.block // _WORD)
     mask = 0x01010101 * ((1 << panel.bits) - 1)
     with b.for_(0, panel.lines - panel.heads) as w:
@@ -156,18 +160,16 @@ def _add_block(
     """What a block adds to one row: the digits' sums as one number, scaled."""
     lanes = panel.lanes
     kind = F32.with_lanes(lanes)
-    scale = b.splat(b.load(F32, pointers[panel.digits], g), lanes)
-    rest = b.splat(b.load(F32, pointers[panel.digits + 1], g), lanes)
+    scale = b.splat(b.load(F32, pointers[2 * panel.digits], g), lanes)
     for v, total in enumerate(totals):
         value = b.convert(sums[-1][v].get(), F32)
         for lower in reversed(sums[:-1]):
             value = b.fma(
                 value, b.splat(b.constant(F32, 256.0), lanes), b.convert(lower[v].get(), F32)
             )
-        factor = b.load(kind, block, v * lanes)
+        value = b.binary("mul", value, scale)
+        total.set(b.fma(value, b.load(kind, block, v * lanes), total.get()))
         if panel.shifted:
+            rest = b.splat(b.load(F32, pointers[2 * panel.digits + 1], g), lanes)
             shift = b.load(kind, block, (panel.vectors + v) * lanes)
-            value = b.binary("mul", value, scale)
-            total.set(b.fma(rest, shift, b.fma(value, factor, total.get())))
-        else:
-            total.set(b.fma(b.fma(value, scale, rest), factor, total.get()))
+            total.set(b.fma(rest, shift, total.get()))

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.plan.axes import dims_of, extent_of, nodes_of
+from sardonyx.plan.axes import extent_of, nodes_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.roles import roles
+from sardonyx.plan.weights import Weights, depends, weights_of, without_casts
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import absolute, compute, maximum, reduce
 from sardonyx.tensor.rewriting import rewrite
@@ -65,7 +67,7 @@ class Blockwise:
     shift: Scalar | None
     left: Scalar
     rows: tuple[Dim, ...]
-    centre: float
+    centre: int
     given: tuple[Scalar, Scalar] | None
 
     @property
@@ -89,6 +91,8 @@ def in_blocks(group: Product) -> Blockwise | None:
         return None
     if not any(x.dtype.is_integer and x.dtype.bits <= 8 for x in nodes_of(group.right)):
         return None
+    if not _is_matrix(group.left, sizes.multiply(sizes.product(map(extent_of, rows)), depth)):
+        return None
     column = sizes.numbered_index(width, 0, "column")
     best: Blockwise | None = None
     for block in _BLOCKS:
@@ -97,7 +101,7 @@ def in_blocks(group: Product) -> Blockwise | None:
         inside = sizes.numbered_index(block, 0, "inside")
         flat = sizes.add(sizes.multiply(number, block), inside)
         atoms = _digits_of(flat, reduced) | _digits_of(column, columns)
-        right = _factors(rewrite(group.right, atoms=atoms), sizes.variable(inside))
+        right = weights_of(rewrite(group.right, atoms=atoms), sizes.variable(inside))
         if right is None or (best is not None and blocks * block >= best.blocks * best.block):
             continue
         left = rewrite(group.left, atoms=atoms)
@@ -108,50 +112,12 @@ def in_blocks(group: Product) -> Blockwise | None:
     return best
 
 
-@dataclass(frozen=True, slots=True)
-class _Factors:
-    code: Scalar
-    bits: int
-    scale: Scalar
-    zero: Scalar
-
-
-def _factors(right: Scalar, inside: Atom) -> _Factors | None:
-    """The parts of a right factor: only the code may change inside a block."""
-    right = _without_casts(right)
-    if right.op != "mul":
-        return None
-    for value, scale in (right.arguments, right.arguments[::-1]):
-        value = _without_casts(value)
-        if _depends(scale, inside):
-            continue
-        zero = scalar.constant(0.0, dtypes.FLOAT)
-        if value.op == "sub":
-            value, zero = value.arguments
-        while value.op == "cast" and not _is_code(value):
-            value = value.arguments[0]
-        if not _is_code(value) or _depends(zero, inside):
-            continue
-        zero = scalar.cast(zero, dtypes.FLOAT)
-        if value.dtype.kind == "i":
-            half = 1 << (value.dtype.bits - 1)
-            value = scalar.cast(scalar.cast(value, dtypes.INT32) + half, dtypes.UINT8)
-            bits, zero = half.bit_length(), zero + float(half)
-        else:
-            bits, value = value.dtype.bits, scalar.cast(value, dtypes.UINT8)
-        return _Factors(value, bits, scalar.cast(scale, dtypes.FLOAT), zero)
-    return None
-
-
-def _is_code(x: Scalar) -> bool:
-    return x.dtype.is_integer and x.dtype.bits in (2, 4, 8)
-
-
-def _without_casts(x: Scalar) -> Scalar:
-    """An expression in floats, without what only makes it wider."""
-    while x.op == "cast" and x.dtype is dtypes.FLOAT and x.arguments[0].dtype.is_float:
-        x = x.arguments[0]
-    return x
+def _is_matrix(left: Scalar, count: Dim) -> bool:
+    """Whether a left factor has each of its `count` elements once: digits of windows would not."""
+    left = without_casts(left)
+    if left.op != "load":
+        return left.op != "select"
+    return integer.known_equal(sizes.product(left.tensor.shape), count) is True
 
 
 def _blockwise(
@@ -160,7 +126,7 @@ def _blockwise(
     columns: list[Dim],
     reduced: list[Dim],
     variables: tuple[Dim, Dim, Dim],
-    right: _Factors,
+    right: Weights,
     left: Scalar,
 ) -> Blockwise:
     column, number, inside = variables
@@ -183,54 +149,86 @@ def _blockwise(
     )  # fmt: skip
 
 
-def _zero(right: _Factors) -> tuple[float, Scalar | None]:
-    """A number that is taken off all codes, and what is left to add for each column and block."""
-    if right.zero.op == "constant":
-        return float(right.zero.payload), None
-    return 0.0, right.scale * (0.0 - right.zero)
+def _zero(right: Weights) -> tuple[int, Scalar | None]:
+    """A whole number that is taken off all codes, and what is left to add for column and block."""
+    zero, middle = right.zero, 1 << (right.bits - 1)
+    if zero.op == "constant" and float(zero.payload).is_integer() and abs(zero.payload) < 256:
+        return int(zero.payload), None
+    return middle, right.scale * (float(middle) - zero)
 
 
 def _given(left: Scalar, inside: Atom) -> tuple[Scalar, Scalar] | None:
     """Digit and scale of a left factor that is their product."""
-    left = _without_casts(left)
+    left = without_casts(left)
     if left.op != "mul":
         return None
     for value, scale in (left.arguments, left.arguments[::-1]):
         while value.op == "cast" and value.dtype is not dtypes.INT8:
             value = value.arguments[0]
-        if value.op == "load" and value.dtype is dtypes.INT8 and not _depends(scale, inside):
+        if value.op == "load" and value.dtype is dtypes.INT8 and not depends(scale, inside):
             return value, scale
     return None
 
 
-def digits(blockwise: Blockwise) -> tuple[list[Tensor], Tensor, Tensor]:
-    """The left factor as integers: its digits, lowest first, their scales, and sums.
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """A left factor as integers.
 
-    Returns:
-        Digits of (rows..., blocks, block), int8; scales of (rows..., blocks), float32; sums of the
-        left factor over each block times minus the centre, or times 1 where there is none.
+    Attributes:
+        parts: Digits of (rows..., blocks, block), int8, lowest first.
+        starts: Of each digit what its sums with codes start from, for the centre: (rows...,
+            blocks), int32.
+        scale: What one is worth: (rows..., blocks), float32.
+        sums: The sum of the left factor over each block, where there are shifts.
     """
-    own = (*blockwise.rows, blockwise.number, blockwise.inside)
-    factor = -blockwise.centre if blockwise.shift is None else 1.0
-    if blockwise.given is not None:
-        code, scale = _over(blockwise.given[0], own), _over(blockwise.given[1], own[:-1])
-        return [code], scale, _sums(code, scale, factor)
-    x = _over(scalar.cast(blockwise.left, dtypes.FLOAT), own)
-    largest = maximum(reduce("max", absolute(x), -1), _SMALLEST)
-    scale = largest * (1.0 / _LARGEST)
 
-    def whole(*at: Dim) -> Scalar:
-        unit = scalar.binary(
-            "div", scalar.constant(_LARGEST, dtypes.FLOAT), _load(largest, at[:-1])
-        )
+    parts: list[Tensor]
+    starts: list[Tensor]
+    scale: Tensor
+    sums: Tensor | None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them, in the order of a row's pointers."""
+        return [*self.parts, *self.starts, self.scale, *([self.sums] if self.sums else [])]
+
+
+def digits(blockwise: Blockwise) -> Digits:
+    """What a kernel of its own makes of the left factor."""
+    own = (*blockwise.rows, blockwise.number, blockwise.inside)
+    if blockwise.given is not None:
+        number = _over(blockwise.given[0], own)
+        scale, parts = _over(blockwise.given[1], own[:-1]), [number]
+    else:
+        number, scale = _whole(_over(scalar.cast(blockwise.left, dtypes.FLOAT), own))
+        parts = [
+            compute(number.shape, lambda *at, k=k: _digit(_load(number, at), k))
+            for k in range(_DIGITS)
+        ]
+    starts = [_total(part, dtypes.INT32, -blockwise.centre) for part in parts]
+    if blockwise.shift is None:
+        return Digits(parts, starts, scale, None)
+    total = _total(number, dtypes.FLOAT, 1)
+    sums = compute(total.shape, lambda *at: _load(total, at) * _load(scale, at))
+    return Digits(parts, starts, scale, sums)
+
+
+def _whole(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers, and what one of them is worth in each block."""
+    largest = maximum(reduce("max", absolute(x), -1), _SMALLEST)
+
+    def body(*at: Dim) -> Scalar:
+        top = scalar.constant(_LARGEST, dtypes.FLOAT)
+        unit = scalar.binary("div", top, _load(largest, at[:-1]))
         return scalar.cast(scalar.unary("round", _load(x, at) * unit), dtypes.INT32)
 
-    number = compute(x.shape, whole)
-    found = [
-        compute(x.shape, lambda *at, place=place: _digit(_load(number, at), place))
-        for place in range(_DIGITS)
-    ]
-    return found, scale, _sums(number, scale, factor)
+    return compute(x.shape, body), largest * (1.0 / _LARGEST)
+
+
+def _total(number: Tensor, dtype: DType, factor: int) -> Tensor:
+    """Sums over the last axis, times a factor."""
+    values = compute(number.shape, lambda *at: scalar.cast(_load(number, at), dtype))
+    return reduce("sum", values, -1) * factor
 
 
 def _over(x: Scalar, variables: tuple[Dim, ...]) -> Tensor:
@@ -240,13 +238,6 @@ def _over(x: Scalar, variables: tuple[Dim, ...]) -> Tensor:
         tuple(map(extent_of, variables)),
         lambda *at: rewrite(x, atoms={sizes.variable(v): at[k] for k, v in places}),
     )
-
-
-def _sums(number: Tensor, scale: Tensor, factor: float) -> Tensor:
-    """Sums of whole numbers over the last axis, times their scales and a factor."""
-    values = compute(number.shape, lambda *at: scalar.cast(_load(number, at), dtypes.FLOAT))
-    total = reduce("sum", values, -1)
-    return compute(total.shape, lambda *at: _load(total, at) * _load(scale, at) * factor)
 
 
 def _digit(number: Scalar, place: int) -> Scalar:
@@ -278,7 +269,3 @@ def _digits_of(flat: Dim, variables: list[Dim]) -> dict[Atom, Dim]:
         found[sizes.variable(v)] = flat if last else integer.modulo(flat, extent_of(v))
         flat = integer.floordiv(flat, extent_of(v))
     return found
-
-
-def _depends(x: Scalar, atom: Atom) -> bool:
-    return any(atom in sizes.atoms_of(dim) for dim in dims_of(x))

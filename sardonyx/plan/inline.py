@@ -14,6 +14,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.codes import CODES
 from sardonyx.plan.dequantised import Dequantised, is_decoded
+from sardonyx.plan.weights import packs, weights_of
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load
@@ -333,6 +334,8 @@ class _Inliner:
             # A product packs what never changes; without an array it would be no product.
             fixed = all(isinstance(d, int) for d in tensor.shape)
             return fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
+        if self.integers and self._is_packed(tensor, body):
+            return False
         plain = is_plain_operand(body)
         decoded = self.integers and is_decoded(body)
         for reader in self.reads(tensor):
@@ -353,6 +356,15 @@ class _Inliner:
         if self.integers and tensor.dtype in CODES:
             readers = self.reads(tensor)  # rather codes in memory than what they stand for
         return cost_of(body) >= 2 and any(self._recomputes(tensor, r) for r in readers)
+
+    def _is_packed(self, tensor: Map, body: Scalar) -> bool:
+        """Whether it is codes that never change with scales, which products alone read."""
+        if weights_of(body) is None or not self._never_changes(tensor, (body,)):
+            return False
+        return all(
+            isinstance(r, Contract) and r not in self.dequantised and packs(r, tensor, is_view)
+            for r in self.reads(tensor)
+        )
 
     def _recomputes(self, tensor: Tensor, reader: Tensor) -> bool:
         """Whether the reader reads elements of the tensor more than once each."""

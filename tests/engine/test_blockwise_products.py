@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.codegen.target import host_target
@@ -156,3 +156,83 @@ def test_one_kernel_serves_equal_products():
     a = RNG.standard_normal((3, 64)).astype(np.float32)
     (got,) = session.run(None, {"a": a})
     assert error(got, a.astype(np.float64) @ wide.T @ wide.T) < 2e-6
+
+
+QDQ = [
+    # type of codes, zero points, axis of blocks, depth, block, transposed
+    ("int4", False, 0, 128, 32, False),
+    ("uint4", True, 0, 96, 32, False),
+    ("int4", True, 1, 64, 16, True),
+    ("int8", False, 0, 128, 32, False),
+    ("uint8", True, 1, 64, 0, False),
+    ("int8", True, 1, 128, 0, False),
+]
+
+
+@pytest.mark.parametrize("case", QDQ, ids=str)
+def test_dequantised_weights(case):
+    kind, has_zeros, axis, depth, block, transposed = case
+    columns, dtype = 40, getattr(TensorProto, kind.upper())
+    signed, bits = kind.startswith("int"), int(kind[-1])
+    low = -(1 << bits - 1) if signed else 0
+    shape = (columns, depth) if transposed else (depth, columns)
+    parts = [shape[k] // block if k == axis else shape[k] for k in (0, 1)] if block else [columns]
+    codes = RNG.integers(low, low + (1 << bits), shape)
+    scales = RNG.uniform(0.5, 2, parts).astype(np.float32)
+    zeros = RNG.integers(low, low + (1 << bits), parts) if has_zeros else np.zeros(parts, int)
+    weights = [numpy_helper.from_array(scales, "s")]
+    weights.append(helper.make_tensor("w", dtype, shape, codes.reshape(-1).tolist()))
+    names = ["w", "s"]
+    if has_zeros:
+        weights.append(helper.make_tensor("z", dtype, parts, zeros.reshape(-1).tolist()))
+        names.append("z")
+    facts = {"axis": axis, **({"block_size": block} if block else {})}
+    nodes = [helper.make_node("DequantizeLinear", names, ["f"], **facts)]
+    nodes.append(helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0] if transposed else [0, 1]))
+    nodes.append(helper.make_node("MatMul", ["a", "t"], ["y"]))
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, ["n", "rows", depth])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "rows", columns])],
+        weights,
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = session_of(made)
+    assert ("blockwise" in session.explain()) == host_target().has_dots
+    if block:
+        scales, zeros = (np.repeat(x, block, axis) for x in (scales, zeros))
+    wide = (codes - zeros) * scales.astype(np.float64)
+    wide = wide.T if transposed else wide
+    for rows in (1, 7):
+        a = RNG.standard_normal((2, rows, depth)).astype(np.float32)
+        (got,) = session.run(None, {"a": a})
+        assert error(got, a.astype(np.float64) @ wide) < 1e-6
+
+
+def test_weights_of_convolutions_and_left_factors_are_unpacked_once():
+    codes = helper.make_tensor("w", TensorProto.INT8, (32, 32), RNG.integers(-9, 9, 1024).tolist())
+    scales = numpy_helper.from_array(np.full(32, 0.5, np.float32), "s")
+    for product in ("w_first", "as_filters"):
+        nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=0)]
+        if product == "w_first":
+            nodes.append(helper.make_node("MatMul", ["f", "a"], ["y"]))
+        else:
+            shape = numpy_helper.from_array(np.array([32, 32, 1, 1]), "shape")
+            nodes.append(helper.make_node("Reshape", ["f", "shape"], ["r"]))
+            nodes.append(helper.make_node("Unsqueeze", ["a", "axes"], ["b"]))
+            nodes.append(helper.make_node("Conv", ["b", "r"], ["y"]))
+        extra = [] if product == "w_first" else [
+            shape, numpy_helper.from_array(np.array([0, 3]), "axes")
+        ]  # fmt: skip
+        graph = helper.make_graph(
+            nodes, "g",
+            [helper.make_tensor_value_info("a", TensorProto.FLOAT, [32, "n"])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [codes, scales, *extra],
+        )  # fmt: skip
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        session = session_of(made)
+        a = RNG.standard_normal((32, 6)).astype(np.float32)
+        (got,) = session.run(None, {"a": a})
+        wide = numpy_helper.to_array(codes).astype(np.float64) * 0.5
+        assert error(got.reshape(32, 6), wide @ a) < 1e-6
