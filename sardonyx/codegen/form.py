@@ -11,6 +11,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
+from sardonyx.codegen.special import special
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.blockwise_product import BlockwiseKernel
@@ -23,7 +24,6 @@ from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
-from sardonyx.kernel.special.task import SpecialTask, View, builder_of, needs_all_outputs
 from sardonyx.kernel.thread_rows import thread_form
 from sardonyx.kernel.tile import TileKernel
 from sardonyx.kernel.tile_attention import AttentionTileKernel, element_of
@@ -34,7 +34,7 @@ from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import with_borders
-from sardonyx.plan.canonical import Canonical, as_rows, placeholder
+from sardonyx.plan.canonical import Canonical, as_rows
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.hoisting import with_numbers
@@ -127,7 +127,7 @@ class Former:
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
-            return [self._special(group, strides)]
+            return [special(self, group, strides)]
         if isinstance(group, Attention):
             return [self._attention(group, strides)]
         if isinstance(group, Product):
@@ -144,7 +144,8 @@ class Former:
         if isinstance(found, list):
             return found
         formed = self.product(group, strides)
-        formed[-1].note = found
+        remark = f"no library does it: {found}" if found else ""
+        formed[-1].note = "; ".join(filter(None, (remark, group.contraction.remark)))
         return formed
 
     def product(
@@ -171,7 +172,7 @@ class Former:
         A constant right factor is packed with the axes that it shares with the left one last, so
         that lanes lie side by side.
         """
-        steps = []
+        steps: list[Invocation] = []
         fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
         if fixed and loads_of(group.right):
             used = {a for d in dims_of(group.right) for a in sizes.atoms_of(d, "index")}
@@ -355,54 +356,6 @@ class Former:
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
         return self.rows(group, {**strides, packed: row_major(packed.shape)}, name)
-
-    def _special(self, group: Special, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
-        names: dict[Tensor, Buffer] = {}
-
-        def rename(tensor: Tensor) -> Buffer:
-            found = names.get(tensor)
-            if found is None:
-                found = names[tensor] = placeholder(len(names), tensor.shape, tensor.dtype)
-            return found
-
-        operands = tuple(self._view(o, strides, rename) for o in group.views)
-        outputs = self._outputs(group, strides, rename)
-        task = SpecialTask(group.call.kernel, operands, outputs, group.call.attributes, self.lanes)
-        kernel = self.kernels.get(task)
-        if kernel is None:
-            build = builder_of(task.name)
-            kernel = self.kernels[task] = build(task, self.name(task.name))
-        return invocation_of(kernel, {v: k for k, v in names.items()}, group)
-
-    def _view(
-        self, operand: tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]], strides, rename
-    ) -> View:
-        tensor, shape, at = operand
-        offset = sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides[tensor], strict=True))
-        steps: list[Dim] = []
-        for variable in indices(shape):
-            atom = sizes.as_atom(variable)
-            linear = (0, offset) if atom is None else sizes.coefficient_of(offset, atom)
-            assert linear is not None  # noqa: S101 - the planner gives memory to any other view
-            steps.append(linear[0])
-            offset = linear[1]
-        return View(rename(tensor), tensor.dtype, shape, tuple(steps), offset)
-
-    def _outputs(self, group: Special, strides, rename) -> tuple[View | None, ...]:  # type: ignore[no-untyped-def]  # `rename` is any mapping of sizes
-        by_number: dict[int, Root] = {r.tensor.output: r for r in group.outputs}  # type: ignore[attr-defined]  # outputs of a special kernel are Calls
-        found: list[View | None] = []
-        for number in range(len(group.call.all_outputs)):
-            root = by_number.get(number)
-            if root is not None:
-                buffer = root.buffer
-                found.append(View(rename(buffer), buffer.dtype, buffer.shape, strides[buffer]))
-            elif needs_all_outputs(group.call.kernel):
-                shape, dtype = group.call.all_outputs[number]
-                spare = Buffer(shape, dtype, (UNREAD, group.call, number))
-                found.append(View(rename(spare), dtype, shape, row_major(shape)))
-            else:
-                found.append(None)
-        return tuple(found)
 
 
 def _actual(packing: Packing, canonical: Canonical) -> Map | Reduce:

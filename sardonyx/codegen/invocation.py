@@ -27,7 +27,7 @@ class Invocation:
         reads: Buffers read.
         writes: Buffers written.
         group: Where it comes from.
-        note: Why no library does it, where one was asked.
+        note: Why neither a library nor integers do it, where that was looked for.
         call: What a library may do instead.
         call_arguments: Buffers and sizes of that call.
     """

@@ -75,8 +75,10 @@ def codes_of(
     if x.op == "load" and x.dtype not in CODES:
         body = body_of(x)
         return None if body is None else codes_of(body, body_of)
-    if x.op == "mul" and x.dtype is dtypes.FLOAT:
-        for whole, scale in (x.arguments, reversed(x.arguments)):
+    if x.dtype is dtypes.FLOAT:
+        one = scalar.constant(1.0, dtypes.FLOAT)
+        parts = x.arguments if x.op == "mul" else (x, one)
+        for whole, scale in (parts, reversed(parts)):
             if whole.op == "cast":
                 centred = _centred(whole.arguments[0])
                 if centred is not None:

@@ -16,6 +16,10 @@ from sardonyx.tensor.tensor import Contract, Map, Tensor, indices, reduced_indic
 class Dequantised:
     """Contractions of a graph whose factors are dequantised codes.
 
+    Attributes:
+        contractions: Those that can be sums of integers.
+        refused: Those that cannot, though a factor is dequantised, and why.
+
     Args:
         tensors: All that is computed.
         kept: What has memory in any case.
@@ -23,19 +27,29 @@ class Dequantised:
 
     def __init__(self, tensors: Sequence[Tensor], kept: Collection[Tensor]) -> None:
         self._kept = kept
-        self.contractions = {t for t in tensors if isinstance(t, Contract) and self._is_one(t)}
+        self.contractions: set[Contract] = set()
+        self.refused: dict[Tensor, str] = {}
+        for tensor in tensors:
+            if isinstance(tensor, Contract) and tensor.accumulator is dtypes.FLOAT:
+                self._sort(tensor)
+
+    def _sort(self, tensor: Contract) -> None:
+        left, right = (codes_of(x, self._body_of) for x in (tensor.left, tensor.right))
+        if left is None and right is None:
+            return
+        reason = unfit(left, right, reduced_indices(tensor.extents), tensor.extents)
+        if tensor.dtype is not dtypes.FLOAT:
+            reason = f"its result is {tensor.dtype}"
+        if reason:
+            self.refused[tensor] = f"no integers: {reason}"
+        else:
+            self.contractions.add(tensor)
 
     def _body_of(self, x: Scalar) -> Scalar | None:
         tensor = x.tensor
         if not isinstance(tensor, Map) or tensor in self._kept:
             return None
         return rewrite(tensor.body, atoms=bind(indices(tensor.shape), x.at))
-
-    def _is_one(self, tensor: Contract) -> bool:
-        if tensor.dtype is not dtypes.FLOAT or tensor.accumulator is not dtypes.FLOAT:
-            return False
-        factors = [codes_of(x, self._body_of) for x in (tensor.left, tensor.right)]
-        return fit(factors, reduced_indices(tensor.extents), tensor.extents)
 
 
 def is_decoded(body: Scalar) -> bool:
@@ -44,12 +58,19 @@ def is_decoded(body: Scalar) -> bool:
     return found is not None and found.code.op == "load" and found.scale is not None
 
 
-def fit(factors: Sequence[Codes | None], reduced: Sequence[Dim], extents: Sequence[Dim]) -> bool:
-    """Whether 32 bits hold the sum of products, and all but codes leaves it."""
+def unfit(
+    left: Codes | None, right: Codes | None, reduced: Sequence[Dim], extents: Sequence[Dim]
+) -> str:
+    """Why a float contraction of factors cannot be a sum of integers; nothing if it can."""
+    for name, factor in (("left", left), ("right", right)):
+        if factor is None or factor.scale is None:
+            return f"its {name} factor is not dequantised from 8 bits"
+    assert left is not None  # noqa: S101 - narrows the type for the checker
+    assert right is not None  # noqa: S101 - narrows the type for the checker
     summed = {sizes.as_atom(v) for v in reduced}
-    found = [f for f in factors if f is not None and f.scale is not None]
-    if len(found) < 2 or index_atoms(found[0].zero):
-        return False
-    if any(index_atoms(x) & summed for f in found for x in (f.zero, f.scale) if x is not None):
-        return False
-    return is_small(found[0], found[1], extents)
+    for x in (left.zero, left.scale, right.zero, right.scale):
+        if x is not None and index_atoms(x) & summed:
+            return "its scales or zero points change along what is summed"
+    if index_atoms(left.zero):
+        return "its left factor has several zero points"
+    return "" if is_small(left, right, extents) else "its sums may need more than 32 bits"

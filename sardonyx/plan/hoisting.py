@@ -1,8 +1,8 @@
 """What an epilogue computes from constants alone is computed once, before any run.
 
 Factors and terms of the results' channels become a few numbers for each channel, which kernels
-load. Single numbers do, too, so that the layers of a network have one kernel: what sets them apart
-is what they load.
+load, computed in double. Single numbers do, too, so that the layers of a network have one kernel:
+what sets them apart is what they load.
 """
 
 from __future__ import annotations
@@ -87,5 +87,19 @@ def _moved(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar | None:
     if not isinstance(volume, int) or volume > _MOST:
         return None
     places: dict[Atom, sizes.Dim] = dict(zip(atoms, indices(shape), strict=True))
-    contents = make_map(shape or (1,), rewrite(x, atoms=places))
+    exact = scalar.cast(_widened(rewrite(x, atoms=places)), x.dtype)
+    contents = make_map(shape or (1,), exact)
     return load(stored(contents), tuple(variables) or (0,))
+
+
+def _widened(x: Scalar) -> Scalar:
+    """An expression of floats in double: factors of factors are rounded once, at the end."""
+    if x.dtype is not dtypes.FLOAT:
+        return x
+    if x.op in ("add", "sub", "mul", "div", "neg"):
+        return remake(x, tuple(map(_widened, x.arguments)))
+    if x.op == "cast" and x.arguments[0].dtype.is_integer:
+        return scalar.cast(x.arguments[0], dtypes.DOUBLE)
+    if x.op == "constant":
+        return scalar.constant(x.payload, dtypes.DOUBLE)
+    return scalar.cast(x, dtypes.DOUBLE)

@@ -56,6 +56,7 @@ class Root:
         operands: Of a call: loads at `indices(operand.shape)`, through views where that is affine.
         readers: Roots that load it.
         is_output: Whether the caller gets it, or a size is measured in it.
+        remark: Why it is not computed in a faster way, for people.
     """
 
     tensor: Tensor
@@ -65,6 +66,7 @@ class Root:
     readers: list[Root] = field(default_factory=list)
     is_output: bool = False
     order: int = 0
+    remark: str = ""
 
     @property
     def never_changes(self) -> bool:
@@ -182,6 +184,7 @@ class _Inliner:
         self.integers = integers and separate is None
         found = Dequantised(self.order, self.kept) if self.integers else None
         self.dequantised: Collection[Tensor] = () if found is None else found.contractions
+        self.remarks: dict[Tensor, str] = {} if found is None else found.refused
         self.output_calls = {t.invocation for t in self.kept if isinstance(t, Call)}
         self.readers: dict[Tensor, list[Tensor]] = {t: [] for t in self.order}
         for tensor in self.order:
@@ -291,7 +294,10 @@ class _Inliner:
         buffer = Buffer(tensor.shape, tensor.dtype, tensor)
         if not is_output and self._never_changes(tensor, (*bodies, *operands)):
             buffer.constant = COMPUTED
-        self.roots[tensor] = Root(tensor, buffer, bodies, operands, is_output=is_output)
+        remark = self.remarks.get(tensor, "")
+        self.roots[tensor] = Root(
+            tensor, buffer, bodies, operands, is_output=is_output, remark=remark
+        )
 
     def _never_changes(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> bool:
         """Whether the contents are the same in every run, so that readers may pack them."""

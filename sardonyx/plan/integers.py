@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.plan.codes import Codes, codes_of, index_atoms
-from sardonyx.plan.dequantised import fit
+from sardonyx.plan.dequantised import unfit
 from sardonyx.plan.groups import Group, Product, Rows, Stage
 from sardonyx.plan.requantise import requantised
 from sardonyx.tensor import scalar
@@ -59,10 +59,10 @@ def _of_codes(group: Product) -> Product:
         return group
     left, right = codes_of(group.left), codes_of(group.right)
     extents = [atom.arguments[0] for atom in sizes.variables(group.reduced)]
-    if left is None or right is None or not fit((left, right), group.reduced, extents):
+    if left is None or right is None or left.scale is None or right.scale is None:
         return group
-    assert left.scale is not None  # noqa: S101 - `fit` looked
-    assert right.scale is not None  # noqa: S101 - `fit` looked
+    if unfit(left, right, group.reduced, extents):
+        return group
     before = group.contraction.buffer
     sums = buffer(("codes", before), before.shape, dtypes.INT32)
     result = load(sums, group.result.at)

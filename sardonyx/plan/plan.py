@@ -157,7 +157,7 @@ class Command:
         segment: The segment that it belongs to.
         host: What is called in place of a kernel.
         library: What a library may do instead.
-        note: Why no library does it, where a provider that has some was asked.
+        note: Why neither a library nor integers do it, where that was looked for.
     """
 
     kernel: str

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import COPY, HALVES, WINOGRAD
+from sardonyx.codegen.form import COPY, HALVES, INTEGERS, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
 
@@ -28,7 +29,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     copies = [_copy(plan, number) for number in _copies(plan)]
     lines.append(f"copies of layout: {len(copies) or 'none'}")
     lines += [f"  {text}" for text in copies]
-    lines += _less_exact(plan)
+    lines += _less_exact(plan) + _integers(plan)
     lines += _kernels(plan, known, verbose)
     if verbose:
         lines += [_condition(g) for g in plan.guards]
@@ -140,7 +141,7 @@ def _details(plan: Plan, command: Command, known: Mapping[str, int]) -> list[str
         facts = ", ".join(f"{name} {value}" for name, value in command.library.facts if value)
         found.append(f"a library does it where it can: {command.library.function}, {facts}")
     if command.note:
-        found.append(f"no library does it: {command.note}")
+        found.append(command.note)
     if command.scratch_bytes != 0:
         found.append(f"scratch {_shown_value(command.scratch_bytes, known)} bytes for each thread")
     return found
@@ -176,6 +177,15 @@ def _less_exact(plan: Plan) -> list[str]:
         how = "with factors rounded to bfloat16 (session.allow_bfloat16_products = 1)"
         lines.append(f"{_count(count, 'product')} {how}")
     return lines
+
+
+def _integers(plan: Plan) -> list[str]:
+    count = sum(c.kernel.startswith(INTEGERS) for c in plan.calls)
+    refused = Counter(
+        part for c in plan.calls for part in c.note.split("; ") if part.startswith("no integers")
+    )
+    found = [f"{_count(count, 'contraction')} of 8-bit codes on integers"] if count else []
+    return found + [f"{_count(n, 'contraction')} in floats, {text}" for text, n in refused.items()]
 
 
 def _copy(plan: Plan, number: int) -> str:

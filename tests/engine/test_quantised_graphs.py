@@ -133,7 +133,9 @@ def test_sums_that_need_more_bits_stay_floats():
         OPSET,
     )
     session = near(model, {"x": np.full((1, 33100), 255, np.uint8)})
-    assert "integers_" not in session.explain()
+    text = session.explain()
+    assert "integers_" not in text
+    assert "1 contraction in floats, no integers: its sums may need more than 32 bits" in text
 
 
 def test_scales_along_the_sum_stay_floats():
@@ -152,4 +154,16 @@ def test_scales_along_the_sum_stay_floats():
         OPSET,
     )  # fmt: skip
     session = near(model, {"x": codes(random, "u", 5, 8)})
-    assert "integers_" not in session.explain()
+    assert "no integers: its scales or zero points change along" in session.explain()
+
+
+def test_one_factor_of_codes_stays_floats():
+    random = np.random.default_rng(0)
+    model = model_of(
+        """g (float[5, 8] x) => (float[5, 3] y) {
+        wd = DequantizeLinear (w, s, z) y = MatMul (x, wd) }""",
+        {"w": codes(random, "u", 8, 3), "s": np.float32(0.1), "z": np.uint8(3)},
+        OPSET,
+    )
+    session = near(model, {"x": random.standard_normal((5, 8)).astype(np.float32)})
+    assert "no integers: its left factor is not dequantised from 8 bits" in session.explain()
