@@ -62,6 +62,8 @@ FAMILIES = (
     "contrib_masked",
     "contrib_varlen",
     "contrib_paged",
+    "contrib_hash",
+    "contrib_ordered",
     "contrib_gates",
     "former",
     "generation",

@@ -40,6 +40,7 @@ DecoderMaskedSelfAttention 1: input:T weights:T bias:T mask_index:M? past:T atte
     float16; M=int32
 DequantizeLinear 1: x:T1 x_scale:T2 x_zero_point:T1? -> y:T2; T1=integers int4 uint4 -int64 -uint32
     -uint64; T2=float float16
+DequantizeWithOrder 1: input:Q scale_input:S -> output:F; Q=int8; S=float; F=float float16
 DynamicQuantizeLSTM 1: X:T W:T2 R:T2 B:T? sequence_lens:T1? initial_h:T? initial_c:T? P:T?
     W_scale:T W_zero_point:T2 R_scale:T R_zero_point:T2 -> Y:T? Y_h:T? Y_c:T?; T=float; T2=int8
     uint8; T1=int32
@@ -114,6 +115,9 @@ MulInteger 1: A:T A_zero_point:T? B:T B_zero_point:T? -> C:T1; T=int8 uint8; T1=
 MultiHeadAttention 1: query:T key:T? value:T? bias:T? key_padding_mask:M? attention_bias:T?
     past_key:T? past_value:T? past_sequence_length:M? cache_indirection:M? -> output:T
     present_key:T? present_value:T? qk:QK?; T=floats -double; M=int32; QK=floats -double
+MurmurHash3 1: X:T1 -> Y:T2; T1=double float int32 int64 string uint32 uint64; T2=int32 uint32
+NGramHashMapping 1: input_ids:M multipliers:M vocab_sizes:M past_ids:M? head_offsets:M?
+    eos_token_id:M? segment_ids:int32? -> hash_ids:M present_ids:M?; M=int32 int64
 NGramRepeatBlock 1: input_ids:Tid scores:T -> scores_out:T; Tid=int64; T=float
 NhwcConv 1: X:T W:T B:T? -> Y:T; T=floats -bfloat16
 NhwcFusedConv 1: X:T W:T B:T? Z:T? -> Y:T; T=float float16
@@ -169,8 +173,14 @@ QMoE 1: input:T router_probs:T fc1_experts_weights:T1 fc1_scales:T2? fc1_experts
     router_weights:T? fc1_global_scale:T4? fc2_global_scale:T4? fc1_act_scale:T4? fc2_act_scale:T4?
     fc1_act_block_scale:T2? fc2_act_block_scale:T2? -> output:T; T=floats -double; T1=float8e4m3fn
     uint8; T2=floats float8e4m3fn float8e8m0 -double; T4=float
+QOrderedGelu 1: X:Q scale_X:S scale_Y:S -> Y:Q; Q=int8; S=float
+QOrderedLayerNormalization 1: X:Q scale_X:S scale:F B:F? scale_Y:S -> Y:Q; Q=int8; S=float; F=float
+    float16
+QOrderedMatMul 1: A:Q scale_A:S B:Q scale_B:S scale_Y:S bias:S? C:Q? scale_C:S? -> Y:Q; Q=int8;
+    S=float
 QuantizeLinear 1: x:T1 y_scale:T1 y_zero_point:T2? -> y:T2; T1=float float16; T2=int16 int4 int8
     uint16 uint4 uint8
+QuantizeWithOrder 1: input:F scale_input:S -> output:Q; F=float float16; S=float; Q=int8
 QuickGelu 1: X:T -> Y:T; T=floats
 Range 1: start:T limit:T delta:T? -> Y:T; T=double float int16 int32 int64
 ReduceSumInteger 1: data:T1 -> reduced:T2; T1=int8 uint8; T2=int32 uint32

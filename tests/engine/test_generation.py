@@ -130,6 +130,15 @@ def test_a_decoder_of_its_own_for_the_prompt(room: bool) -> None:
     _compare(got, search.beam(gpt.logits((_PROMPT != 0).astype(np.int64))), search)
 
 
+def test_a_decoder_of_fused_operators() -> None:
+    search, gpt = replace(_SEARCH, beams=3, returned=2), Gpt(6, 0.5, width=32)
+    graphs = {"decoder": gpt.fused(False), "init_decoder": gpt.fused(True)}
+    outputs = {"sequences": _INT32, "sequences_scores": _FLOAT, "scores": _FLOAT}
+    inputs = _inputs(search, True)
+    got = _run("BeamSearch", inputs, _attributes(search, **graphs), outputs, engine=False)
+    _compare(got, search.beam(gpt.logits((_PROMPT != 0).astype(np.int64))), search)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
 def test_beam_search_after_an_encoder(whole: bool, masked: bool) -> None:

@@ -118,10 +118,30 @@ _ROOM = (
     ("Split <axis = 0> (present_0)", "Split <axis = 0> (used)"),
 )
 
-_GPT_WEIGHTS = {
-    "embed": (WORDS, WIDTH), "places": (PLACES, WIDTH), "mix": (WIDTH, 3 * WIDTH),
-    "head": (WIDTH, WORDS),
-}  # fmt: skip
+#: With onnxruntime's operators, in a buffer; the one of single tokens keeps keys in its own order.
+_FUSED = """
+g (int32[B, S] input_ids, int32[B, S] position_ids, int32[B, T] attention_mask,
+   float[2, B, 2, M, SIZE] past_0, int32[1] past_sequence_length, int32[1] beam_width,
+   int32[B, K, M] cache_indirection)
+  => (float[B, S, 11] logits, float[2, B, 2, M, SIZE] present_0)
+{
+  e = Gather (embed, input_ids)
+  p = Gather (places, position_ids)
+  x = Add (e, p)
+  ATTENTION
+  y = Add (x, a)
+  logits = MatMul (y, head)
+}
+"""
+_PROMPTED = """
+  a, present_0 = com.microsoft.Attention
+    <num_heads = 2, unidirectional = 1, past_present_share_buffer = 1>
+    (x, mix, mix_bias, attention_mask, past_0, , past_sequence_length)"""
+_MASKED_STEP = """
+  a, present_0 = com.microsoft.DecoderMaskedSelfAttention
+    <num_heads = 2, past_present_share_buffer = 1>
+    (x, mix, mix_bias, attention_mask, past_0, , past_sequence_length, beam_width,
+     cache_indirection)"""
 
 
 def graph_of(text: str, tensors: Mapping[str, Any]) -> onnx.GraphProto:
@@ -148,15 +168,29 @@ class Gpt:
         seed: Of its weights.
         scale: Of its weights.
         room: Whether its cache has room for the longest sequence.
+        width: Of its tokens; attention in plain operators needs the default.
     """
 
     seed: int = 0
     scale: float = 1.0
     room: bool = False
+    width: int = WIDTH
     tensors: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tensors = weights(self.seed, _GPT_WEIGHTS, self.scale)
+        width = self.width
+        shapes = {
+            "embed": (WORDS, width), "places": (PLACES, width), "mix": (width, 3 * width),
+            "head": (width, WORDS),
+        }  # fmt: skip
+        self.tensors = weights(self.seed, shapes, self.scale)
+
+    def fused(self, prompted: bool) -> onnx.GraphProto:
+        """With onnxruntime's operators: for the prompt, or for one token."""
+        text = _FUSED.replace("ATTENTION", _PROMPTED if prompted else _MASKED_STEP)
+        bias = np.zeros(3 * self.width, np.float32)
+        size = str(self.width // HEADS)
+        return graph_of(text.replace("SIZE", size), {**self.tensors, "mix_bias": bias})
 
     def graph(self) -> onnx.GraphProto:
         """For the attribute `decoder`."""
