@@ -1,32 +1,37 @@
 """An `Attention` group as a kernel that never writes its scores to memory.
 
-A block is one set of batch variables and up to 96 query rows. The keys of the batch are transposed
-once into scratch, in panels of a few vectors; a tile of six rows then keeps its scores in scratch
-that fits the first-level cache, so the softmax is exact and done in place.
+A block is one set of batch variables and up to 96 query rows. Keys and values of the batch are
+packed once into scratch, in panels of a few vectors, keys turned. Both products are then done by
+the micro-kernels of other products (`micro`), for a tile of up to six rows at a time, whose scores
+lie in scratch that fits the first-level cache: the softmax is exact and done in place. Where there
+are only a few rows at all, values are read where they are.
 """
 
 from __future__ import annotations
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.attention_packing import AttentionPacking, Panels
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.transpose import build_transpose
 from sardonyx.kernel.types import F32, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
-from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _ROWS = 6
+_ALIGN = 64
 
 
-class AttentionKernel:
+class AttentionKernel(AttentionPacking):
     """Builds the kernel of one attention.
 
     Args:
@@ -47,12 +52,22 @@ class AttentionKernel:
     ) -> None:
         self.group, self.name, self.lanes = group, name, lanes
         self.vectors, self.block_rows = grain.vectors, grain.rows
+        self.turns = grain.turns
         self.strides = strides
         self.vector = F32.with_lanes(lanes)
         self.panel = lanes * grain.vectors
         self.rows, self.keys, self.width = map(extent_of, (group.row, group.key, group.column))
         self.depth = sizes.product(map(extent_of, group.depth))
-        self.padded = sizes.multiply(integer.ceildiv(self.keys, self.panel), self.panel)
+        self.over_keys = Panels(self.keys, grain.vectors, lanes)
+        self.over_width = Panels(self.width, grain.vectors, lanes)
+        self.padded = self.over_keys.padded
+        #: A row of queries, and of keys before they are turned.
+        self.line = sizes.multiply(integer.ceildiv(self.depth, lanes), lanes)
+        self.counts = tile_rows(self.rows, self.block_rows) or (1,)
+        few = isinstance(self.rows, int) and self.rows < _ROWS
+        many = isinstance(self.rows, int) and not few
+        #: Whether values may be packed, and whether they may be left where they are.
+        self.packs, self.leaves = not few, not many
 
     def build(self) -> Kernel:
         """The kernel, with what it asks of its caller."""
@@ -79,14 +94,43 @@ class AttentionKernel:
             parameters.arguments,
             sizes.multiply(batches, per_batch),
             integer.ceildiv(sizes.multiply(pairs, steps), 3 * self.lanes),
-            self._scratch_bytes(),
+            self.scratch_bytes,
+            self._functions(),
         )
 
-    def _scratch_bytes(self) -> Dim:
-        """Keys, scores of a tile, its result, its queries; floats."""
-        floats = sizes.multiply(self.padded, sizes.add(self.depth, _ROWS))
-        floats = sizes.add(floats, sizes.multiply(sizes.add(self.depth, self.panel), _ROWS))
-        return sizes.add(sizes.multiply(floats, 4), 256)
+    def _functions(self) -> tuple[Program, ...]:
+        """What the kernel calls."""
+        panels = self.over_keys.sizes() | (self.over_width.sizes() if self.packs else set())
+        found = [
+            build_micro(F32, rows, vectors, self.lanes, apart=True)
+            for rows in self.counts
+            for vectors in sorted(panels)
+        ]
+        return (*found, build_transpose(F32, self.lanes)) if self.turns else tuple(found)
+
+    def _divide_scratch(self) -> None:
+        """Keys, values, scores of a tile, its result, its queries, lines to turn, two tables."""
+        b = self.b
+        turned = self.lanes if self.turns else 0
+        parts = {
+            # Squares that are turned reach beyond the last line of keys.
+            "keys": sizes.multiply(sizes.add(sizes.multiply(self.padded, self.depth),
+                                             self.lanes * self.panel), 4),
+            "values": sizes.multiply(sizes.multiply(self.keys, self.over_width.padded), 4)
+            if self.packs else 0,
+            "scores": sizes.multiply(self.padded, _ROWS * 4),
+            "tile": self.panel * _ROWS * 4,
+            "queries": sizes.multiply(self.line, _ROWS * 4),
+            "lines": sizes.multiply(self.line, turned * 4),
+            "table of queries": _ROWS * 8,
+            "table of scores": _ROWS * 8,
+        }  # fmt: skip
+        self.scratch: dict[str, Operand] = {}
+        offset: Dim = 0
+        for name, wanted in parts.items():
+            self.scratch[name] = b.offset(b.context("scratch"), self.outside.dim(offset))
+            offset = sizes.add(offset, sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN))
+        self.scratch_bytes = offset
 
     # -- structure ----------------------------------------------------------------------------
 
@@ -94,12 +138,16 @@ class AttentionKernel:
         b, dim, g = self.b, self.outside.dim, self.group
         self.n_keys, self.n_depth = dim(self.keys), dim(self.depth)
         self.n_padded, self.n_rows, self.n_width = dim(self.padded), dim(self.rows), dim(self.width)
-        self.keys_at = b.context("scratch")
-        after_keys = dim(sizes.multiply(self.padded, self.depth))
-        self.scores_at = b.offset(self.keys_at, after_keys, F32)
-        self.tile_at = b.offset(self.scores_at, dim(sizes.multiply(self.padded, _ROWS)), F32)
-        self.query_at = b.offset(self.tile_at, self.panel * _ROWS, F32)
+        self.n_line = dim(self.line)
+        self.whole_keys, self.whole_width = dim(self.over_keys.whole), dim(self.over_width.whole)
+        self.full_lanes = dim(sizes.multiply(integer.floordiv(self.keys, self.lanes), self.lanes))
+        self._divide_scratch()
+        with b.for_(0, _ROWS) as r:
+            for kind, step in (("queries", self.n_line), ("scores", self.n_padded)):
+                line = b.offset(self.scratch[kind], b.binary("mul", r, step), F32)
+                b.store(line, self.scratch[f"table of {kind}"], r)
         packed = b.variable(Constant(I64, -1), name="packed")
+        many = b.compare("ge", self.n_rows, _ROWS)
         blocks = dim(per_batch)
         extents = {v: dim(extent_of(v)) for v in g.batch}
         with b.parallel() as block:
@@ -109,108 +157,99 @@ class AttentionKernel:
             level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
             with b.if_(b.compare("ne", packed.get(), batch)):
                 self._pack_keys(level)
+                if self.packs:
+                    with b.if_(many):
+                        self._pack_values(level)
                 packed.set(batch)
             low = b.binary("mul", part, self.block_rows)
             high = b.min(b.binary("add", low, self.block_rows), self.n_rows)
             row = b.variable(low, name="row")
-            for count in (_ROWS, 2, 1):
-                with b.while_(lambda c=count: b.compare("ge", b.binary("sub", high, row.get()), c)):  # type: ignore[misc]  # a default binds the loop's variable
-                    self._tile(level, row.get(), count)
-                    row.set(b.binary("add", row.get(), count))
+            with b.while_(lambda: b.compare("lt", row.get(), high)):
+                first = row.get()
+                count = self._rows_of_tile(b.binary("sub", high, first))
+                self._tile(level, first, count, many)
+                row.set(b.binary("add", first, count))
 
-    def _over_depth(self, level: Expression, bodies: list[Scalar]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
-        """Loops over the depth variables; gives the emitter inside and the flat number."""
+    def _rows_of_tile(self, rest: Operand) -> Operand:
+        """How many of the `rest` rows the next tile has: the most that leave no single row."""
         b = self.b
-        number = b.variable(0, I64, name="d")
-
-        def nest(inner: Expression, rest: tuple[Dim, ...]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
-            if not rest:
-                yield inner, number.get()
-                number.set(b.binary("add", number.get(), 1))
-                return
-            inner.hoist(bodies, frozenset(map(sizes.variable, rest)))
-            with b.for_(0, inner.dim(extent_of(rest[0]))) as i:
-                child = inner.child(
-                    {sizes.variable(rest[0]): i},
-                    vector=inner.vector, lanes=inner.lanes, mask=inner.mask,
-                )  # fmt: skip
-                yield from nest(child, rest[1:])
-
-        yield from nest(level, self.group.depth)
-
-    # -- keys, transposed ---------------------------------------------------------------------
-
-    def _pack_keys(self, level: Expression) -> None:
-        """keys_at[panel][d][lane] = keys(panel * width + lane, d), zero beyond the last key."""
-        b, lanes, atom = self.b, self.lanes, sizes.variable(self.group.key)
-        with b.for_(0, self.n_padded, self.panel) as first:
-            panel = b.offset(self.keys_at, b.binary("mul", first, self.n_depth), F32)
-            for v in range(self.vectors):
-                start = b.binary("add", first, v * lanes)
-                inside = b.tail_mask(b.binary("sub", self.n_keys, start), lanes)
-                here = level.child({atom: start}, vector=atom, lanes=lanes, mask=inside)
-                for element, d in self._over_depth(here, [self.group.keys]):
-                    value = b.lift(element.scalar(self.group.keys), self.vector)
-                    at = b.binary("add", b.binary("mul", d, self.panel), v * lanes)
-                    b.store(value, panel, at)
+        count: Operand = Constant(I64, self.counts[-1])
+        for rows in reversed(self.counts[:-1]):
+            enough = b.compare("ge", rest, rows)
+            if not ends_well(rows):
+                enough = b.binary("and", enough, b.ne(rest, rows + 1))
+            count = b.select(enough, b.value(I64, rows), count)
+        return count
 
     # -- one tile of rows ---------------------------------------------------------------------
 
-    def _tile(self, level: Expression, first: Operand, count: int) -> None:
+    def _tile(self, level: Expression, first: Operand, count: Operand, many: Operand) -> None:
         b, atom = self.b, sizes.variable(self.group.row)
-        for number in range(count):
-            row = level.child({atom: b.binary("add", first, number)})
-            for element, d in self._over_depth(row, [self.group.query]):
-                at = b.binary("add", b.binary("mul", d, count), number)
-                b.store(element.scalar(self.group.query), self.query_at, at)
-        self._scores(count)
+        queries = self.scratch["queries"]
+        with b.for_(0, count) as r:
+            line = b.offset(queries, b.binary("mul", r, self.n_line), F32)
+            self._copy_line(level.child({atom: b.binary("add", first, r)}), self.group.query, line)
+        for start, vectors in self.over_keys.loop(b, self.whole_keys):
+            panel = b.offset(self.scratch["keys"], b.binary("mul", start, self.n_depth), F32)
+            target = b.offset(self.scratch["scores"], start, F32)
+            self._multiply("queries", count, vectors, self.n_depth, panel, target, self.n_padded)
         totals = b.local(F32, _ROWS)
         with b.for_(0, count) as r:
             row = level.child({atom: b.binary("add", first, r)})
             b.store(self._softmax(row, r), totals, r)
-        self._weigh(level, first, count, totals)
+        if not self.leaves:
+            self._weigh(level, first, count, totals)
+            return
+        if not self.packs:
+            self._weigh_in_place(level, first, count, totals)
+            return
+        with b.if_(many):
+            self._weigh(level, first, count, totals)
+        with b.else_():
+            self._weigh_in_place(level, first, count, totals)
 
-    def _scores(self, count: int) -> None:
-        """scores_at[row][t] = query . keys, without scale and mask."""
-        b, lanes = self.b, self.lanes
-        with b.for_(0, self.n_padded, self.panel) as first:
-            panel = b.offset(self.keys_at, b.binary("mul", first, self.n_depth), F32)
-            tile = self._registers(count)
-            with b.for_(0, self.n_depth) as d:
-                line = b.offset(panel, b.binary("mul", d, self.panel), F32)
-                columns: list[Operand] = [
-                    b.load(self.vector, line, v * lanes) for v in range(self.vectors)
-                ]
-                queries = b.offset(self.query_at, b.binary("mul", d, count), F32)
-                for r in range(count):
-                    _accumulate(b, tile[r], b.load(F32, queries, r), columns)
-            for r in range(count):
-                line = b.offset(self.scores_at, b.binary("mul", self.n_padded, r), F32)
-                for v in range(self.vectors):
-                    b.store(tile[r][v].get(), line, b.binary("add", first, v * lanes))
-
-    def _registers(self, count: int) -> list[list[Register]]:
-        return [
-            [self.b.variable(0.0, self.vector) for _ in range(self.vectors)] for _ in range(count)
-        ]
+    def _multiply(
+        self,
+        rows: str,
+        count: Operand,
+        vectors: int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
+        step: Operand,
+    ) -> None:
+        """Rows of queries, or of scores, times a panel."""
+        b = self.b
+        operands = [
+            self.scratch[f"table of {rows}"], Constant(I64, 1), depth, panel, target, step,
+        ]  # fmt: skip
+        for known in self.counts:
+            with b.if_(b.eq(count, known)):
+                b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
 
     def _softmax(self, row: Expression, r: Operand) -> Operand:
         """Turn a row of scores into exp(score - largest); the sum of them is returned."""
         b, g, lanes = self.b, self.group, self.lanes
         atom = sizes.variable(g.key)
-        line = b.offset(self.scores_at, b.binary("mul", self.n_padded, r), F32)
+        line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
         row.hoist([g.scores], frozenset((atom,)), frozenset((g.score,)))
         best = b.variable(float("-inf"), self.vector)
-        with b.for_(0, self.n_padded, lanes) as t:
-            inside = b.tail_mask(b.binary("sub", self.n_keys, t), lanes)
+
+        def scale(t: Operand, inside: Operand | None) -> None:
             sums = b.convert(b.load(self.vector, line, t), value_type(g.score.dtype))
             here = row.child(
                 {atom: t}, values={g.score: sums}, vector=atom, lanes=lanes, mask=inside
             )
-            value = b.convert(here.scalar(g.scores), F32)
-            value = b.select(inside, b.lift(value, self.vector), float("-inf"))
+            value = b.lift(b.convert(here.scalar(g.scores), F32), self.vector)
+            if inside is not None:
+                value = b.select(inside, value, float("-inf"))
             b.store(value, line, t)
             best.set(b.max(best.get(), value))
+
+        with b.for_(0, self.full_lanes, lanes) as t:
+            scale(t, None)
+        with b.for_(self.full_lanes, self.n_padded, lanes) as t:
+            scale(t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
         largest = b.splat(b.reduce("reduce_max", best.get()), lanes)
         total = b.variable(0.0, self.vector)
         with b.for_(0, self.n_padded, lanes) as t:
@@ -219,38 +258,42 @@ class AttentionKernel:
             total.set(b.binary("add", total.get(), power))
         return b.reduce("reduce_add", total.get())
 
-    def _weigh(self, level: Expression, first: Operand, count: int, totals: Operand) -> None:
-        """output[row, :] = sum over t of scores_at[row][t] * values(t, :) / total."""
-        b, g, lanes = self.b, self.group, self.lanes
-        column, key = sizes.variable(g.column), sizes.variable(g.key)
-        whole = isinstance(self.width, int) and self.width % self.panel == 0
+    def _weigh(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
+        """output[row, :] = sum over t of scores[row][t] * values[t, :] / total."""
+        b, step = self.b, Constant(I64, self.panel)
+        for start, vectors in self.over_width.loop(b, self.whole_width):
+            panel = b.offset(self.scratch["values"], b.binary("mul", start, self.n_keys), F32)
+            self._multiply("scores", count, vectors, self.n_keys, panel, self.scratch["tile"], step)
+            self._finish(level, first, count, totals, start)
+
+    def _weigh_in_place(
+        self, level: Expression, first: Operand, count: Operand, totals: Operand
+    ) -> None:
+        """The same with values where they are."""
+        b, lanes = self.b, self.lanes
         with b.for_(0, self.n_width, self.panel) as start:
-            tile = self._registers(count)
-            here = []
-            for v in range(self.vectors):
-                at = b.binary("add", start, v * lanes)
-                mask = None if whole else b.tail_mask(b.binary("sub", self.n_width, at), lanes)
-                inside = level.child({column: at}, vector=column, lanes=lanes, mask=mask)
-                inside.hoist([g.values], frozenset((key,)))
-                here.append(inside)
-            with b.for_(0, self.n_keys) as t:
-                columns = [
-                    b.lift(
-                        e.child({key: t}, vector=column, lanes=lanes, mask=e.mask).scalar(g.values),
-                        self.vector,
-                    )
-                    for e in here
-                ]
-                for r in range(count):
-                    at = b.binary("add", b.binary("mul", self.n_padded, r), t)
-                    _accumulate(b, tile[r], b.load(F32, self.scores_at, at), columns)
-            for r in range(count):
-                for v in range(self.vectors):
-                    b.store(tile[r][v].get(), self.tile_at, (r * self.vectors + v) * lanes)
+            masked = not self._whole_width(self.panel)
+            here = self._columns(level, start, self.vectors, masked=masked)
+            for known in (c for c in self.counts if c < _ROWS):
+                with b.if_(b.eq(count, known)):
+                    tile = [
+                        [b.variable(0.0, self.vector) for _ in range(self.vectors)]
+                        for _ in range(known)
+                    ]
+                    with b.for_(0, self.n_keys) as t:
+                        columns = self._line_of_values(here, t)
+                        for r in range(known):
+                            at = b.binary("add", b.binary("mul", self.n_padded, r), t)
+                            factor = b.load(F32, self.scratch["scores"], at)
+                            _accumulate(b, tile[r], factor, columns)
+                    for r in range(known):
+                        for v in range(self.vectors):
+                            place = (r * self.vectors + v) * lanes
+                            b.store(tile[r][v].get(), self.scratch["tile"], place)
             self._finish(level, first, count, totals, start)
 
     def _finish(
-        self, level: Expression, first: Operand, count: int, totals: Operand, start: Operand
+        self, level: Expression, first: Operand, count: Operand, totals: Operand, start: Operand
     ) -> None:
         """Divide, do the epilogue and store, vector by vector."""
         b, g, lanes = self.b, self.group, self.lanes
@@ -260,7 +303,7 @@ class AttentionKernel:
             row = level.child({row_atom: b.binary("add", first, r)})
             row.hoist([g.epilogue], frozenset((column,)), frozenset((g.result,)), frozenset())
             total = b.splat(b.load(F32, totals, r), lanes)
-            line = b.offset(self.tile_at, b.binary("mul", r, self.panel), F32)
+            line = b.offset(self.scratch["tile"], b.binary("mul", r, self.panel), F32)
             with b.for_(0, self.panel, lanes) as j:
                 at = b.binary("add", start, j)
                 left = b.binary("sub", self.n_width, at)

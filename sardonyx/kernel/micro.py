@@ -14,7 +14,7 @@ import math
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.program import Program
+from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR, Type
 
 #: Row counts for which a micro-kernel exists.
@@ -40,18 +40,22 @@ def tile_rows(count: Dim, block: int) -> tuple[int, ...]:
     return tuple(r for r in ROWS if r in found)
 
 
-def micro_name(element: Type, rows: int, vectors: int, lanes: int) -> str:
+def micro_name(element: Type, rows: int, vectors: int, lanes: int, *, apart: bool = False) -> str:
     """Symbol of the micro-kernel for a tile of `rows` by `vectors * lanes`."""
-    return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}"
+    return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}" + ("_apart" if apart else "")
 
 
-def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
+def build_micro(
+    element: Type, rows: int, vectors: int, lanes: int, *, apart: bool = False
+) -> Program:
     """`(table, taps, depth, panel, tile)`: see the module's text.
 
-    table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned.
+    table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned; rows that
+    lie `apart` follow each other in steps of one more parameter.
     """
     parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
-    b = Builder(micro_name(element, rows, vectors, lanes), parameters)
+    name = micro_name(element, rows, vectors, lanes, apart=apart)
+    b = Builder(name, [*parameters, ("step", I64)] if apart else parameters)
     table, taps, depth, panel, tile = (b.parameter(n) for n, _ in parameters)
     vector = element.with_lanes(lanes)
     width = vectors * lanes
@@ -61,8 +65,8 @@ def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
         first = b.offset(table, tap, rows * 8)
         starts = [b.load(PTR, first, r) for r in range(rows)]
         with b.for_(0, depth) as k:
-            line = b.offset(at.get(), k, width * element.size_bytes)
-            columns = [b.load(vector, line, v * lanes) for v in range(vectors)]
+            column = b.offset(at.get(), k, width * element.size_bytes)
+            columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
             for r in range(rows):
                 factor = b.splat(b.load(element, starts[r], k), lanes)
                 for v in range(vectors):
@@ -72,7 +76,9 @@ def build_micro(element: Type, rows: int, vectors: int, lanes: int) -> Program:
                     else:
                         sums[r][v].set(b.binary("add", old, b.binary("mul", factor, columns[v])))
         at.set(b.offset(at.get(), depth, width * element.size_bytes))
+    line: Operand = tile
     for r in range(rows):
         for v in range(vectors):
-            b.store(sums[r][v].get(), tile, (r * vectors + v) * lanes, align_bytes=16)
+            b.store(sums[r][v].get(), line, v * lanes, align_bytes=16)
+        line = b.offset(line, b.parameter("step") if apart else width, element)
     return b.program
