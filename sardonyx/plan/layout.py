@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
+from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -121,14 +121,10 @@ def _rows_order(group: Rows, root: Root, orders: dict[Tensor, Order]) -> Order:
 
 def _volume(tensor: Tensor) -> tuple[int, int]:
     """A number to compare sizes by: symbols count as 64."""
-    return _volume_of(tensor.shape)
-
-
-def _volume_of(shape: tuple[Dim, ...]) -> tuple[int, int]:
     total = 1
-    for d in shape:
+    for d in tensor.shape:
         total *= d if isinstance(d, int) else 64
-    return total, len(shape)
+    return total, len(tensor.shape)
 
 
 def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order]) -> Order:
@@ -136,7 +132,6 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
     natural = tuple(range(len(indices)))
     atoms = [sizes.as_atom(i) for i in indices]
     best: tuple[tuple[int, int, int], Order] | None = None
-    whole, _ = _volume_of(tuple(extent_of(i) for i in indices))
     for x in loads_of(body):
         tensor, at = x.tensor, x.at
         order = orders.get(tensor, tuple(range(len(at))))
@@ -149,7 +144,8 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
             continue
         outermost = (-1, 0)
         found = tuple(sorted(natural, key=lambda k: place.get(k, outermost)))
-        if _volume(tensor)[0] < whole:  # what is repeated says nothing of what lies side by side
+        # What is repeated along an axis says nothing of what lies beside what.
+        if not {atom for atom in atoms if atom is not None} <= index_atoms(x):
             found = natural
         shifted = found != natural
         rank = (*_volume(tensor), int(shifted))

@@ -1,0 +1,36 @@
+"""Which axis of a value is innermost."""
+
+import numpy as np
+import pytest
+
+from sardonyx.loader.load import load
+from sardonyx.ops.lower import lower
+from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.grouping import make_groups
+from sardonyx.plan.groups import Rows
+from sardonyx.plan.inline import find_roots
+from sardonyx.plan.layout import choose_layouts
+from tests.support.session import model_of
+
+#: nodes between two convolutions, of which one reads its image in some other place
+RESIZED = [
+    'Resize<mode = "linear">(t, , scales)',
+    'Resize<mode = "nearest">(t, , scales)',
+    "MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(t)",
+    "Relu(t)",
+]
+
+
+@pytest.mark.parametrize("node", RESIZED)
+def test_images_between_convolutions_have_channels_last(node):
+    text = f"""g (float[1, 40, 16, 16] x) => (float[1, 40, h, w] y)
+    {{ t = Conv(x, w0) u = {node} v = Tanh(u) y = Conv(v, w0) }}"""
+    weights = {"w0": np.zeros((40, 40, 1, 1), "f"), "scales": np.array([1, 1, 2, 2], "f")}
+    graph = load(model_of(text, weights).SerializeToString())
+    optimise(graph)
+    groups = make_groups(find_roots(list(lower(graph).outputs.values())))
+    orders = choose_layouts(groups)
+    between = [r for g in groups if isinstance(g, Rows) for r in g.roots if not r.never_changes]
+    wide = [r for r in between if len(r.buffer.shape) == 4]
+    assert all(orders[r.buffer][-1] == 1 for r in wide)
+    assert wide or node == "Relu(t)"
