@@ -1,0 +1,150 @@
+"""A decoder that writes one token after another; its keys and values never leave the device.
+
+    python -m examples.decode_loop
+
+Each step reads the cache (`past`) and gives it one longer (`present`). The memory behind has room
+for more than that, and is replaced by twice as much when it is full, so a session sees few sizes of
+memory, and captures few graphs. The token that a step chooses is the next step's input where it
+lies: the host sees eight bytes of each step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import sardonyx as ort
+from examples.device import device_of, milliseconds, session_of
+
+LAYERS, HEADS, WIDTH, VOCABULARY = 2, 4, 32, 512
+_NAMES = [f"{kind}_{n}" for n in range(LAYERS) for kind in ("key", "value")]
+
+
+def model() -> tuple[str, dict[str, Any]]:
+    """A small transformer with random weights, of which every step takes one token."""
+    size, random = HEADS * WIDTH, np.random.default_rng(0)
+    weights: dict[str, Any] = {
+        "embedding": random.standard_normal((VOCABULARY, size)).astype(np.float32),
+        "split": np.array([0, 0, HEADS, WIDTH]), "joined": np.array([0, 0, size]),
+        "scale": np.float32(WIDTH**-0.5),
+    }  # fmt: skip
+    lines = ["x0 = Gather(embedding, token)"]
+    for n in range(LAYERS):
+        for kind in ("q", "k", "v", "o"):
+            w = random.standard_normal((size, size)) / size**0.5
+            weights[f"w{kind}{n}"] = w.astype(np.float32)
+        for kind in ("q", "k", "v"):
+            lines += [
+                f"{kind}{n}a = MatMul(x{n}, w{kind}{n})",
+                f"{kind}{n}b = Reshape({kind}{n}a, split)",
+                f"{kind}{n} = Transpose<perm=[0,2,1,3]>({kind}{n}b)",
+            ]
+        lines += [
+            f"present_key_{n} = Concat<axis=2>(past_key_{n}, k{n})",
+            f"present_value_{n} = Concat<axis=2>(past_value_{n}, v{n})",
+            f"t{n} = Transpose<perm=[0,1,3,2]>(present_key_{n})",
+            f"s{n}a = MatMul(q{n}, t{n})", f"s{n} = Mul(s{n}a, scale)",
+            f"p{n} = Softmax<axis=-1>(s{n})", f"c{n}a = MatMul(p{n}, present_value_{n})",
+            f"c{n}b = Transpose<perm=[0,2,1,3]>(c{n}a)", f"c{n} = Reshape(c{n}b, joined)",
+            f"d{n} = MatMul(c{n}, wo{n})", f"x{n + 1} = Add(x{n}, d{n})",
+        ]  # fmt: skip
+    lines += [
+        "e = Transpose<perm=[1,0]>(embedding)", f"logits = MatMul(x{LAYERS}, e)",
+        "next = ArgMax<axis=-1, keepdims=0>(logits)",
+    ]  # fmt: skip
+    cache = f"float[1,{HEADS},%s,{WIDTH}] %s_%s"
+    past = ", ".join(cache % ("P", "past", name) for name in _NAMES)
+    present = ", ".join(cache % ("T", "present", name) for name in _NAMES)
+    text = f"decoder (int64[1,1] token, {past}) => (int64[1,1] next, {present})"
+    return f"{text} {{ {' '.join(lines)} }}", weights
+
+
+class Cache:
+    """Keys and values on the device, twice: a step reads one and writes the other."""
+
+    def __init__(self, session: ort.InferenceSession, room: int) -> None:
+        self._session, self._device, self.room = session, device_of(session), room
+        self.length = 0
+        self._sides = [self._memory(), self._memory()]
+        self._tokens = [
+            ort.OrtValue.ortvalue_from_numpy(np.zeros((1, 1), np.int64), self._device, 0)
+            for _ in range(2)
+        ]
+
+    def _memory(self) -> list[ort.OrtValue]:
+        shape = [1, HEADS, self.room, WIDTH]
+        return [
+            ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, self._device, 0)
+            for _ in _NAMES
+        ]
+
+    def start(self, token: int) -> None:
+        """The first token; everything before it is forgotten."""
+        self.length = 0
+        self._tokens[0].update_inplace(np.full((1, 1), token, np.int64))
+
+    def step(self) -> int:
+        """One token more."""
+        if self.length == self.room:  # what was written last stays; the other side grows
+            self.room *= 2
+            self._sides[1] = self._memory()
+        (old, new), (token, following) = self._sides, self._tokens
+        binding = self._session.io_binding()
+        binding.bind_ortvalue_input("token", token)
+        binding.bind_ortvalue_output("next", following)
+        for name, past, present in zip(_NAMES, old, new, strict=True):
+            for bind, side, value, length in (
+                (binding.bind_input, "past", past, self.length),
+                (binding.bind_output, "present", present, self.length + 1),
+            ):
+                shape = [1, HEADS, length, WIDTH]
+                bind(f"{side}_{name}", self._device, 0, np.float32, shape, value.data_ptr())
+        self._session.run_with_iobinding(binding)
+        if new[0].shape()[2] > old[0].shape()[2]:
+            old = self._memory()
+        self._sides, self._tokens = [new, old], [following, token]
+        self.length += 1
+        return int(following.numpy()[0, 0])
+
+
+def plain(session: ort.InferenceSession, token: int, steps: int) -> tuple[list[int], int]:
+    """The same with arrays of NumPy; also how many bytes each way they have."""
+    empty = np.zeros((1, HEADS, 0, WIDTH), np.float32)
+    past, tokens, size = dict.fromkeys((f"past_{n}" for n in _NAMES), empty), [], 0
+    for _ in range(steps):
+        feeds = {"token": np.full((1, 1), token, np.int64), **past}
+        following, *present = session.run(None, feeds)
+        size += sum(x.nbytes for x in (*feeds.values(), following, *present))
+        past = {f"past_{n}": x for n, x in zip(_NAMES, present, strict=True)}
+        token = int(following[0, 0])
+        tokens.append(token)
+    return tokens, size
+
+
+def run(steps: int = 256, room: int = 64) -> dict[str, Any]:
+    """Both ways; gives what each took."""
+    session = session_of(*model())
+    cache = Cache(session, room)
+
+    def bound() -> list[int]:
+        cache.start(7)
+        return [cache.step() for _ in range(steps)]
+
+    tokens, size = plain(session, 7, steps)
+    assert bound() == tokens, "both ways choose the same tokens"
+    return {
+        "device": device_of(session), "tokens": tokens, "steps": steps,
+        "bytes per step": 8, "bytes per step, NumPy": size // steps,
+        "ms per step": milliseconds(bound, 3) / steps,
+        "ms per step, NumPy": milliseconds(lambda: plain(session, 7, steps), 3) / steps,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    found = run()
+    print(
+        f"{found['steps']} tokens on {found['device']}: {found['ms per step']:.3f} ms and"
+        f" {found['bytes per step']} bytes copied for each; with NumPy arrays"
+        f" {found['ms per step, NumPy']:.3f} ms and {found['bytes per step, NumPy']}"
+    )
