@@ -106,6 +106,9 @@ def is_inside(dim: Dim, symbols: set[Dim]) -> bool:
 class Repeated:
     """What is repeated: finds out which sizes change from iteration to iteration.
 
+    Attributes:
+        make_body: Makes the body, given what it reads.
+
     Args:
         scope: What surrounds the node.
         graph: What is repeated: a graph, or what makes the body given what it reads.
@@ -123,9 +126,7 @@ class Repeated:
         lists: Sequence[int] = (),
     ) -> None:
         self.scope = scope
-        self._make_body: MakeBody = (
-            partial(scope.body, graph) if isinstance(graph, Graph) else graph
-        )
+        self.make_body: MakeBody = partial(scope.body, graph) if isinstance(graph, Graph) else graph
         self.all, self.lists = list(initial), lists
         self.initial = [x for k, x in enumerate(initial) if k not in lists]
         self.slices = list(slices)
@@ -150,7 +151,7 @@ class Repeated:
             self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
             rest = iter(self.inside)
             carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
-            self.body = self._make_body([*before, *carried, *self.slices], self.outside)
+            self.body = self.make_body([*before, *carried, *self.slices], self.outside)
             self._put_lists_last(skipped)
             for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
                 again |= self._compare(number, output)

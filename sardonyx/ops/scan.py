@@ -144,7 +144,7 @@ class _Batched:
         end = None if self.lengths is None else self._end(self.lengths)
         before = [self._entered(k, x) for k, x in enumerate(self.states)]
         read = [self._read(k, x, end) for k, x in enumerate(self.wholes)]
-        repeated.body = body = self.scope.body(repeated.graph, [*before, *read], repeated.outside)
+        repeated.body = body = repeated.make_body([*before, *read], repeated.outside)
         count = len(before)
         for old, new in zip(before, body.outputs, strict=False):
             assume_shape(new.shape, old.shape, "Scan", "A state that changes its shape")
