@@ -32,6 +32,9 @@ ComplexMul 1: A:T B:T -> C:T; T=floats -bfloat16
 ComplexMulConj 1: A:T B:T -> C:T; T=floats -bfloat16
 ConvTransposeWithDynamicPads 1: X:T W:T Pads:int64? B:T? -> Y:T; T=floats -bfloat16
 CropAndResize 1: X:T1 rois:T1 batch_indices:T2 crop_size:T2 -> Y:T1; T1=floats -bfloat16; T2=int32
+DecoderAttention 1: query:T key:T q_weight:T kv_weight:T bias:T key_padding_mask:B? key_cache:T?
+    value_cache:T? static_kv:B use_past:B has_layer_state:B has_key_padding_mask:B -> output:T
+    new_key_cache:T? new_value_cache:T?; T=float float16; B=bool
 DecoderMaskedMultiHeadAttention 1: query:T key:T? value:T? mask_index:M? attention_bias:T?
     past_key:T? past_value:T? past_sequence_length:M? beam_width:M? cache_indirection:M? bias:T? ->
     output:T present_key:T? present_value:T? qk:QK?; T=float float16; M=int32; QK=float float16
@@ -221,5 +224,6 @@ WhisperBeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_retu
     decoder_input_ids:I? logits_processor:I? cross_qk_layer_head:I? extra_decoding_ids:I?
     temperature:T? -> sequences:I sequences_scores:T? scores:T? cross_qk:V? non_speech_probs:T?;
     F=float float16 int32; I=int32; T=float float16; M=int32; V=float
+WordConvEmbedding 1: Sequence:T W:T1 B:T1 C:T1 -> Y:T1; T=int32; T1=float
 """,
 }
