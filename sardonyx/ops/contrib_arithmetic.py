@@ -9,6 +9,7 @@ from sardonyx.base.dtypes import BOOL, INT32, INT64, UINT32
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_transformer import fused_mat_mul
+from sardonyx.ops.gather import gather_nd
 from sardonyx.ops.generate import range_11, trilu_14
 from sardonyx.ops.padding import pad_11
 from sardonyx.ops.registry import integers, op
@@ -64,6 +65,12 @@ def trilu_contrib(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tens
 def range_contrib(start: Tensor, limit: Tensor, delta: Tensor | None = None) -> Tensor:
     """ONNX's Range, by steps of 1 if none are given."""
     return range_11(start, limit, constant(1, start.dtype) if delta is None else delta)
+
+
+@op("GatherND", 1, domain=DOMAIN, flags=("strings",))
+def gather_nd_contrib(x: Tensor, positions: Tensor) -> Tensor:
+    """ONNX's GatherND as it was before it was ONNX's."""
+    return gather_nd(x, positions)
 
 
 @op("Unique", 1, domain=DOMAIN)

@@ -346,6 +346,12 @@ def q_moe(
     fc2_zeros: Tensor | None = None,
     fc3_zeros: Tensor | None = None,
     router_weights: Tensor | None = None,
+    fc1_global_scale: Tensor | None = None,
+    fc2_global_scale: Tensor | None = None,
+    fc1_act_scale: Tensor | None = None,
+    fc2_act_scale: Tensor | None = None,
+    fc1_act_block_scale: Tensor | None = None,
+    fc2_act_block_scale: Tensor | None = None,
     *,
     accuracy_level: int = 0,
     activation_alpha: float = 1.0,
@@ -369,6 +375,13 @@ def q_moe(
     if use_sparse_mixer or quant_type != "int" or weights_prepacked > 0:
         what = "Only integers as they are stored, and no sparse mixer, are supported"
         raise errors.NotImplemented(message(where, what, got=f"quant_type {quant_type}"))
+    scales = (
+        fc1_global_scale, fc2_global_scale, fc1_act_scale, fc2_act_scale, fc1_act_block_scale,
+        fc2_act_block_scale,
+    )  # fmt: skip
+    if any(scale is not None for scale in scales):
+        what = "Scales of whole layers and of what goes into them belong to weights of floats"
+        raise errors.NotImplemented(message(where, what))
     if fc2 is None:
         raise InvalidGraph(message(where, "The second layer is missing"))
     wide = accumulator(x.dtype)

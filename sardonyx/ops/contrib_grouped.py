@@ -72,7 +72,7 @@ def group_query_attention(
         what = "Queries and keys differ in number, and there is no past"
         assume_equal(length, new_keys.shape[2], where_, what)
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
-    begins = _begins(seqlens_k, batch, length, total)
+    begins = begins_of(seqlens_k, batch, length, total)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -170,7 +170,7 @@ def grouped_heads(
     return first, second, third
 
 
-def _begins(lengths: Tensor, batch: Dim, length: Dim, total: Dim) -> Tensor:
+def begins_of(lengths: Tensor, batch: Dim, length: Dim, total: Dim) -> Tensor:
     """How many keys come before the first new one, in each sequence: int64[batch].
 
     Where all keys are new, sequences begin at 0, and shorter ones are padded behind.

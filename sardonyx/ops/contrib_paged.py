@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sardonyx.base import errors, integer, quotients, sizes
@@ -193,7 +194,9 @@ def paged_attention(
                    requests_of(starts, tokens))  # fmt: skip
     if do_rotary:
         queries, keys = (
-            _turned(x, pages, cosine, sine, rotary_offset, bool(rotary_interleaved))
+            turned_rows(
+                _PAGED, x, pages.position, cosine, sine, rotary_offset, bool(rotary_interleaved)
+            )
             for x in (queries, keys)
         )
     slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
@@ -258,19 +261,19 @@ def _parts(
     return first, second, third
 
 
-def _turned(
-    x: Tensor, pages: _Pages, cosine: Tensor | None, sine: Tensor | None, offset: int,
-    interleaved: bool,
+def turned_rows(
+    where: str, x: Tensor, position: Callable[[Dim], Scalar], cosine: Tensor | None,
+    sine: Tensor | None, offset: int, interleaved: bool,
 ) -> Tensor:  # fmt: skip
     """(T, heads, size) with elements from `offset` on turned by the angles of their places."""
     if cosine is None or sine is None:
-        raise InvalidGraph(message(_PAGED, "With do_rotary it needs cos_cache and sin_cache"))
+        raise InvalidGraph(message(where, "With do_rotary it needs cos_cache and sin_cache"))
     width = sizes.multiply(cosine.shape[1], 2)
     if not isinstance(width, int):
-        raise errors.NotImplemented(message(_PAGED, "The width of the caches is not known"))
+        raise errors.NotImplemented(message(where, "The width of the caches is not known"))
 
     def angle(cache: Tensor, _: Dim, token: Dim, pair: Dim) -> Scalar:
-        row = scalar.check_index(pages.position(token), cache.shape[0])
+        row = scalar.check_index(position(token), cache.shape[0])
         return scalar.load(cache, (scalar.as_index(row, cache.shape[0]), pair))
 
     before, rest = slice_axis(x, 2, 0, offset), slice_axis(x, 2, offset, None)

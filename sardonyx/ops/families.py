@@ -63,6 +63,7 @@ FAMILIES = (
     "contrib_varlen",
     "contrib_paged",
     "contrib_hash",
+    "contrib_sparse",
     "contrib_words",
     "contrib_ordered",
     "contrib_gates",

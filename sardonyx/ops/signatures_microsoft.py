@@ -49,6 +49,10 @@ DynamicQuantizeLSTM 1: X:T W:T2 R:T2 B:T? sequence_lens:T1? initial_h:T? initial
     uint8; T1=int32
 DynamicQuantizeMatMul 1: A:T1 B:T2 b_scale:T1 b_zero_point:T2? bias:T1? -> Y:T1; T1=float; T2=int8
     uint8
+DynamicSparseAttention 1: query:T key:T? value:T? past_key:T? past_value:T? auxiliary_key:T?
+    auxiliary_value:T? selected_indices:M selected_counts:M seqlens_k:M total_sequence_length:M
+    cos_cache:T? sin_cache:T? position_ids:int64? q_norm_weight:T? k_norm_weight:T? head_sink:T? ->
+    output:T present_key:T? present_value:T?; T=floats -double; M=int32
 EPContext 1: inputs:T* -> outputs:T*; T=numbers bool
 EmbedLayerNormalization 1: input_ids:T1 segment_ids:T1? word_embedding:T position_embedding:T
     segment_embedding:T? gamma:T beta:T mask:T1? position_ids:T1? -> output:T mask_index:T1?
@@ -70,6 +74,7 @@ GatedRelativePositionBias 1: query_layer:T query_bias:T rel_pos:T weight:T bias:
     token_offset:M? -> output:T; T=float float16; M=int32
 GatherBlockQuantized 1: data:T1 indices:Tind scales:T2 zero_points:T1? -> output:T2; T1=float8
     float4e2m1 int4 uint4 uint8; Tind=int32 int64; T2=floats -double
+GatherND 1: data:T indices:Tind -> output:T; T=tensors -bfloat16; Tind=int32 int64
 Gelu 1: X:T -> Y:T; T=floats
 GemmFastGelu 1: X:T W:T bias:T? -> Y:T; T=floats -double
 GemmFloat8 1: A:TA B:TB C:TC? scaleA:TS? scaleB:TS? scaleY:TS? -> Y:TR; TA=floats float8e4m3fn

@@ -257,3 +257,8 @@ def test_what_is_refused_says_why(domain, op_type, why):
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     with pytest.raises(NotImplemented, match=rf"node it \({op_type}\).*{why}"):
         sardonyx.InferenceSession(model.SerializeToString())
+
+
+def test_gather_nd():
+    x, at = floats(3, 4, 5), np.array([[[0, 1], [2, 3]]])
+    check_contrib("GatherND", [x, at], {}, [x[[[0, 2]], [[1, 3]]]], symbolic=False)
