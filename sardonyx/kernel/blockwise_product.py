@@ -75,7 +75,7 @@ class BlockwiseKernel(ProductKernel):
         return [Packing(buffer("packed", contents.shape, dtypes.UINT32), contents)]
 
     def contents(self, c: Blockwise) -> Map:
-        """Scales, shifts and codes: (columns..., panel, block, line, lane), words of 32 bits."""
+        """Codes, scales and shifts: (columns..., panel, block, line, lane), words of 32 bits."""
         s, p = self.schedule, self.panel
         lead = s.packed_axes()
         shape = (*map(extent_of, lead), s.panels(), c.blocks, p.lines, s.width)
@@ -89,11 +89,11 @@ class BlockwiseKernel(ProductKernel):
         column = rewrite(s.right, atoms=atoms)
         (place,) = loads_of(column)
         line = own[n + 2]
-        word = self._word(c, place.at[0], own[n + 1], sizes.add(line, -p.heads))
+        word = self._word(c, place.at[0], own[n + 1], line)
         if c.shift is not None:
-            second = scalar.compare("eq", scalar.size(line), 1)
+            second = scalar.compare("eq", scalar.size(line), p.coded_lines + 1)
             word = scalar.select(second, self._head(c, c.shift, place.at[0], own[n + 1]), word)
-        first = scalar.compare("eq", scalar.size(line), 0)
+        first = scalar.compare("eq", scalar.size(line), p.coded_lines)
         word = scalar.select(first, self._head(c, c.scale, place.at[0], own[n + 1]), word)
         inside = scalar.compare("lt", scalar.size(within), scalar.size(extent_of(s.column)))
         return make_map(shape, scalar.select(inside, word, 0))

@@ -23,8 +23,9 @@ _WORD = 4
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """How codes lie: for each block lines of scales, of shifts if there are any, then of codes.
+    """How codes lie: for each block lines of codes, then of scales, of shifts if there are any.
 
+    A tile reads them in this order, so that the processor asks for them ahead.
     A line has a word for each column. Byte `i` of a word holds the codes of elements `4 j + i`, one
     for each `j`, lower bits first.
 
@@ -50,14 +51,14 @@ class Panel:
         return 8 // self.bits
 
     @property
-    def heads(self) -> int:
-        """Lines before those of codes."""
-        return 1 + self.shifted
+    def coded_lines(self) -> int:
+        """Lines of codes of a block."""
+        return self.block // (_WORD * self.parts)
 
     @property
     def lines(self) -> int:
         """Lines of a block."""
-        return self.heads + self.block // (_WORD * self.parts)
+        return self.coded_lines + 1 + self.shifted
 
     @property
     def line_bytes(self) -> int:
@@ -128,8 +129,8 @@ def _multiply(
         sums.append([[b.variable(start, wide) for _ in range(at_once)] for start in starts])
     start = b.binary("mul", g, panel.block // _WORD)
     mask = 0x01010101 * ((1 << panel.bits) - 1)
-    with b.for_(0, panel.lines - panel.heads) as w:
-        line = b.offset(block, b.binary("add", w, panel.heads), panel.line_bytes)
+    with b.for_(0, panel.coded_lines) as w:
+        line = b.offset(block, w, panel.line_bytes)
         words = [b.load(U32.with_lanes(lanes), line, v * lanes) for v in range(at_once)]
         place = b.binary("add", start, b.binary("mul", w, panel.parts))
         for j in range(panel.parts):
@@ -161,6 +162,7 @@ def _add_block(
     lanes = panel.lanes
     kind = F32.with_lanes(lanes)
     scale = b.splat(b.load(F32, pointers[2 * panel.digits], g), lanes)
+    heads = b.offset(block, panel.coded_lines, panel.line_bytes)
     for v, total in enumerate(totals):
         value = b.convert(sums[-1][v].get(), F32)
         for lower in reversed(sums[:-1]):
@@ -168,8 +170,9 @@ def _add_block(
                 value, b.splat(b.constant(F32, 256.0), lanes), b.convert(lower[v].get(), F32)
             )
         value = b.binary("mul", value, scale)
-        total.set(b.fma(value, b.load(kind, block, v * lanes), total.get()))
+        factor = b.load(kind, heads, v * lanes)
+        total.set(b.fma(value, factor, total.get()))
         if panel.shifted:
             rest = b.splat(b.load(F32, pointers[2 * panel.digits + 1], g), lanes)
-            shift = b.load(kind, block, (panel.vectors + v) * lanes)
+            shift = b.load(kind, heads, (panel.vectors + v) * lanes)
             total.set(b.fma(rest, shift, total.get()))
