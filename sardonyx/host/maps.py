@@ -23,7 +23,7 @@ def zip_rows(x: Any, *, keys: tuple[Any, ...]) -> Items:
     """A map for each row, from the keys to its elements (ZipMap)."""
     claim(_ENTRY_BYTES * x.size)
     rows = x.reshape(-1, len(keys)).tolist()
-    return Items([dict(zip(keys, row, strict=True)) for row in rows])
+    return Items([dict(zip(keys, row)) for row in rows])  # noqa: B905 - as long, by the reshape
 
 
 @host_function

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
+from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.plan.attention import fuse_attention
@@ -201,7 +202,8 @@ class Blocks:
                 works.extend(self.former.form(group, strides))
                 self.seconds["form"] += time.perf_counter() - start
         levels = Levels(works, found)
-        works.sort(key=levels.of)
+        read = {tensor for work in works for tensor in work.reads}
+        works.sort(key=lambda work: (levels.of(work), _is_last(work, read)))
         return Block(
             works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
             _with_inlined(groups, origins), {t: buffers[t] for t in wanted},
@@ -257,6 +259,15 @@ class Blocks:
         (made,) = self.former.form(pointwise(root), {source: dense, place: dense})
         arguments = tuple(target if a is place else a for a in made.arguments)
         return Invocation(made.kernel, arguments, made.reads, (target,), made.group)
+
+
+def _is_last(work: Work, read: Set[Tensor]) -> bool:
+    """Whether the host makes objects that nothing reads: see `runtime.late_calls`."""
+    return (
+        isinstance(work, Invocation)
+        and work.kernel.host is not None
+        and all(isinstance(b.dtype, ObjectType) and b not in read for b in work.writes)
+    )
 
 
 def _outside(tensor: Tensor) -> tuple[Tensor, ...]:

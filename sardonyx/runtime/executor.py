@@ -25,6 +25,7 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.host_calls import HostPlan, HostTable
 from sardonyx.runtime.image import Code, Image
+from sardonyx.runtime.late_calls import LateCalls
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_execute import CANCELLED
 from sardonyx.runtime.native_layout import (
@@ -85,6 +86,7 @@ class Executable(RunsAgain):
         self._resolves = 0
         self._segmented = len(plan.segments) > 1
         self._host = HostPlan(plan) if plan.has_objects else None
+        self._late = LateCalls.of(self._host, self._image)
 
     # -- frames -------------------------------------------------------------------------------
 

@@ -161,7 +161,8 @@ class Frame:
         several = len(self.arenas) > 1
         self.threads = self._image.threads if several else self.get("threads")
         self.is_known = NATIVE and self._image.is_known
-        self.is_short = self.is_known and not several and self._is_short()
+        may_be_short = NATIVE and (self._image.is_known or self._image.is_late)
+        self.is_short = may_be_short and not several and self._is_short()
 
     def _is_short(self) -> bool:
         """Whether a run is estimated to be short on one thread, the only segment being resolved."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from sardonyx.plan.plan import (
     Plan,
 )
 from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.host_arrays import array_at
 from sardonyx.runtime.native_layout import WORD
 from sardonyx.runtime.storage import Array
 
@@ -190,7 +190,7 @@ class HostTable:
             if spec.dtype is dtypes.STRING:
                 result = self.strings.decode(result)
             elif spec.dtype.is_code:
-                result = _given_out(self._object(int(result)))
+                result = given_out(self._object(int(result)))
             found.append(result)
         return found
 
@@ -228,7 +228,7 @@ class HostTable:
                     if isinstance(result.dtype, ObjectType):
                         self._count(_new_bytes(value, given))
                     key = number * _MOST_RESULTS + which
-                    self._store(value, result, key, _array(_memory(result), rest))
+                    self._store(value, result, key, array_at(_memory(result), rest))
             self._count(self.strings.new_bytes - texts_before)
         except (OutOfMemory, Interrupted):
             raise
@@ -241,7 +241,7 @@ class HostTable:
             raise RuntimeException(message(command.where, text)) from error
 
     def _load(self, dtype: DType, rank: int, words: list[int]) -> Any:
-        array = _array((dtype.stored, rank), words)
+        array = array_at((dtype.stored, rank), words)
         if dtype is dtypes.STRING:
             return self.strings.decode(array)
         return self._object(int(array)) if dtype.is_code else array
@@ -287,23 +287,6 @@ def _misfit(what: str, expected: object, got: object) -> RuntimeException:
 
 def _memory(result: HostResult) -> tuple[np.dtype[Any], int]:
     return (np.dtype(np.int64) if result.held else result.dtype.stored), result.memory_rank
-
-
-def _array(kind: tuple[np.dtype[Any], int], words: list[int]) -> Array:
-    """The array that the first of `words` describe, which are taken away."""
-    dtype, rank = kind
-    count = 2 + 2 * rank
-    address, offset, *rest = words[:count]
-    del words[:count]
-    shape, strides = tuple(rest[:rank]), tuple(s * dtype.itemsize for s in rest[rank:])
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
-    low = sum(min(0, way) for way in ways)
-    length = 1 + sum(map(abs, ways)) // dtype.itemsize
-    start = address + offset * dtype.itemsize + low
-    memory: Any = (ctypes.c_char * (length * dtype.itemsize)).from_address(start)
-    return np.ndarray(shape, dtype, np.frombuffer(memory, np.uint8), -low, strides)
 
 
 def _string_array(feed: object, where: str) -> Array:
@@ -386,6 +369,6 @@ def _wrong(where: str, type_: DType, value: object) -> InvalidArgument:
     return InvalidArgument(message(where, what, expected=type_.type_text, got=type(value).__name__))
 
 
-def _given_out(value: Any) -> Any:
+def given_out(value: Any) -> Any:
     """An object as callers get it."""
-    return [_given_out(item) for item in value] if isinstance(value, Items) else value
+    return [given_out(item) for item in value] if isinstance(value, Items) else value

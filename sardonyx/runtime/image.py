@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sardonyx.base import sizes
 from sardonyx.base.errors import ContradictingSizes, EngineError, InvalidArgument, message
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.late import late_commands
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step, Together
 from sardonyx.plan.tape import Tape
@@ -292,6 +293,10 @@ class Image:
         #: Whether the first segment brings the shapes of all results, and no host takes part.
         self.is_known = (
             not self._is_remote and not self.plan.has_objects and not any(self.later[1:])
+        )
+        #: Whether the host has objects, but takes part at the end alone.
+        self.is_late = (
+            not self._is_remote and self.plan.has_objects and late_commands(self.plan) is not None
         )
         self._table("parts", self._parts)
         self._add_pointers(moving, resting)

@@ -11,7 +11,8 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime import pool, refusals
 from sardonyx.runtime.arrays import ITEMS_OFFSET
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.native_layout import NOT_AGAIN
+from sardonyx.runtime.late_calls import LateCalls
+from sardonyx.runtime.native_layout import NEED_HOST, NOT_AGAIN
 from sardonyx.runtime.storage import Array
 
 
@@ -24,6 +25,7 @@ class RunsAgain:
 
     plan: Plan
     _free: list[Frame]
+    _late: LateCalls | None
     _native_fits: Callable[[int, int, int], int]
     _native_again: Callable[[int, int, int], int]
 
@@ -38,13 +40,16 @@ class RunsAgain:
         except IndexError:
             return None
         try:
-            if not frame.is_known:
+            if not frame.is_known and not frame.is_short:
                 return None
             outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None then
             items = tuple(outputs)
             given, made = id(feeds) + ITEMS_OFFSET, id(items) + ITEMS_OFFSET
             if frame.is_short:
                 code = self._native_again(frame.address, given, made)
+                if self._late is not None and code in (0, NEED_HOST):
+                    self._late.finish(frame, outputs)
+                    return outputs
             else:
                 code = self._native_fits(frame.address, given, made)
                 code = code or self._do_commands(frame, made, outputs)
@@ -52,6 +57,10 @@ class RunsAgain:
                 return None
         except MemoryError:
             return None
+        except Exception:
+            if self._late is None:
+                raise
+            return None  # the data cannot be worked on: `run` says why
         finally:
             self._free.append(frame)
         return outputs
@@ -71,6 +80,8 @@ class RunsAgain:
             except IndexError:
                 return False
             try:
+                if self._late is not None:
+                    return False
                 if frame.is_short:
                     code = again(frame.address, given, made)
                 elif frame.is_known:
