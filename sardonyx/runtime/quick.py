@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: Takes as many feeds as there are inputs. Gives None, and does nothing, for other runs.
+#: Takes as many feeds as there are inputs. Gives None for other runs.
 QuickRun = Callable[[tuple[Any, ...]], list[Any] | None]
 
 

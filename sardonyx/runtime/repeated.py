@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy import empty
 
+from sardonyx.base.errors import ContradictingSizes
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import pool, refusals
 from sardonyx.runtime.arrays import ITEMS_OFFSET
@@ -30,7 +31,9 @@ class RunsAgain:
     _native_again: Callable[[int, int, int], int]
 
     def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
-        """`run`, if its shapes are those of the last run; else None, and nothing has happened.
+        """`run`, if its shapes are those of the last run; else None.
+
+        None, too, where `run` knows what else to do: then the run begins again.
 
         Args:
             feeds: As many as there are inputs.
@@ -55,7 +58,7 @@ class RunsAgain:
                 code = code or self._do_commands(frame, made, outputs)
             if code and not self._is_done(frame, code, made, outputs):
                 return None
-        except MemoryError:
+        except (MemoryError, ContradictingSizes):
             return None
         except Exception:
             if self._late is None:
@@ -68,7 +71,7 @@ class RunsAgain:
     def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:
         """A function that does `run_into` if shapes are those of the last run.
 
-        It gives False, and nothing has happened, if they are not.
+        It gives False if they are not, or where `run_into` knows what else to do.
         """
         kept = tuple(feeds), tuple(outputs)  # native code reads both
         given, made = (id(items) + ITEMS_OFFSET for items in kept)
@@ -90,6 +93,8 @@ class RunsAgain:
                 else:
                     return False
                 return not code or self._is_done(frame, code, made, [*kept[1]])
+            except ContradictingSizes:
+                return False
             finally:
                 free.append(frame)
 
