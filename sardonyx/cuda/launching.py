@@ -106,9 +106,11 @@ class Launches:
         self._tails = np.zeros((count, 2), np.int64)
         self._places = np.zeros(count, np.int64)
         self._parameters = []
+        #: Kernels are asked for where a library leaves their work to them.
+        self._module, self._names = module, {k: c.kernel for k, c in kernels}
         start, tails = address_of(arguments), address_of(self._tails)
         for number, command in kernels:
-            first = image.argument_places[number]
+            first, hosted = image.argument_places[number], number in image.hosted
             own = len(command.kernel_arguments)
             listed = [start + WORD * (first + k) for k in range(own)]
             tail = tails + 2 * WORD * number
@@ -118,7 +120,7 @@ class Launches:
             self._tails[number, 0] = contexts + number * SIZE_BYTES
             self._places[number] = WORD * (first - 1)
             values = {
-                "function": int(module.function(command.kernel)),
+                "function": 0 if hosted else int(module.function(command.kernel)),
                 "parameters": address_of(parameters),
                 "group": THREADS[1], "most": self._most, "x": THREADS[0], "y": THREADS[1],
             }  # fmt: skip
@@ -200,6 +202,9 @@ class Launches:
         record, blocks = self._records[number], int(self._jobs[number, JOB["blocks"]])
         if blocks > 0:
             function, parameters, group, most, x, y, shared, _ = record.tolist()
+            if not function:
+                function = int(self._module.function(self._names[number]))
+                record[LAUNCHED["function"]] = function
             grid = min(-(-blocks // group), most)
             stream = self.queue.handle
             call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)

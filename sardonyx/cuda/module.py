@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.base.errors import NotFound, RuntimeException, message
+from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, release
 
@@ -15,13 +16,15 @@ class Module:
     Args:
         device: Where.
         ptx: The text.
+        spare: The text of kernels that are hardly ever needed: compiled when the first of them is.
     """
 
-    def __init__(self, device: Device, ptx: str) -> None:
+    def __init__(self, device: Device, ptx: str, spare: str = "") -> None:
         device.enter()
-        self._device = device
-        self._module: Any = call("cuModuleLoadData", ptx.encode() + b"\0") if ptx else None
+        self._device, self._spare = device, spare
+        self._modules = [_loaded(ptx)] if ptx else []
         self._functions: dict[str, Any] = {}
+        self._lock = RenewedLock()
 
     def function(self, symbol: str) -> Any:
         """The kernel of that name.
@@ -31,18 +34,31 @@ class Module:
         """
         found = self._functions.get(symbol)
         if found is None:
-            try:
-                found = call("cuModuleGetFunction", self._module, symbol.encode())
-            except RuntimeException as error:
-                what = f"There is no kernel {symbol!r}: {error}"
-                raise NotFound(message("CUDA", what)) from None
-            self._functions[symbol] = found
+            with self._lock:
+                if self._spare and f".entry {symbol}(" in self._spare:
+                    self._modules.append(_loaded(self._spare))
+                    self._spare = ""
+            found = self._functions[symbol] = self._find(symbol)
         return found
+
+    def _find(self, symbol: str) -> Any:
+        reason: Exception | None = None
+        for module in self._modules:
+            try:
+                return call("cuModuleGetFunction", module, symbol.encode())
+            except RuntimeException as error:
+                reason = error
+        raise NotFound(message("CUDA", f"There is no kernel {symbol!r}: {reason}")) from None
 
     def address(self, symbol: str) -> int:
         """Not 0: native code calls no kernel itself."""
         return 1
 
     def __del__(self) -> None:
-        if getattr(self, "_module", None) is not None and release is not None:
-            release("cuModuleUnload", self._module, device=self._device)
+        for module in getattr(self, "_modules", ()):
+            if release is not None:
+                release("cuModuleUnload", module, device=self._device)
+
+
+def _loaded(ptx: str) -> Any:
+    return call("cuModuleLoadData", ptx.encode() + b"\0")

@@ -30,6 +30,9 @@ from sardonyx.runtime.storage import Array
 if TYPE_CHECKING:
     from sardonyx.runtime.compiler import Compiled
 
+#: Between the two parts of the text of a module's kernels.
+_BETWEEN = "\n// spare\n"
+
 
 class CudaProvider:
     """See `runtime.provider.Provider`.
@@ -68,23 +71,28 @@ class CudaProvider:
         if compiled.main.has_objects:
             what = "The model works on strings, sequences, optionals or maps"
             raise errors.NotImplemented(message("CUDA", what))
-        names = {c.kernel for c in compiled.main.calls}
+        # Products that a library takes are hardly ever left to their kernels.
+        names, calls = {c.kernel for c in compiled.main.calls}, compiled.main.calls
+        used = {c.kernel for c in calls if c.library is None or c.library.function != "matmul"}
         early = {c.kernel for p in compiled.preparations for c in p.plan.calls}
         with phase("emit"):
             text = emit_module(compiled.programs(early), host_target())
         with phase("llvm"):
             initial = load_blob(build(text, host_target()))
-            ptx = emit_ptx(compiled.programs(names), self.target) if names else ""
+            texts = [
+                emit_ptx(compiled.programs(some), self.target) if some else ""
+                for some in (used, names - used)
+            ]
         with phase("driver"):
-            code = Module(self.device, ptx)
-        return Generated(ptx.encode(), code, initial)
+            code = Module(self.device, *texts)
+        return Generated(_BETWEEN.join(texts).encode(), code, initial)
 
     def load(self, path: Path) -> Any:
         """A module from its file."""
         held = read_entry(path)
         if held is None:
             raise EngineError(message("CUDA", f"{path} is no entry of the cache"))
-        return Module(self.device, held.decode())
+        return Module(self.device, *held.decode().split(_BETWEEN))
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
