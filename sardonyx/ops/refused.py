@@ -31,7 +31,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "AttnLSTM"): _RARE,
     ("com.microsoft", "BifurcationDetector"): _RARE,
-    ("com.microsoft", "DynamicTimeWarping"): _RARE,
     ("com.microsoft", "LongformerAttention"): _RARE,
     ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
     ("com.microsoft", "SparseAttentionIndexer"): _LATER,

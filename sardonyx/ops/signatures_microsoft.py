@@ -53,6 +53,7 @@ DynamicSparseAttention 1: query:T key:T? value:T? past_key:T? past_value:T? auxi
     auxiliary_value:T? selected_indices:M selected_counts:M seqlens_k:M total_sequence_length:M
     cos_cache:T? sin_cache:T? position_ids:int64? q_norm_weight:T? k_norm_weight:T? head_sink:T? ->
     output:T present_key:T? present_value:T?; T=floats -double; M=int32
+DynamicTimeWarping 1: input:F -> output:I; F=float; I=int32
 EPContext 1: inputs:T* -> outputs:T*; T=numbers bool
 EmbedLayerNormalization 1: input_ids:T1 segment_ids:T1? word_embedding:T position_embedding:T
     segment_embedding:T? gamma:T beta:T mask:T1? position_ids:T1? -> output:T mask_index:T1?
