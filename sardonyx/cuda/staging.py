@@ -7,6 +7,9 @@ there first, large arrays piece by piece, so that both happen at once.
 from __future__ import annotations
 
 import ctypes
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ _PIECE_BYTES = 4 << 20
 #: For smaller ones a copy costs less than the question where they lie.
 _SMALL_BYTES = 64 << 10
 _MOST_PINNED = 8 << 30
+#: So many pieces are brought at once.
+_MOVERS = 4
 #: Rows of a part of a larger array that the device copies at half of its speed.
 _LEAST_ROW_BYTES = 512
 #: Each is a call of the driver.
@@ -93,14 +98,48 @@ def upload(address: int, array: Array, stream: Stream) -> Any:
         block = pinned_copy(stream.device, array, "a feed")
         call("cuMemcpyAsync", address, block.address, size, stream.handle)
         return block
-    arena = pinned_arena(stream.device)
-    for start in range(0, size, _PIECE_BYTES):
-        piece = min(_PIECE_BYTES, size - start)
-        block = arena.allocate(_PIECE_BYTES, "a feed")
-        ctypes.memmove(block.address, source + start, piece)
+    _upload_pieces(address, source, size, stream)
+    return None
+
+
+def _upload_pieces(address: int, source: int, size: int, stream: Stream) -> None:
+    """Bring a large array's pieces to pinned memory, several at once; the device copies them."""
+    arena, moves = pinned_arena(stream.device), deque[tuple[Future[Any], Block, int, int]]()
+
+    def send() -> None:
+        move, block, start, piece = moves.popleft()
+        move.result()
         call("cuMemcpyAsync", address + start, block.address, piece, stream.handle)
         block.uses[stream] = stream.record()
-    return None
+
+    try:
+        for start in range(0, size, _PIECE_BYTES):
+            piece = min(_PIECE_BYTES, size - start)
+            block = arena.allocate(_PIECE_BYTES, "a feed")
+            move = _begin_move(block.address, source + start, piece)
+            moves.append((move, block, start, piece))
+            if len(moves) > _MOVERS:
+                send()
+        while moves:
+            send()
+    finally:
+        wait([move for move, *_ in moves])  # after a failure: they read the caller's array
+
+
+def _begin_move(target: int, source: int, size: int) -> Future[Any]:
+    try:
+        return _movers().submit(ctypes.memmove, target, source, size)
+    except RuntimeError:  # the interpreter is ending, and starts no work any more
+        ctypes.memmove(target, source, size)
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return done
+
+
+@cache
+def _movers() -> ThreadPoolExecutor:
+    """Threads that bring pieces of feeds to pinned memory: one alone is slower than the device."""
+    return ThreadPoolExecutor(_MOVERS, "sardonyx-copies")
 
 
 def download(address: int, target: Array, stream: Stream) -> None:
