@@ -14,7 +14,7 @@ from sardonyx.ir.constant import Array
 from sardonyx.ir.long_list import LONG, LongList, narrow
 
 #: Bytes that are looked at in one go, and the fewest that may hold a run of `LONG` elements.
-_STRETCH, _SHORTEST = 1 << 16, 2 * LONG
+_STRETCH, _SHORTEST = 1 << 17, 2 * LONG
 
 #: The number of elements after which a run is looked for first.
 _FIRST = 64

@@ -22,7 +22,7 @@ DEPTH_LIMIT = 100
 #: Byte fields longer than this stay in the source.
 SPAN_BYTES = 1024
 #: Messages longer than this are read piece by piece.
-WINDOW_BYTES = 1 << 16
+WINDOW_BYTES = 1 << 17
 
 _VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _WIRE_OF_KIND = {

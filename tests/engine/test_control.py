@@ -456,3 +456,18 @@ def test_slices_of_different_sizes_are_refused() -> None:
             assert y.tolist() == [[0, 1, 2]] * n
         (y,) = session.run(None, {"n": np.int64(1), "step": np.int64(1)})
         assert y.tolist() == [[0, 1, 2]]
+
+
+def test_a_binding_whose_data_want_another_plan():
+    text, _ = CASES["branches of different numbers of axes, one of them constant"]
+    model = model_of(f"g {text}", {"axis": _WEIGHTS["axis"]})
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    held, out = np.empty((3, 4), np.float32), np.empty((3, 4), np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", held)
+    binding.bind_ortvalue_output("y", sardonyx.OrtValue.ortvalue_from_numpy(out))
+    for sign in (1, 1, -1, -1, 1):
+        held[...] = sign * np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+        session.run_with_iobinding(binding)
+        want = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": held})[0]
+        np.testing.assert_array_equal(out, want)
