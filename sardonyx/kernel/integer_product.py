@@ -25,6 +25,8 @@ class IntegerKernel(ProductKernel):
     """
 
     schedule: IntegerSchedule
+    # Sums of bytes take so little time that a loop around their epilogue would show.
+    _unrolls = True
 
     def __init__(self, schedule: IntegerSchedule, name: str, packed: bool) -> None:
         super().__init__(schedule, name, packed)

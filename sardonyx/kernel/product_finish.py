@@ -33,6 +33,8 @@ class Finish:
     b: Builder
     scratch: dict[str, Operand]
     _kept: int
+    #: Whether the vectors of a row are finished without a loop over them.
+    _unrolls = False
 
     def _finish_functions(self) -> tuple[Program, ...]:
         s = self.schedule
@@ -102,18 +104,25 @@ class Finish:
         extent = row.dim(extent_of(s.column))
         kind = s.element.with_lanes(lanes)
         result = value_type(s.token.dtype)
+
+        def finish(start: Operand, j: Operand | int, mask: Operand | None) -> None:
+            total = b.convert(b.load(kind, line, j, align_bytes=16), result)
+            here = row.child(
+                {atom: start}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
+            )
+            here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+
+        known = int(extent.value) if isinstance(extent, Constant) else None
+        if self._unrolls and known is not None and known % s.width == 0:
+            for column in range(0, s.width, lanes):
+                finish(b.binary("add", first_column, column), column, None)
+            return
         with b.for_(0, s.width, lanes) as j:
             start = b.binary("add", first_column, j)
             left = b.binary("sub", extent, start)
             with b.if_(b.compare("gt", left, 0)):
-                mask = None
-                if not (isinstance(extent, Constant) and int(extent.value) % lanes == 0):
-                    mask = b.tail_mask(left, lanes)
-                total = b.convert(b.load(kind, line, j, align_bytes=16), result)
-                here = row.child(
-                    {atom: start}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
-                )
-                here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+                whole = known is not None and known % lanes == 0
+                finish(start, j, None if whole else b.tail_mask(left, lanes))
 
     def _turn(self, count: Operand | int) -> None:
         """Turn the sums of some rows: those of a column lie side by side then."""
