@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
+from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.blockwise_product import BlockwiseKernel
@@ -277,12 +280,24 @@ class Former:
         own, steps = dict(strides), list[Invocation]()
 
         def stored(contents: Map) -> Buffer:
+            if contents.body.op == "constant":
+                return self._number(contents)
             packed, before = self.packed_buffer(contents, strides)
             own[packed] = row_major(packed.shape)
             steps.extend(before)
             return packed
 
         return with_numbers(group, stored), own, steps
+
+    def _number(self, contents: Map) -> Buffer:
+        """The buffer of one known number."""
+        found = self._packed.get(contents)
+        if found is None:
+            dtype = contents.dtype
+            held = Constant.from_array(np.full(contents.shape, contents.body.payload, dtype.numpy))
+            found = buffer(("number", contents), contents.shape, dtype, constant=held)
+            self._packed[contents] = found
+        return found
 
     def _image(
         self, contents: Map, place: Buffer, strides: dict[Tensor, tuple[Dim, ...]], group: Product

@@ -87,19 +87,19 @@ def _moved(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar | None:
     if not isinstance(volume, int) or volume > _MOST:
         return None
     places: dict[Atom, sizes.Dim] = dict(zip(atoms, indices(shape), strict=True))
-    exact = scalar.cast(_widened(rewrite(x, atoms=places)), x.dtype)
+    exact = scalar.cast(_widened(rewrite(x, atoms=places), stored), x.dtype)
     contents = make_map(shape or (1,), exact)
     return load(stored(contents), tuple(variables) or (0,))
 
 
-def _widened(x: Scalar) -> Scalar:
+def _widened(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar:
     """An expression of floats in double: factors of factors are rounded once, at the end."""
     if x.dtype is not dtypes.FLOAT:
         return x
     if x.op in ("add", "sub", "mul", "div", "neg"):
-        return remake(x, tuple(map(_widened, x.arguments)))
+        return remake(x, tuple(_widened(a, stored) for a in x.arguments))
     if x.op == "cast" and x.arguments[0].dtype.is_integer:
         return scalar.cast(x.arguments[0], dtypes.DOUBLE)
     if x.op == "constant":
-        return scalar.constant(x.payload, dtypes.DOUBLE)
+        return stored_number(scalar.constant(x.payload, dtypes.DOUBLE), stored)
     return scalar.cast(x, dtypes.DOUBLE)
