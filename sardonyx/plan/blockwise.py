@@ -29,8 +29,8 @@ _BLOCKS = (1024, 512, 256, 128, 64, 32, 16)
 #: The largest whole number that balanced digits hold, less what rounding may add.
 _DIGITS = 3
 _LARGEST = 8_355_000
-#: Below this a block's scale would not be a normal number.
-_SMALLEST = 1e-30
+#: Below this a block's scale would not be a normal number: what is smaller has fewer digits.
+_SMALLEST = 1e-31
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,14 @@ def in_blocks(group: Product) -> Blockwise | None:
     best: Blockwise | None = None
     for block in _BLOCKS:
         blocks = -(-depth // block)
+        if best is not None and blocks * block >= best.blocks * best.block:
+            continue  # larger blocks with no more padding were found
         number = sizes.numbered_index(blocks, 0, "number")
         inside = sizes.numbered_index(block, 0, "inside")
         flat = sizes.add(sizes.multiply(number, block), inside)
         atoms = _digits_of(flat, reduced) | _digits_of(column, columns)
         right = weights_of(rewrite(group.right, atoms=atoms), sizes.variable(inside))
-        if right is None or (best is not None and blocks * block >= best.blocks * best.block):
+        if right is None:
             continue
         left = rewrite(group.left, atoms=atoms)
         if blocks * block != depth:

@@ -103,6 +103,15 @@ def test_scales_of_blocks_are_their_own():
     assert error(got, a.astype(np.float64) @ wide.T) < BOUND
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-38, 1e-31, 1e-20, 1e30])
+def test_any_size(size):
+    made, wide = model(64, 16, 32, 4, zeros="packed")
+    a = (RNG.standard_normal((3, 64)) * size).astype(np.float32)
+    (got,) = session_of(made).run(None, {"a": a})
+    np.testing.assert_allclose(got, a.astype(np.float64) @ wide.T, atol=max(2e-5 * size, 1e-35))
+    assert session_of(made).run(None, {"a": a[:0]})[0].shape == (0, 16)
+
+
 def test_numbers_that_are_not_finite_stay_so():
     made, _ = model(64, 16, 32, 4)
     session = session_of(made)
