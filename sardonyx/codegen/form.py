@@ -45,6 +45,7 @@ from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.library import Accelerator
+from sardonyx.plan.operand_order import in_order
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -97,6 +98,7 @@ class Former:
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
     _packings: dict[object, list[Packing]] = field(default_factory=dict)
+    _walked: dict[object, bool] = field(default_factory=dict)
     _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
@@ -262,6 +264,13 @@ class Former:
             image += before
         canonical = Canonical(group, strides)
         key = (canonical.key, fixed)
+        if fixed and not image and not self._walks_rows(canonical):
+            moved = in_order(group)
+            if moved is not None:
+                contents, place, group = moved
+                image = [self._image(contents, place, strides, group, "moved")]
+                canonical = Canonical(group, {**strides, place: row_major(place.shape)})
+                key = (canonical.key, fixed)
         if key not in self.kernels:
             self.kernels[key], self._packings[key] = self._product_form(canonical, fixed).build()
         kernel, actual = self.kernels[key], {**canonical.buffers}
@@ -272,6 +281,17 @@ class Former:
             )
             steps += before
         return [*image, *steps, invocation_of(kernel, actual, group)]
+
+    def _walks_rows(self, canonical: Canonical) -> bool:
+        """Whether a contraction of numbers walks rows of its left factor where they lie."""
+        group, key = canonical.group, canonical.key
+        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+        if key not in self._walked:
+            schedule = None
+            if integer_factors(group) is None:
+                schedule = ProductSchedule(group, canonical.strides, self.lanes, self.grain)
+            self._walked[key] = schedule is None or schedule.direct
+        return self._walked[key]
 
     def _with_numbers(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
@@ -300,10 +320,15 @@ class Former:
         return found
 
     def _image(
-        self, contents: Map, place: Buffer, strides: dict[Tensor, tuple[Dim, ...]], group: Product
+        self,
+        contents: Map,
+        place: Buffer,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        group: Product,
+        name: str = "image",
     ) -> Invocation:
         """What lays out the left factor of a contraction."""
-        made = self._pack(contents, place, strides, "image")
+        made = self._pack(contents, place, strides, name)
         return replace(made, group=group)
 
     def _product_form(self, canonical: Canonical, fixed: bool) -> ProductKernel:

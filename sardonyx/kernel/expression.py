@@ -27,6 +27,7 @@ from sardonyx.kernel.representation import (
     to_memory,
     value_type,
 )
+from sardonyx.kernel.strided import FEWEST_LANES, LONGEST_STRIDE, load_strided
 from sardonyx.kernel.symbolic_integers import SymbolicIntegers
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.tensor.operations import COMPARE
@@ -355,6 +356,10 @@ class Expression(SymbolicIntegers):
         if not self._is_vector(x):
             held = self._held_mask(guard, 1)
             return b.load(element, where.pointer, self.dim(offset), mask=held)
+        stride = self._short_stride(offset)
+        if stride is not None and self.mask is None and guard is None:
+            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
+            return load_strided(b, base, element, self.lanes, stride)
         at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
@@ -362,6 +367,14 @@ class Expression(SymbolicIntegers):
             at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
         mask = self._load_mask(guard, self.lanes)
         return b.load(kind, where.pointer, at, mask=mask, align_bytes=align)
+
+    def _short_stride(self, offset: Dim) -> int | None:
+        """Elements from lane to lane, where some vectors side by side have all of them."""
+        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
+        if linear is None or self._is_vector(linear[1]) or self.lanes < FEWEST_LANES:
+            return None
+        step = linear[0]
+        return step if isinstance(step, int) and 2 <= step <= LONGEST_STRIDE else None
 
     def with_scalar_vector(self) -> Expression:
         """An emitter at the same place in which the vector index is that of lane 0."""

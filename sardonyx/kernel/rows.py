@@ -19,7 +19,7 @@ from sardonyx.kernel.member import Member, loads_of_members
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.rows_schedule import PIECE, RowsSchedule
-from sardonyx.kernel.turned_blocks import turned_loads
+from sardonyx.kernel.turned_blocks import store_turned, turned_loads
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
 from sardonyx.plan.axes import extent_of
@@ -181,6 +181,9 @@ class RowsKernel:
             for position, lanes, mask in self._vector_loop(low, high, vector):
                 if mask is None:
                     inside = level.child({atom: position}, vector=atom, lanes=lanes)
+                    if squares.turns_result:
+                        store_turned(b, inside, [m for (m,) in copies])
+                        continue
                     known = turned_loads(b, inside, squares, lanes)
                     inside = inside.child(values=known, vector=atom, lanes=lanes)
                     self._write_row(inside, copies, extents)

@@ -3,7 +3,9 @@
 A map that stores along one axis and reads a tensor that lies along another (a transposition, a
 change of layout) would gather its lanes one by one, each from another cache line. Instead a block
 takes as many neighbours along the other axis as there are lanes: one vector of each row of the
-square is read where it lies, and turning the square gives a vector for each neighbour.
+square is read where it lies, and turning the square gives a vector for each neighbour. Where most
+of what is read lies along the lanes and the result does not (channels become planes), results are
+turned before they are stored.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from sardonyx.kernel.representation import HALVES, from_memory
 from sardonyx.kernel.transpose import turned
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.plan.inline import node_count
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 
+#: A body of more nodes is not written out for every neighbour.
+_MOST_NODES = 80
 #: Fewer lanes than this are gathered as fast.
 _FEWEST_LANES = 4
 
@@ -37,13 +42,18 @@ class TurnedBlocks:
         axis: The axis along which the tensors lie that are turned.
         number: The index variable of the first neighbour of a block.
         blocks: How many blocks the axis has.
-        loads: What is turned.
+        loads: What is turned; nothing where the one result is.
     """
 
     axis: Dim
     number: Dim
     blocks: Dim
     loads: tuple[Scalar, ...]
+
+    @property
+    def turns_result(self) -> bool:
+        """Whether the result is turned."""
+        return not self.loads
 
 
 def choose_squares(
@@ -71,16 +81,29 @@ def choose_squares(
         for x in _certain_loads(member.body)
         if x.tensor not in own and x.dtype not in HALVES
     }
+    result = _result_to_turn(members, strides)
     best: TurnedBlocks | None = None
     for axis in axes:
         extent = extent_of(axis)
         if isinstance(extent, int) and extent < lanes:
             continue
         found = tuple(x for x, at in gathered.items() if _lies_along(at, axis, vector))
-        if found and (best is None or len(found) > len(best.loads)):
+        turns_result = result is not None and _lies_along(result, axis, vector)
+        if (found or turns_result) and (best is None or len(found) > len(best.loads)):
             blocks = integer.ceildiv(extent, lanes)
             best = TurnedBlocks(axis, sizes.numbered_index(extent, 0, "q"), blocks, found)
     return best
+
+
+def _result_to_turn(
+    members: Sequence[Member], strides: dict[Tensor, tuple[Dim, ...]]
+) -> Dim | None:
+    """Where the one result lies, if squares of it may be turned."""
+    if len(members) > 1 or members[0].stage.root.tensor.dtype in HALVES:
+        return None
+    if node_count(members[0].body, _MOST_NODES) >= _MOST_NODES:
+        return None
+    return offset_of(strides[members[0].stage.root.buffer], members[0].indices)
 
 
 def turned_loads(
@@ -111,6 +134,25 @@ def turned_loads(
             own = rewrite(x, atoms={axis: sizes.add(squares.number, k)})
             known[own] = from_memory(b, lane_values, x.dtype)
     return known
+
+
+def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> None:
+    """Compute the result of each neighbour of a block, a vector of each, and store the square.
+
+    Args:
+        b: Where statements go.
+        inside: At full vectors of the axis of the lanes, with the first neighbour's number.
+        copies: The map for each neighbour.
+    """
+    where = inside.place(copies[0].stage.root.buffer)
+    offset = where.offset(copies[0].indices)
+    linear = sizes.coefficient_of(offset, inside.vector)  # type: ignore[arg-type]  # squares have one
+    step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
+    at = inside.with_scalar_vector().dim(offset)
+    results = [b.splat(inside.stored(copy.body), len(copies)) for copy in copies]
+    for row in turned(b, results):
+        b.store(row, where.pointer, at)
+        at = b.binary("add", at, step)
 
 
 def _lies_along(offset: Dim, axis: Dim, vector: Dim) -> bool:

@@ -37,8 +37,8 @@ _LEAST_RUN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Sum:
-    """`step * row + tap`, in place of which `whole` stands."""
+class Sum:
+    """`step * row + tap`, in place of which `whole` stands: index variables."""
 
     row: Dim
     tap: Dim
@@ -60,14 +60,7 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     reduced = [v for v in group.reduced if sizes.as_atom(v) is not None]
     if not all(isinstance(extent_of(v), int) for v in reduced):
         return None
-    sums: list[_Sum] = []
-    for tap in reduced:
-        for row in rows:
-            found = None if any(s.row is row for s in sums) else _sum(left, row, tap, len(sums))
-            if found is not None:
-                sums.append(found)
-                left = rewrite(left, atoms=_in_place_of(found))
-                break
+    left, sums = sums_of(left, rows, reduced)
     taps = [s.tap for s in sums]
     channels = [v for v in reduced if v not in taps]
     count = math.prod(_known(v) for v in channels)
@@ -82,7 +75,7 @@ def _written(
     left: Scalar,
     codes: Codes | None,
     lead: list[Dim],
-    sums: list[_Sum],
+    sums: list[Sum],
     channels: list[Dim],
 ) -> tuple[Map, Buffer, Product]:
     count = math.prod(_known(v) for v in channels)
@@ -125,7 +118,20 @@ def _split(flat: Dim, along: Dim, channels: Sequence[Dim]) -> dict[Atom, Dim]:
     return found
 
 
-def _sum(left: Scalar, row: Dim, tap: Dim, number: int) -> _Sum | None:
+def sums_of(left: Scalar, rows: Sequence[Dim], reduced: Sequence[Dim]) -> tuple[Scalar, list[Sum]]:
+    """Where an expression depends on sums of a row axis and a tap; the expression over these."""
+    sums: list[Sum] = []
+    for tap in reduced:
+        for row in rows:
+            found = None if any(s.row is row for s in sums) else _sum(left, row, tap, len(sums))
+            if found is not None:
+                sums.append(found)
+                left = rewrite(left, atoms=_in_place_of(found))
+                break
+    return left, sums
+
+
+def _sum(left: Scalar, row: Dim, tap: Dim, number: int) -> Sum | None:
     """The sum of a row axis and a tap, if nothing depends on either of them otherwise."""
     step = _step(left, row, tap)
     if step is None:
@@ -133,7 +139,7 @@ def _sum(left: Scalar, row: Dim, tap: Dim, number: int) -> _Sum | None:
     reach = sizes.add(sizes.multiply(sizes.add(extent_of(row), -1), step), extent_of(tap))
     # Nothing is read for no rows at all: the image may be smaller than a window.
     extent = sizes.multiply(reach, integer.minimum(extent_of(row), 1))
-    found = _Sum(row, tap, step, sizes.numbered_index(extent, number, "sum"))
+    found = Sum(row, tap, step, sizes.numbered_index(extent, number, "sum"))
     moved = rewrite(left, atoms=_in_place_of(found))
     back = sizes.add(sizes.multiply(row, step), tap)
     return found if rewrite(moved, atoms={sizes.variable(found.whole): back}) is left else None
@@ -150,7 +156,7 @@ def _step(left: Scalar, row: Dim, tap: Dim) -> int | None:
     return None
 
 
-def _in_place_of(s: _Sum) -> dict[Atom, Dim]:
+def _in_place_of(s: Sum) -> dict[Atom, Dim]:
     return {sizes.variable(s.row): 0, sizes.variable(s.tap): s.whole}
 
 

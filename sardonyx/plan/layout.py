@@ -89,7 +89,7 @@ def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
     columns = []
     for axis, index in enumerate(group.at):
         atoms = sizes.atoms_of(index, "index")
-        if atoms and all(a in right and a not in left for a in atoms):
+        if any(a in right and a not in left for a in atoms):
             columns.append(axis)
     if not columns:
         return _follow(group.left, group.at, orders)
@@ -136,9 +136,10 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
         tensor, at = x.tensor, x.at
         order = orders.get(tensor, tuple(range(len(at))))
         place: dict[int, tuple[int, int]] = {}
+        used = [_index_atoms(i) for i in at]
         for axis, atom in enumerate(atoms):
             for depth, source_axis in enumerate(order):
-                if atom is not None and atom in sizes.atoms_of(at[source_axis], "index"):
+                if atom is not None and atom in used[source_axis]:
                     place[axis] = (depth, axis)
         if not place:
             continue
@@ -154,6 +155,15 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
     if best is None or len(set(best[1])) != len(natural):
         return natural
     return _unit_axes_in_place(best[1], indices)
+
+
+def _index_atoms(index: Dim) -> set[sizes.Atom]:
+    """Index variables that an index depends on, also where it is computed."""
+    found = sizes.atoms_of(index, "index")
+    for atom in sizes.atoms_of(index, "opaque"):
+        if isinstance(atom.payload, Scalar):
+            found |= index_atoms(atom.payload)
+    return found
 
 
 def _unit_axes_in_place(order: Order, indices: tuple[Dim, ...]) -> Order:
