@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from sardonyx.base.errors import (
     EngineError,
     Fail,
@@ -21,7 +23,7 @@ from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import error_text
+from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.libraries import Libraries, Place
@@ -94,6 +96,8 @@ class CudaExecutable(Resident):
             return "they are switched off"
         if self.mapped:
             return "the host reads sizes or conditions that the run computes"
+        if self._host is not None:
+            return "the host draws keys of random numbers in each run"
         return ""
 
     # -- running ------------------------------------------------------------------------------
@@ -319,8 +323,11 @@ class CudaExecutable(Resident):
         return graph
 
     def _call_host(self, frame: Frame, number: int) -> None:
-        """Let a library do a command, or launch the kernel that does the same."""
+        """Let a library do a command, or launch the kernel that does the same; or draw a key."""
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+        if number not in self._calls:
+            self._draw(frame, number)
+            return
         library_call, first, last = self._calls[number]
         start = self.image.argument_places[number]
         words = frame.table("arguments")[start + first : start + last].tolist()
@@ -330,6 +337,24 @@ class CudaExecutable(Resident):
         else:
             self._undone.add(number)
             frame.launches.launch(number)
+        frame.go_on(number + 1)
+
+    def _draw(self, frame: CudaFrame, number: int) -> None:
+        """Have numbers on the device that only the host gives, in the order of the run."""
+        command = self.plan.commands[number]
+        assert isinstance(command, Command)  # noqa: S101 - steps have no calls
+        assert self._host is not None  # noqa: S101 - a plan with such commands has one
+        assert command.host is not None  # noqa: S101 - the provider takes no other
+        found = self._host.function(number, command.host)()
+        start, queue = self.image.argument_places[number], frame.launches.queue
+        words = frame.table("arguments")[start : start + len(command.arguments)].tolist()
+        for result, value in zip(command.host.results, (found,), strict=True):
+            if result is not None:
+                array = np.ascontiguousarray(value, result.dtype.stored)
+                block = staging.pinned_copy(self.device, array, "a key")
+                address = words[0] + words[1] * array.itemsize
+                call("cuMemcpyAsync", address, block.address, array.nbytes, queue.handle)
+                block.uses[queue] = queue.record()
         frame.go_on(number + 1)
 
     def release_graphs(self, number: int) -> None:

@@ -68,7 +68,7 @@ class CudaProvider:
             from sardonyx.codegen.module import emit_module
             from sardonyx.codegen.ptx import emit_ptx
 
-        if compiled.main.has_objects:
+        if compiled.main.has_objects and not compiled.main.only_draws:
             what = "The model works on strings, sequences, optionals or maps"
             raise errors.NotImplemented(message("CUDA", what))
         # Products that a library takes are hardly ever left to their kernels.

@@ -301,6 +301,14 @@ class Plan:
         return any(d.is_code for d in dtypes) or any(c.host is not None for c in self.calls)
 
     @property
+    def only_draws(self) -> bool:
+        """Whether calls of the host take nothing and give numbers, such as keys, and no more."""
+        dtypes = [x.dtype for x in self.inputs] + [x.dtype for x in self.outputs]
+        hosted = [c.host for c in self.calls if c.host is not None]
+        dtypes += [r.dtype for h in hosted for r in h.results if r is not None]
+        return not any(h.operands for h in hosted) and not any(d.is_code for d in dtypes)
+
+    @property
     def grown_count(self) -> int:
         """How many buffers grow."""
         return max((b.number + 1 for b in self.buffers if b.kind == "grown"), default=0)

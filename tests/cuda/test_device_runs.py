@@ -89,6 +89,21 @@ def test_outputs_whose_shapes_are_known_before_others(gpu: FakeDriver | None) ->
             np.testing.assert_array_equal(mine, theirs)
 
 
+def test_random_numbers_are_those_of_the_processor(gpu: FakeDriver | None) -> None:
+    text = """g (float[N,M] x) => (float[N,M] y, float[N,M] z) { u = RandomUniformLike<seed=3.0>(x)
+        v = RandomNormalLike<seed=4.0>(x) y = Add(u, v) z = Bernoulli<seed=5.0>(u) }"""
+    here = ort.InferenceSession(model_of(text).SerializeToString())
+    there = _session(text)
+    assert there.get_providers()[0] == CUDA
+    x = np.zeros((30, 7), np.float32)
+    last = x
+    for _ in range(3):
+        for mine, theirs in zip(there.run(None, {"x": x}), here.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert not np.array_equal(mine, last)
+        last = mine
+
+
 # -- feeds and results ----------------------------------------------------------------------------
 
 
