@@ -46,6 +46,8 @@ class ProductKernel(Finish):
     def build(self) -> tuple[Kernel, list[Packing]]:
         """The kernel, and how its right factor is packed if that happens beforehand."""
         s = self.schedule
+        if self.packed:
+            s.balance()
         # Where nothing has rows, a block has one, and is not entered.
         self.tile_rows = self._tile_rows() or (1,)
         self.packs = self._packings() if self.packed else []

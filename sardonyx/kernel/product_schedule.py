@@ -17,6 +17,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
+from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import memory_type
@@ -249,6 +250,12 @@ class ProductSchedule:
         if not self.turns or not self.rows or is_dense(self.column) or not is_dense(self.rows[-1]):
             return None
         return self.rows[-1]
+
+    def balance(self) -> None:
+        """Choose rows of blocks by how a few threads share them; for factors packed beforehand."""
+        lead = sizes.product(map(extent_of, self.lead()))
+        others = sizes.multiply(lead, self.panels())
+        self.block_rows = balanced_rows(self.row_count(), others, self.block_rows)
 
     def panels(self) -> Dim:
         """How many panels the columns make."""
