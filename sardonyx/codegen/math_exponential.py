@@ -40,8 +40,12 @@ def exp(b: Builder, x: Value) -> Value:
 
 def exp_halved(b: Builder, x: Value, shift: float) -> Value:
     """`e^x * 2^shift`, without overflow before the result overflows."""
-    low, high = (-106.0, 92.0) if is_single(x) else (-748.0, 712.0)
-    x = clamp_below(b, clamp_above(b, x, high), low)
+    return _exp_below(b, x, 92.0 if is_single(x) else 712.0, shift)
+
+
+def _exp_below(b: Builder, x: Value, high: float, shift: float = 0.0) -> Value:
+    """`e^x * 2^shift`; of x above `high`, that of `high`."""
+    x = clamp_below(b, clamp_above(b, x, high), -106.0 if is_single(x) else -748.0)
     n, r = _reduced(b, x)
     p = polynomial(b, r, (1.0, 1.0, *(EXP_F32 if is_single(r) else EXP_F64)))
     return b.scale(p, n + shift if shift else n)
@@ -72,14 +76,9 @@ def expm1(b: Builder, x: Value) -> Value:
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """1 / (1 + e^-x): float32 2 ulp, float64 2 ulp, denormal results included."""
-    e = exp(b, -b.unary("abs", x))
-    minus = b.compare("lt", x, 0.0)
-    bottom = e + 1.0
-    y = b.select(minus, e, 1.0) / bottom
-    # take out the rounding of the sum; its reciprocal is y or 1 - y
-    lost = e - (bottom - 1.0)
-    return b.fma(-(y * lost), b.select(minus, 1.0 - y, y), y)
+    """e^x / (1 + e^x): float32 2 ulp, float64 2 ulp, denormal results included."""
+    e = _exp_below(b, x, 30.0 if is_single(x) else 60.0)  # the result is 1 long before
+    return e / (e + 1.0)
 
 
 def tanh(b: Builder, x: Value) -> Value:
