@@ -114,7 +114,7 @@ _DECLARED = (
         _count,
         0,
         "a number; 0 means one per available processor",
-        "Child processes that large compilations are split over; 1 compiles in this process.",
+        "Child processes that kernels are compiled in; 1 compiles them in this process.",
     ),
 )
 _KNOBS = {knob.name: knob for knob in _DECLARED}

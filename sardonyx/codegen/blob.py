@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen.compile import compile_text
-from sardonyx.codegen.elf import link_object
+from sardonyx.codegen.elf import Part, join, read_object
 from sardonyx.codegen.target import Target
 
 _MAGIC = b"sdxblob1"
@@ -112,7 +113,12 @@ def link(data: bytes, target: Target) -> Blob:
     Raises:
         EngineError: It refers to symbols outside, has writable data, or needs absolute addresses.
     """
-    image = link_object(data)
+    return blob_of([read_object(data)], target)
+
+
+def blob_of(parts: Sequence[Part], target: Target) -> Blob:
+    """Make a blob of parts that may refer to each other. Raises as `elf.join` does."""
+    image = join(parts)
     # A plan may have no kernels, but there is no mapping of no bytes.
     return Blob(image.data or bytes(64), image.symbols, target.name)
 

@@ -1,241 +1,301 @@
-"""Compiling many texts at once, in child processes.
+"""Compiling texts in child processes, while the caller writes further ones.
 
-llvmlite compiles one thread at a time, and an LLVM fatal error ends the process it happens in. So
-texts that are worth it go to children, each of which holds one text at a time: when a child dies,
-it is known which text it had. Children import llvmlite and the modules named in `compile.py` only.
-
-Protocol, over the child's standard streams: `_FRAME` (status, bytes), then the bytes. The first
-frame to a child holds JSON: the target's fields and the options. Each frame after it is a text, and
-is answered by one frame: an object (status 0) or the text of an EngineError (status 1).
+LLVM holds Python's lock while it compiles, its memory stays with the process, and its fatal errors
+end the process that they happen in: so it runs in children. Nothing here waits but `result`: the
+children are fed, and their answers read, whenever the caller hands over a text. Texts go to a child
+a little ahead of its answers. When it dies, the first that is not answered is the one it died of;
+that one gets another try in a new child, as the first may have died for want of memory.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-import signal
-import struct
-import subprocess
+import selectors
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.compile import compile_text
+from sardonyx.codegen.child import ERROR, FRAME, READY, command, compile_part, greeting
 from sardonyx.codegen.target import Target
 
+if TYPE_CHECKING:
+    import subprocess
+
 _log = get_logger("compile")
-_FRAME = struct.Struct("<II")
-_OBJECT, _ERROR = 0, 1
 
-#: Bytes of text from which on children are worth their start. Measured with two of them: 160 ms of
-#: work (300 KB) break even, of 440 ms 30 % are saved.
-THRESHOLD_BYTES = 400_000
-
-# Running `-m sardonyx.codegen.children` would first import the whole package, NumPy included.
-_BOOTSTRAP = """
-import json, sys, types
-paths, folder = json.loads(sys.argv[1])
-sys.path[:] = paths
-package = types.ModuleType("sardonyx")
-package.__path__ = [folder]
-sys.modules["sardonyx"] = package
-from sardonyx.codegen.children import serve
-serve()
-"""
-
-Result = bytes | EngineError
+#: A child that has so much before it gets no more. LLVM does about 1 KB of text in a millisecond.
+_AHEAD_BYTES = 24_000
+#: So much text that waits is worth a further child: starting one takes as long.
+_BACKLOG_BYTES = 60_000
+#: A child is given up that did not start, or answered nothing for so long; more for long texts.
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 120.0
+_BYTES_PER_SECOND = 5_000
+_TRIES = 2
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Options:
-    target: Target
-    pipeline: str
+@dataclass(slots=True)
+class _Job:
+    """A text; `result` is a part's bytes, or what was wrong."""
+
+    text: str
     level: int
+    result: bytes | EngineError | None = None
+    tries: int = 0
 
-    def encode(self) -> bytes:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["target"] = dataclasses.asdict(self.target)
-        return json.dumps(fields).encode()
-
-    @staticmethod
-    def decode(data: bytes) -> _Options:
-        fields = json.loads(data)
-        return _Options(Target(**fields["target"]), fields["pipeline"], fields["level"])
-
-    def compile(self, text: str) -> Result:
-        try:
-            return compile_text(text, self.target, pipeline=self.pipeline, level=self.level)
-        except EngineError as error:
-            return error
-
-
-def _write(stream: BinaryIO, status: int, data: bytes) -> None:
-    stream.write(_FRAME.pack(status, len(data)) + data)
-    stream.flush()
-
-
-def _read(stream: BinaryIO) -> tuple[int, bytes] | None:
-    head = stream.read(_FRAME.size)
-    if len(head) < _FRAME.size:
-        return None
-    status, size = _FRAME.unpack(head)
-    data = stream.read(size)
-    return (status, data) if len(data) == size else None
-
-
-def serve() -> None:
-    """What a child does: compile the texts on its standard input until that ends."""
-    source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what LLVM prints must not get between the answers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its children
-    first = _read(source)
-    if first is None:
-        return
-    options = _Options.decode(first[1])
-    while frame := _read(source):
-        result = options.compile(frame[1].decode())
-        if isinstance(result, bytes):
-            _write(answers, _OBJECT, result)
-        else:
-            _write(answers, _ERROR, str(result).encode())
+    @property
+    def frame(self) -> bytes:
+        data = self.text.encode()
+        return FRAME.pack(self.level, len(data)) + data
 
 
 class _Child:
-    """One child process; used by one thread."""
+    """One child process and what it has to do."""
 
-    def __init__(self, options: _Options) -> None:
-        folder = str(Path(__file__).parents[1])
-        arguments = json.dumps([[path or os.getcwd() for path in sys.path], folder])
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self._errors = b""
-        # A full pipe of LLVM's messages would stop the child.
-        self._drain = threading.Thread(target=self._read_errors, daemon=True)
-        self._drain.start()
+    def __init__(self, target: Target) -> None:
+        with compiling:
+            import subprocess
+
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         try:
-            _write(self._stdin, 0, options.encode())
-        except OSError:
-            _log.debug("a compiling process ended at once")
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed
+            )
+        except BaseException:
+            self._printed.close()
+            raise
+        self.to, self.back = (_descriptor(self._process.stdin), _descriptor(self._process.stdout))
+        os.set_blocking(self.to, False)
+        os.set_blocking(self.back, False)
+        self.outgoing = bytearray(greeting(target))
+        self._incoming = bytearray()
+        self.jobs: deque[_Job] = deque()
+        self.ready = False
+        self._since = time.monotonic()
 
     @property
-    def _stdin(self) -> BinaryIO:
-        return self._process.stdin  # type: ignore[return-value]  # it was opened as a pipe
+    def ahead_bytes(self) -> int:
+        """How much text it has before it."""
+        return sum(len(job.text) for job in self.jobs)
 
-    def _read_errors(self) -> None:
-        stream = self._process.stderr
-        for line in stream or ():
-            self._errors = (self._errors + line)[-2000:]
+    def give(self, job: _Job) -> None:
+        """One more text to compile."""
+        if not self.jobs and self.ready:
+            self._since = time.monotonic()
+        self.jobs.append(job)
+        self.outgoing += job.frame
 
-    def compile(self, text: str) -> Result | None:
-        """The result for one text, or None when the child died of it."""
+    def write(self) -> None:
+        """Send what the pipe takes. Raises OSError when nobody reads it any more."""
         try:
-            _write(self._stdin, 0, text.encode())
-            frame = _read(self._process.stdout)  # type: ignore[arg-type]  # it was opened as a pipe
-        except OSError:
-            return None
-        if frame is None:
-            return None
-        status, data = frame
-        return data if status == _OBJECT else EngineError(data.decode())
+            while self.outgoing:
+                del self.outgoing[: os.write(self.to, self.outgoing)]
+        except BlockingIOError:
+            pass
 
-    def kill(self) -> None:
-        """End the child now, from any thread; whoever waits for its answer sees it die."""
+    def read(self) -> bool:
+        """Take the answers that are there; False when there will be none any more."""
+        try:
+            while data := os.read(self.back, 2**16):
+                self._incoming += data
+            ended = True
+        except BlockingIOError:
+            ended = False
+        while len(self._incoming) >= FRAME.size:
+            kind, size = FRAME.unpack_from(self._incoming)
+            if len(self._incoming) < FRAME.size + size:
+                break
+            data = bytes(self._incoming[FRAME.size : FRAME.size + size])
+            del self._incoming[: FRAME.size + size]
+            self._since = time.monotonic()
+            if kind == READY:
+                self.ready = True
+            elif self.jobs:
+                job = self.jobs.popleft()
+                job.result = EngineError(data.decode()) if kind == ERROR else data
+        return not ended
+
+    def is_late(self) -> bool:
+        """Whether it seems to hang."""
+        allowed = _START_SECONDS
+        if self.ready:
+            if not self.jobs:
+                return False
+            allowed = _ANSWER_SECONDS + len(self.jobs[0].text) / _BYTES_PER_SECOND
+        return time.monotonic() - self._since > allowed
+
+    def end(self) -> str:
+        """End it now; gives how it ended and what it printed last."""
         self._process.kill()
-
-    def close(self) -> str:
-        """Let the child end; gives how it ended and what it printed last."""
-        try:
-            self._stdin.close()
-        except OSError:
-            _log.debug("a compiling process had ended before")
+        for stream in (self._process.stdin, self._process.stdout):
+            try:
+                stream.close()  # type: ignore[union-attr]  # they were opened as pipes
+            except OSError:
+                _log.debug("a compiling process had ended before")
         code = self._process.wait()
-        self._drain.join()
-        if self._process.stdout:
-            self._process.stdout.close()
-        if self._process.stderr:
-            self._process.stderr.close()
+        with self._printed as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
+            printed = file.read().decode(errors="replace").strip()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        printed = self._errors.decode(errors="replace").strip()
         return how + (f": {printed}" if printed else "")
 
 
-class _Work:
-    """Texts to be compiled, largest first, shared by the threads that drive the children."""
+def _descriptor(stream: Any) -> int:
+    return int(stream.fileno())
 
-    def __init__(self, texts: Sequence[str], options: _Options) -> None:
-        self.texts = texts
-        self.options = options
-        self.results: list[Result | None] = [None] * len(texts)
-        self._stopped = False
+
+class Children:
+    """Compiles texts for one target.
+
+    Args:
+        target: What to generate for.
+        checkpoint: Called while `result` waits; what it raises ends the waiting.
+        apart: Compile in children alone, and never here.
+    """
+
+    def __init__(
+        self, target: Target, checkpoint: Callable[[], None] = lambda: None, *, apart: bool = False
+    ) -> None:
+        self._target, self._checkpoint, self._apart = target, checkpoint, apart
+        self._most = most_children() if not apart else max(1, most_children())
         self._children: list[_Child] = []
-        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        self._left = iter(order)
-        self._lock = threading.Lock()
+        self._queue: deque[_Job] = deque()
 
-    def _next(self) -> Iterator[int]:
-        while not self._stopped:
-            with self._lock:
-                index = next(self._left, None)
-            if index is None:
-                return
-            yield index
+    def start(self) -> None:
+        """Start a child, which takes a while, before there is a text for it."""
+        if not self._children and self._most:
+            self._start()
 
-    def _start(self) -> _Child:
-        child = _Child(self.options)
-        with self._lock:
-            self._children.append(child)
-            if self._stopped:
-                child.kill()
-        return child
+    def submit(self, text: str, level: int = 2) -> _Job:
+        """Have a text compiled; `result` tells what became of it."""
+        job = _Job(text, level)
+        self._queue.append(job)
+        self._pump(0.0)
+        return job
 
-    def stop(self) -> None:
-        """Give up what is not compiled yet."""
-        with self._lock:
-            self._stopped = True
-            for child in self._children:
-                child.kill()
+    def result(self, job: _Job) -> bytes:
+        """Wait for a text: the bytes of its `Part`.
 
-    def drive(self) -> None:
-        """Feed one child until nothing is left; one that dies is replaced."""
-        child: _Child | None = None
+        Raises:
+            EngineError: The text is not valid, or ended the processes that compiled it.
+        """
+        while job.result is None:
+            if self._most:
+                self._pump(0.1)
+                self._checkpoint()
+            else:
+                self._compile_here(job)
+        if isinstance(job.result, EngineError):
+            raise job.result
+        return job.result
+
+    def close(self) -> None:
+        """End all children; what they have not compiled yet is given up."""
+        self._most = 0
+        while self._children:
+            self._children.pop().end()
+        self._queue.clear()
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _compile_here(self, job: _Job) -> None:
+        if self._apart:
+            what = "There is no process that can compile"
+            job.result = EngineError(message("compile", what))
+            return
         try:
-            for index in self._next():
-                child = child or self._start()
-                result = child.compile(self.texts[index])
-                if result is None:
-                    how = child.close()
-                    child = None
-                    result = self._again(index, how)
-                self.results[index] = result
-        except OSError as error:
-            _log.warning("a compiling process cannot be started: %s", error)
-        finally:
-            if child:
-                child.close()
+            job.result = compile_part(job.text, self._target, job.level)
+        except EngineError as error:
+            job.result = error
 
-    def _again(self, index: int, how: str) -> Result:
-        """One more try, alone in a fresh child: the first may have died for want of memory."""
-        if self._stopped:
-            return EngineError(message("compile", "Compiling was interrupted"))
-        _log.info("a compiling process ended (%s); trying its text once more", how)
-        child = self._start()
-        result = child.compile(self.texts[index])
-        how = child.close()
-        if result is not None:
-            return result
-        return EngineError(
-            message("compile", f"LLVM ended the process that compiled text {index} ({how})")
-        )
+    def _start(self) -> bool:
+        try:
+            self._children.append(_Child(self._target))
+        except OSError as error:
+            _log.info("a compiling process cannot be started: %s", error)
+            self._give_up()
+            return False
+        return True
+
+    def _give_up(self) -> None:
+        """Start no more children: without any, texts are compiled here."""
+        self._most = len(self._children)
+
+    def _pump(self, timeout_s: float) -> None:
+        """Feed the children and take their answers, waiting for one at most so long."""
+        if not self._most:
+            return
+        self._deal()
+        with selectors.DefaultSelector() as selector:
+            for child in self._children:
+                selector.register(child.back, selectors.EVENT_READ, child)
+                if child.outgoing:
+                    selector.register(child.to, selectors.EVENT_WRITE, child)
+            for key, events in selector.select(timeout_s):
+                child = key.data
+                if child in self._children and not _served(child, events):
+                    self._lose(child)
+        for child in list(self._children):
+            if child.is_late():
+                self._lose(child, "it does not answer")
+
+    def _deal(self) -> None:
+        """Give waiting texts to children that have little before them."""
+        while self._queue:
+            child = min(self._children, key=lambda c: (c.ahead_bytes, not c.ready), default=None)
+            if child is None or (
+                len(self._children) < self._most
+                and sum(len(job.text) for job in self._queue) > _BACKLOG_BYTES
+            ):
+                if not self._start():
+                    return
+                continue
+            if child.jobs and child.ahead_bytes + len(self._queue[0].text) > _AHEAD_BYTES:
+                return
+            child.give(self._queue.popleft())
+
+    def _lose(self, child: _Child, why: str = "") -> None:
+        """Go on without a child that died, or must."""
+        self._children.remove(child)
+        how = child.end()
+        how = f"{why}; {how}" if why else how
+        jobs = [job for job in child.jobs if job.result is None]
+        if not child.ready:
+            _log.warning("a compiling process did not start (%s)", how)
+            self._give_up()
+        elif jobs:
+            first = jobs[0]
+            first.tries += 1
+            _log.info("a compiling process ended (%s) at try %d of a text", how, first.tries)
+            if first.tries >= _TRIES:
+                what = f"LLVM ended the process that compiled it ({how})"
+                first.result = EngineError(message("compile", what))
+                jobs = jobs[1:]
+        self._queue.extendleft(reversed(jobs))
+
+
+def _served(child: _Child, events: int) -> bool:
+    """Write to a child, or read; False when it has died."""
+    try:
+        if events & selectors.EVENT_WRITE:
+            child.write()
+            return True
+        return child.read()
+    except OSError:
+        return False
 
 
 def available_processors() -> int:
@@ -245,54 +305,16 @@ def available_processors() -> int:
     return os.cpu_count() or 1
 
 
-def _process_count(texts: Sequence[str], apart: bool) -> int:
-    """How many children to use; 0 compiles here."""
-    wanted = knobs.get("SARDONYX_COMPILE_PROCESSES") or available_processors()
-    if not sys.executable or not texts:
-        return 0
-    if apart:
-        return max(1, min(int(wanted), len(texts)))
-    if wanted == 1 or len(texts) == 1 or sum(map(len, texts)) < THRESHOLD_BYTES:
-        return 0
-    return min(int(wanted), len(texts))
+def most_children() -> int:
+    """How many children may be used; 0 to compile in this process.
 
-
-def compile_many(
-    texts: Sequence[str],
-    target: Target,
-    *,
-    pipeline: str = "none",
-    level: int = 2,
-    apart: bool = False,
-) -> list[Result]:
-    """Compile texts to objects as `compile_text` does, in children when there is enough to do.
-
-    Args:
-        texts: LLVM IR modules.
-        target: What to generate for.
-        pipeline: One of `compile.PIPELINES`.
-        level: Effort of code generation, 0 to 3.
-        apart: Use children however little there is to do, so that this process survives any text.
-
-    Returns:
-        For each text its object, or the error that it met.
+    What runs Python may be something else that holds an interpreter: only an executable that is
+    named like one is started. Windows cannot wait for pipes.
     """
-    options = _Options(target, pipeline, level)
-    count = _process_count(texts, apart)
-    if count == 0:
-        return [options.compile(text) for text in texts]
-    work = _Work(texts, options)
-    drivers = [threading.Thread(target=work.drive, name="sardonyx-compile") for _ in range(count)]
-    for driver in drivers:
-        driver.start()
-    try:
-        for driver in drivers:
-            driver.join()
-    except BaseException:
-        work.stop()
-        raise
-    # Only texts that no child could be started for are left.
-    return [
-        options.compile(text) if result is None else result
-        for text, result in zip(texts, work.results, strict=True)
-    ]
+    wanted = knobs.get("SARDONYX_COMPILE_PROCESSES")
+    name = Path(sys.executable or "").name.lower()
+    if wanted == 1 or sys.platform == "win32" or getattr(sys, "frozen", False):
+        return 0
+    if not name.startswith(("python", "pypy")):
+        return 0
+    return int(wanted or available_processors())

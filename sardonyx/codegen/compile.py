@@ -1,7 +1,6 @@
 """LLVM IR text -> a relocatable ELF object. The only module that drives llvmlite.
 
-An LLVM fatal error ends the process: text that is large, or that nobody has compiled before, is
-better given to `sardonyx.codegen.children`.
+An LLVM fatal error ends the process: `sardonyx.codegen.children` compiles in others.
 """
 
 from __future__ import annotations
@@ -29,6 +28,11 @@ def _binding() -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm
+
+
+def load_llvm() -> None:
+    """Import LLVM, which the first compilation would do otherwise."""
+    _binding()
 
 
 @lru_cache(maxsize=16)

@@ -1,15 +1,18 @@
-"""Linking one relocatable ELF64 object (x86-64 or AArch64) into a flat, relocatable-anywhere image.
+"""Linking relocatable ELF64 objects (x86-64 or AArch64) into a flat, relocatable-anywhere image.
 
-Read-only allocatable sections are laid out one behind another, and the references among them are
-resolved as distances, so the image runs wherever it is put at a page boundary. References to
-anything outside, absolute addresses and writable data are refused.
+Read-only allocatable sections of an object are laid out one behind another, and the references
+among them are resolved as distances: that is a `Part`. Parts are laid out one behind another, too,
+and what they refer to in each other is resolved likewise, so the image runs wherever it is put at a
+page boundary. References to anything outside, absolute addresses and writable data are refused.
 
 Formats: System V gABI chapters 4 and 5; the x86-64 psABI; ELF for the Arm 64-bit Architecture.
 """
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.base.errors import EngineError, message
@@ -22,6 +25,8 @@ _SECTION_SYMBOL, _FUNCTION, _LOCAL = 3, 2, 0
 # Unwind tables: nothing unwinds through generated code.
 _DROPPED = (".eh_frame", ".gcc_except_table", ".ARM.exidx")
 _ALIGNMENT = 64
+_X86_64 = 62
+_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +52,47 @@ class _Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A linked object: bytes to be placed at a page boundary, and where its symbols are."""
+    """Linked objects: bytes to be placed at a page boundary, and where their symbols are."""
 
     data: bytes
     symbols: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object, laid out; what it refers to outside of itself is still open.
+
+    Attributes:
+        machine: ELF's number of the instruction set.
+        data: The sections.
+        symbols: Where in them its functions are.
+        references: Offset, kind of relocation, addend and symbol of each reference to outside.
+    """
+
+    machine: int
+    data: bytes
+    symbols: dict[str, int]
+    references: tuple[tuple[int, int, int, str], ...]
+
+    def to_bytes(self) -> bytes:
+        """What `from_bytes` reads."""
+        head = json.dumps([self.machine, self.symbols, self.references]).encode()
+        return struct.pack("<I", len(head)) + head + self.data
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Part:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            EngineError: The bytes are something else.
+        """
+        try:
+            (size,) = struct.unpack_from("<I", data)
+            machine, symbols, references = json.loads(data[4 : 4 + size])
+            listed = tuple((int(a), int(b), int(c), str(d)) for a, b, c, d in references)
+        except (struct.error, ValueError, TypeError):
+            raise _refuse("The bytes are no compiled function, or are cut short") from None
+        return Part(machine, data[4 + size :], symbols, listed)
 
 
 def _text_at(table: bytes, offset: int) -> str:
@@ -121,11 +163,11 @@ def undefined_symbols(data: bytes) -> list[str]:
     return sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
 
 
-def link_object(data: bytes) -> Image:
-    """Link one relocatable object.
+def read_object(data: bytes) -> Part:
+    """Lay out one relocatable object.
 
     Raises:
-        EngineError: It refers to symbols outside, has writable data, or needs absolute addresses.
+        EngineError: It has writable data, or needs absolute addresses.
     """
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
         raise _refuse("The object is not a little-endian ELF64 file")
@@ -135,18 +177,13 @@ def link_object(data: bytes) -> Image:
     rules = MACHINES[machine]
     sections = _read_sections(data)
     symbols = _read_symbols(data, sections)
-    missing = sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
-    if missing:
-        raise _refuse(
-            f"The code calls functions that it does not contain: {', '.join(missing)}",
-            "Emit them, or avoid the operations that LLVM makes such calls of",
-        )
     image, offsets = _lay_out(data, sections)
 
     def address(symbol: _Symbol) -> int | None:
         base = offsets.get(symbol.section)
         return None if base is None else base + symbol.value
 
+    outside: list[tuple[int, int, int, str]] = []
     for section in sections:
         if section.kind == _REL and section.info in offsets:
             raise _refuse("The object has relocations without addends")
@@ -156,8 +193,10 @@ def link_object(data: bytes) -> Image:
         entries = data[section.offset : section.offset + section.size]
         for offset, info, addend in struct.iter_unpack("<QQq", entries):
             symbol, code = symbols[info >> 32], info & 0xFFFFFFFF
-            value = address(symbol)
-            rule = rules.get(code)
+            value, rule = address(symbol), rules.get(code)
+            if rule is not None and symbol.section == _UNDEFINED and symbol.name:
+                outside.append((base + offset, code, addend, symbol.name))
+                continue
             if rule is None or value is None:
                 raise _refuse(
                     f"Relocation {code} in {sections[section.info].name} against "
@@ -165,11 +204,48 @@ def link_object(data: bytes) -> Image:
                     "position-independent image",
                 )
             rule(Place(image, base + offset, value, addend, symbol.name))
-    return Image(
-        bytes(image),
-        {
-            s.name: found
-            for s in symbols
-            if s.name and s.binding != _LOCAL and (found := address(s)) is not None
-        },
-    )
+    found = {
+        s.name: where
+        for s in symbols
+        if s.name and s.binding != _LOCAL and (where := address(s)) is not None
+    }
+    return Part(machine, bytes(image), found, tuple(outside))
+
+
+def join(parts: Sequence[Part]) -> Image:
+    """One image of several parts, which may refer to each other by name.
+
+    Raises:
+        EngineError: They refer to symbols that none of them has, or two have the same one.
+    """
+    image = bytearray()
+    symbols: dict[str, int] = {}
+    bases = []
+    for part in parts:
+        # Instructions of AArch64 that count pages were resolved from the part's beginning.
+        image.extend(b"\0" * (-len(image) % (_ALIGNMENT if part.machine == _X86_64 else _PAGE)))
+        bases.append(len(image))
+        for name, offset in part.symbols.items():
+            if symbols.setdefault(name, len(image) + offset) != len(image) + offset:
+                raise _refuse(f"Two objects define {name!r}")
+        image += part.data
+    missing = sorted({name for part in parts for *_, name in part.references} - symbols.keys())
+    if missing:
+        raise _refuse(
+            f"The code calls functions that it does not contain: {', '.join(missing)}",
+            "Emit them, or avoid the operations that LLVM makes such calls of",
+        )
+    for part, base in zip(parts, bases, strict=True):
+        rules = MACHINES[part.machine]
+        for offset, code, addend, name in part.references:
+            rules[code](Place(image, base + offset, symbols[name], addend, name))
+    return Image(bytes(image), symbols)
+
+
+def link_object(data: bytes) -> Image:
+    """Link one relocatable object.
+
+    Raises:
+        EngineError: It refers to symbols outside, has writable data, or needs absolute addresses.
+    """
+    return join([read_object(data)])

@@ -40,6 +40,33 @@ def emit_module(programs: Sequence[Program], target: Target) -> str:
         for program in programs
         if not program.always_inline
     ]
+    return _module(texts, target, declarations, named)
+
+
+def emit_unit(program: Program, others: Sequence[Program], target: Target, name: str) -> str:
+    """LLVM IR text that defines one program, under the name given; see `emit_module`.
+
+    Args:
+        program: What to define.
+        others: Programs that it calls: they are declared, or put into it if they are to be.
+        target: What it is for.
+        name: Of the function. Texts of equal programs are equal if it is.
+    """
+    named = {other.name: other for other in others}
+    declarations: dict[str, str] = {}
+    text = _function(program, target, declarations, named, name)
+    heads = [
+        f"declare {_head(other)} #0"
+        for other in others
+        if other.name != name and not other.always_inline and symbol(other.name) in text
+    ]
+    return _module([text, *heads], target, declarations, named)
+
+
+def _module(
+    texts: list[str], target: Target, declarations: dict[str, str], named: dict[str, Program]
+) -> str:
+    """Functions with what they need besides."""
     for name, make in HELPERS.items():
         if name in declarations:
             declarations[name] = _function(make(), target, declarations, named)
@@ -59,6 +86,7 @@ def _function(
     target: Target,
     declarations: dict[str, str],
     named: dict[str, Program],
+    own_name: str | None = None,
 ) -> str:
     e = FunctionEmitter(target, declarations, named)
     if program.kind == "kernel":
@@ -88,9 +116,18 @@ def _function(
         e.close("ret void" if program.result is None else "unreachable")
     linkage = "internal" if program.name in HELPERS else "dso_local"
     rare = " noinline cold" if program.cold else ""
-    named_signature = f"{result_type(program.result)} {symbol(program.name)}({signature})"
+    defined = symbol(program.name if own_name is None else own_name)
+    named_signature = f"{result_type(program.result)} {defined}({signature})"
     head = f"define {linkage} {named_signature}{rare} #0"
     return "\n".join([f"{head} {{", "entry:", *e.entry, *e.lines, "}"])
+
+
+def _head(program: Program) -> str:
+    """How a function is declared that is defined elsewhere."""
+    listed = ", ".join(
+        parameter_type(p.value.type) + (" noalias" if p.noalias else "") for p in program.parameters
+    )
+    return f"{result_type(program.result)} {symbol(program.name)}({listed})"
 
 
 def _slot(e: FunctionEmitter, slot: int, type: Type) -> str:

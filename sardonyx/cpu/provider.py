@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
@@ -18,7 +17,9 @@ from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
+    from sardonyx.kernel.compiled import Kernel
     from sardonyx.runtime.compiler import Compiled
+    from sardonyx.runtime.units import Units
 
 
 class CpuProvider:
@@ -29,20 +30,32 @@ class CpuProvider:
         self.key = self.target.key
         self.accelerator: Accelerator | None = None
 
-    def generate(
-        self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
-    ) -> Generated:
-        """Machine code for all kernels."""
-        with compiling:
-            from sardonyx.codegen.blob import build
-            from sardonyx.codegen.module import emit_module
+    def formed(self, kernel: Kernel, units: Units) -> None:
+        """Have a kernel compiled while others are still formed."""
+        if kernel.host is None:
+            units.take((kernel.program, *kernel.functions))
 
+    def generate(
+        self,
+        compiled: Compiled,
+        phase: Callable[[str], AbstractContextManager[None]],
+        units: Units,
+    ) -> Generated:
+        """Machine code for all kernels; those that run once come first."""
         with phase("emit"):
-            text = emit_module(compiled.programs(), self.target)
+            for invocation in compiled.invocations:
+                self.formed(invocation.kernel, units)
+        early = dict.fromkeys(c.kernel for p in compiled.preparations for c in p.plan.calls)
+        late = dict.fromkeys(c.kernel for c in compiled.main.calls if c.host is None)
         with phase("llvm"):
-            blob = build(text, self.target)
-            code = load_blob(blob)
-        return Generated(blob.to_bytes(), code, code)
+            initial = load_blob(units.blob(early))
+
+        def complete() -> tuple[bytes, Any]:
+            with phase("llvm"):
+                blob = units.blob(late)
+                return blob.to_bytes(), load_blob(blob)
+
+        return Generated(initial, complete)
 
     def load(self, path: Path) -> Any:
         """A blob from its file."""

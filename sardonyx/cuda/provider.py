@@ -28,7 +28,9 @@ from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
+    from sardonyx.kernel.compiled import Kernel
     from sardonyx.runtime.compiler import Compiled
+    from sardonyx.runtime.units import Units
 
 #: Between the two parts of the text of a module's kernels.
 _BETWEEN = "\n// spare\n"
@@ -59,13 +61,17 @@ class CudaProvider:
         self.accelerator: Accelerator | None = self.libraries
         self.key = f"cuda {self.target.key} {host_target().key} {self.libraries.key}"
 
+    def formed(self, kernel: Kernel, units: Units) -> None:
+        """Nothing: all kernels become one module."""
+
     def generate(
-        self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
+        self,
+        compiled: Compiled,
+        phase: Callable[[str], AbstractContextManager[None]],
+        units: Units,
     ) -> Generated:
         """PTX for the kernels of the main plan, machine code for those that prepare constants."""
         with compiling:
-            from sardonyx.codegen.blob import build
-            from sardonyx.codegen.module import emit_module
             from sardonyx.codegen.ptx import emit_ptx
 
         if compiled.main.has_objects and not compiled.main.only_draws:
@@ -76,16 +82,16 @@ class CudaProvider:
         used = {c.kernel for c in calls if c.library is None or c.library.function != "matmul"}
         early = {c.kernel for p in compiled.preparations for c in p.plan.calls}
         with phase("emit"):
-            text = emit_module(compiled.programs(early), host_target())
+            units.take(compiled.programs(early))
         with phase("llvm"):
-            initial = load_blob(build(text, host_target()))
+            initial = load_blob(units.blob(early))
             texts = [
                 emit_ptx(compiled.programs(some), self.target) if some else ""
                 for some in (used, names - used)
             ]
         with phase("driver"):
             code = Module(self.device, *texts)
-        return Generated(_BETWEEN.join(texts).encode(), code, initial)
+        return Generated(initial, lambda: (_BETWEEN.join(texts).encode(), code))
 
     def load(self, path: Path) -> Any:
         """A module from its file."""

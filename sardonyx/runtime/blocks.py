@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
+from sardonyx.kernel.compiled import Kernel
 from sardonyx.plan.attention import fuse_attention
 from sardonyx.plan.grouping import make_groups, pointwise
 from sardonyx.plan.groups import Group, Special
@@ -126,12 +127,18 @@ class Blocks:
     Attributes:
         former: Makes the kernels.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
+        formed: Called with each kernel that was formed.
         seconds: Time by phase.
     """
 
-    def __init__(self, former: Former, separate: Container[Tensor] | None = None) -> None:
-        self.former, self.separate = former, separate
-        self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0}
+    def __init__(
+        self,
+        former: Former,
+        separate: Container[Tensor] | None = None,
+        formed: Callable[[Kernel], None] = lambda kernel: None,
+    ) -> None:
+        self.former, self.separate, self.formed = former, separate, formed
+        self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
     def block(
         self,
@@ -199,8 +206,13 @@ class Blocks:
                     found.update((symbol, buffer) for symbol in final.values())
             else:
                 start = time.perf_counter()
-                works.extend(self.former.form(group, strides))
-                self.seconds["form"] += time.perf_counter() - start
+                made = self.former.form(group, strides)
+                works.extend(made)
+                end = time.perf_counter()
+                self.seconds["form"] += end - start
+                for invocation in made:
+                    self.formed(invocation.kernel)
+                self.seconds["emit"] += time.perf_counter() - end
         levels = Levels(works, found)
         read = {tensor for work in works for tensor in work.reads}
         works.sort(key=lambda work: (levels.of(work), _is_last(work, read)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,13 @@ from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import Target
 from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
+from sardonyx.kernel.compiled import Kernel
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.library import Accelerator
-from sardonyx.runtime import face
+from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
@@ -29,6 +30,7 @@ from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 
 if TYPE_CHECKING:
@@ -52,12 +54,15 @@ def build_model(
     provider: Provider,
     timings: dict[str, float],
     budget: Budget,
+    units: Units,
 ) -> Built:
     """Compile the model at `source`; `timings` receives seconds by phase.
 
-    The constants are counted in `budget` from now on.
+    The constants are counted in `budget` from now on. `units` must live until the code is complete.
     """
     phases = _Phases(timings)
+    with phases("emit"):
+        finish_library = library.begin(units)
     with phases("load"):
         graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
         metadata = _metadata(graph)
@@ -86,10 +91,13 @@ def build_model(
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
         accelerator=provider.accelerator, halves=options.halves and _has_halves(provider.target),
+        formed=lambda kernel: provider.formed(kernel, units),
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
-    generated = provider.generate(compiled, phases)
+    generated = provider.generate(compiled, phases, units)
+    with phases("llvm"):
+        finish_library()
     constants = Constants(
         compiled, generated.initial, budget, options.cancel, thread_count(options.threads)
     )
@@ -121,12 +129,14 @@ def compile_lowered(
     winograd: bool = True,
     accelerator: Accelerator | None = None,
     halves: bool = False,
+    formed: Callable[[Kernel], None] = lambda kernel: None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
     `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
-    factors of products in float32 are rounded to bfloat16.
+    factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
+    was formed.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -135,7 +145,7 @@ def compile_lowered(
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves,
+        accelerator, halves, formed,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

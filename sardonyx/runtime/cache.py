@@ -274,6 +274,12 @@ def _engine() -> str:
     return digest(source_digest(folder, default_cache()), _llvmlite_version())
 
 
+@lru_cache(maxsize=1)
+def compiler_digest() -> str:
+    """Digest of what makes machine code of LLVM's texts."""
+    return digest(_llvmlite_version())
+
+
 def engine_digest() -> str:
     """Digest of what all compiled code depends on, whatever the model.
 

@@ -7,13 +7,14 @@ that run once; what they give are constants of the plan that runs every time.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.target import Target
+from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Program
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
@@ -70,6 +71,7 @@ def compile_tensors(
     winograd: bool = False,
     accelerator: Accelerator | None = None,
     halves: bool = False,
+    formed: Callable[[Kernel], None] = lambda kernel: None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -85,9 +87,10 @@ def compile_tensors(
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         accelerator: Who has libraries.
         halves: Whether factors of products in float32 are rounded to bfloat16.
+        formed: Called with each kernel that was formed.
     """
     former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves)
-    blocks = Blocks(former, separate)
+    blocks = Blocks(former, separate, formed)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()

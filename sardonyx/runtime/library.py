@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sardonyx.base.forks import loading_library
 from sardonyx.base.log import get_logger
@@ -11,6 +12,10 @@ from sardonyx.codegen.target import host_target
 from sardonyx.kernel.program import Program
 from sardonyx.runtime.cache import default_cache, digest, engine_digest
 from sardonyx.runtime.executable import LoadedCode, load_blob
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.elf import Part
+    from sardonyx.runtime.units import Units
 
 _log = get_logger("library")
 _KIND = "library"
@@ -47,13 +52,46 @@ def _load() -> LoadedCode:
     path = cache.get(key, _KIND)
     if path is not None:
         return load_blob(path)
-    from sardonyx.codegen.blob import build
+    from sardonyx.runtime.units import Units
+
+    with Units(host_target(), cache) as units:
+        return _kept(_begun(units)())
+
+
+def _begun(units: Units) -> Callable[[], Part]:
+    """Have them compiled; what is given waits for it."""
     from sardonyx.codegen.module import emit_module
 
     _log.info("compiling the run time's functions")
-    blob = build(emit_module(programs(), host_target()), host_target())
-    path = cache.put(key, _KIND, blob.to_bytes())
+    return units.part(emit_module(programs(), host_target()))
+
+
+def _kept(part: Part) -> LoadedCode:
+    """The functions, loaded from the cache where that keeps them."""
+    from sardonyx.codegen.blob import blob_of
+
+    blob = blob_of([part], host_target())
+    path = default_cache().put(digest(_KIND, engine_digest()), _KIND, blob.to_bytes())
     return load_blob(blob if path is None else path)
+
+
+def begin(units: Units) -> Callable[[], None]:
+    """Have the functions compiled beside a model's kernels where they never were on this machine.
+
+    What is given waits for them, and is to be called before the first run.
+    """
+    if _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND):
+        return lambda: None
+    wait = _begun(units)
+
+    def finish() -> None:
+        global _found
+        part = wait()
+        with loading_library:
+            if _found is None:
+                _found = Library(_kept(part))
+
+    return finish
 
 
 class Library:

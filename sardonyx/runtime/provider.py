@@ -17,7 +17,9 @@ from sardonyx.runtime.image import Code
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
+    from sardonyx.kernel.compiled import Kernel
     from sardonyx.runtime.compiler import Compiled
+    from sardonyx.runtime.units import Units
 
 
 @dataclass(slots=True)
@@ -25,14 +27,13 @@ class Generated:
     """Kernels of a compiled model.
 
     Attributes:
-        file: What `Provider.load` reads, for the cache.
-        code: What `Provider.executable` takes.
         initial: Those that run once, which the processor always does.
+        complete: Waits for the others, and gives what `Provider.load` reads, for the cache, and
+            what `Provider.executable` takes.
     """
 
-    file: bytes
-    code: Any
     initial: Code
+    complete: Callable[[], tuple[bytes, Any]]
 
 
 class Provider(Protocol):
@@ -48,10 +49,16 @@ class Provider(Protocol):
     key: str
     accelerator: Accelerator | None
 
+    def formed(self, kernel: Kernel, units: Units) -> None:
+        """Begin to generate a kernel that will most likely be needed, before all are formed."""
+
     def generate(
-        self, compiled: Compiled, phase: Callable[[str], AbstractContextManager[None]]
+        self,
+        compiled: Compiled,
+        phase: Callable[[str], AbstractContextManager[None]],
+        units: Units,
     ) -> Generated:
-        """The kernels; `phase` times parts of the work by name.
+        """The kernels; `phase` times parts of the work by name, `units` compiles for the processor.
 
         Raises:
             NotImplemented: The provider has no way to run one.

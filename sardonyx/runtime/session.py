@@ -35,6 +35,7 @@ from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import watching
 from sardonyx.base.log import get_logger, scope
+from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import Plan
@@ -48,6 +49,7 @@ from sardonyx.runtime.record import Record
 
 if TYPE_CHECKING:
     from sardonyx.runtime.build import Built
+    from sardonyx.runtime.units import Units
 
 _logger = get_logger("session")
 
@@ -216,11 +218,13 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         if cache is not None and key is not None:
             engine = _from_cache(cache, provider, key, threads, timings, budget)
         if engine is None:
-            built = _build(source, options, provider, timings, budget)
-            if key is not None and _state_of(source) != state:
-                _logger.warning("the model's file was replaced while it was read: it is not cached")
-                key = None
-            engine = _finish(built, provider, cache, key, threads, timings, budget)
+            with _units(cache, source, state) as units:
+                built = _build(source, options, provider, timings, budget, units)
+                if key is not None and _state_of(source) != state:
+                    what = "the model's file was replaced while it was read: it is not cached"
+                    _logger.warning(what)
+                    key = None
+                engine = _finish(built, provider, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
@@ -270,12 +274,29 @@ def _may_contradict(plan: Plan) -> bool:
     return bool(plan.guards) or len(set(names)) < len(names)
 
 
+#: The kernels of smaller models are often known all: a process starts when the first is not.
+_SMALL_BYTES = 2**18
+
+
+def _units(cache: Cache | None, source: Any, state: _State | None) -> Units:
+    """What compiles. Its first process starts while the model is read here."""
+    with compiling:
+        from sardonyx.runtime.units import Units
+
+    units = Units(host_target(), cache)
+    size = len(source) if isinstance(source, bytes) else state[1][2] if state else 0
+    if size > _SMALL_BYTES:
+        units.start()
+    return units
+
+
 def _build(
     source: Any,
     options: EngineOptions,
     provider: Provider,
     timings: dict[str, float],
     budget: Budget,
+    units: Units,
 ) -> Built:
     with compiling:
         # The compiler: only where it is needed.
@@ -285,14 +306,16 @@ def _build(
         load_all()
 
     try:
-        return build_model(source, options, provider, timings, budget)
+        return build_model(source, options, provider, timings, budget, units)
     except InvalidGraph as error:
         if options.general or "load" not in timings:
             raise
         # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
         # broadcast) may contradict itself where the graph does not.
+        units.forget()
+        general = replace(options, general=True)
         try:
-            built = build_model(source, replace(options, general=True), provider, timings, budget)
+            built = build_model(source, general, provider, timings, budget, units)
         except SardonyxError:
             raise error from None
         _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
@@ -349,19 +372,21 @@ def _finish(
     timings: dict[str, float],
     budget: Budget,
 ) -> Engine:
-    constants = None
     start = time.perf_counter()
-    if cache is not None and key is not None:
-        data_path = cache.put(key, "data", built.constants.write)
-        cache.put(key, "code", built.generated.file)
-        if data_path is not None and cache.put(key, "session", built.record.to_bytes()):
-            # What another process drops from the cache meanwhile stays mapped.
-            with contextlib.suppress(OSError):
-                constants = map_constants(data_path, built.record)
+    entry = None if cache is None or key is None else cache
+    data_path = None if entry is None else entry.put(str(key), "data", built.constants.write)
+    constants = None
+    if data_path is not None:
+        # What another process drops from the cache meanwhile stays mapped.
+        with contextlib.suppress(OSError):
+            constants = map_constants(data_path, built.record)
     if constants is None:
         constants = built.constants.arrays()
     timings["constants"] = time.perf_counter() - start
-    code = built.generated.code
+    file, code = built.generated.complete()
+    if entry is not None and data_path is not None:
+        entry.put(str(key), "code", file)
+        entry.put(str(key), "session", built.record.to_bytes())
     executable = provider.executable(built.record.plan, code, constants, threads, budget)
     return _engine(built.record, executable, timings)
 

@@ -1,14 +1,22 @@
+import os
+import signal
 import subprocess
+import sys
+import time
 
 import pytest
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen import children
-from sardonyx.codegen.blob import link
-from sardonyx.codegen.children import compile_many
-from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES, compile_text
+from sardonyx.codegen import child, children
+from sardonyx.codegen.blob import blob_of
+from sardonyx.codegen.child import compile_part
+from sardonyx.codegen.children import Children
+from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
+from sardonyx.codegen.elf import Part
 from sardonyx.codegen.target import host_target
+
+TARGET = host_target()
 
 
 def text(value: int) -> str:
@@ -26,91 +34,153 @@ define i32 @f() nounwind {
 """
 
 
-@pytest.fixture
-def here_only(monkeypatch):
-    def refuse(*_args, **_named):
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-
-
-def test_little_work_is_done_here(here_only):
-    target = host_target()
-    found = compile_many([text(1), BAD, text(2)], target)
-    assert [found[0], found[2]] == [compile_text(text(value), target) for value in (1, 2)]
-    assert isinstance(found[1], EngineError)
-    assert compile_many([], target) == []
+def outcome(group, job):
+    try:
+        return group.result(job)
+    except EngineError as error:
+        return error
 
 
-def test_one_process_means_here(here_only, monkeypatch):
-    monkeypatch.setattr(children, "THRESHOLD_BYTES", 1)
-    with knobs.override("SARDONYX_COMPILE_PROCESSES", 1):
-        assert len(compile_many([text(1), text(2)], host_target())) == 2
+def compiled(texts, group):
+    jobs = [group.submit(each) for each in texts]
+    return [outcome(group, job) for job in jobs]
 
 
-def test_much_work_is_split(monkeypatch):
-    started = []
-    original = children._Child
-
-    def start(options):
-        started.append(1)
-        return original(options)
-
-    monkeypatch.setattr(children, "THRESHOLD_BYTES", 100)
-    monkeypatch.setattr(children, "_Child", start)
-    target = host_target()
+@pytest.fixture(autouse=True)
+def two_processes():
     with knobs.override("SARDONYX_COMPILE_PROCESSES", 2):
-        found = compile_many([text(value) for value in range(8)], target, pipeline="light")
-    assert found == [compile_text(text(value), target, pipeline="light") for value in range(8)]
-    assert 1 <= len(started) <= 2
+        yield
 
 
-def test_a_text_that_ends_the_process_is_named():
-    with knobs.override("SARDONYX_COMPILE_PROCESSES", 1):
-        found = compile_many([text(1), FATAL, BAD, text(2)], host_target(), apart=True)
+@pytest.fixture
+def started(monkeypatch):
+    """How many processes were started, and their identifiers."""
+    found = []
+    original = subprocess.Popen
+
+    def start(*arguments, **named):
+        found.append(original(*arguments, **named))
+        return found[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    return found
+
+
+def test_texts_are_compiled_as_here(started):
+    texts = [text(value) for value in range(40)]
+    with Children(TARGET) as group:
+        found = compiled(texts, group)
+    assert found == [compile_part(each, TARGET, 2) for each in texts]
+    assert len(started) == 1
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_much_text_gets_a_second_process(started, monkeypatch):
+    monkeypatch.setattr(children, "_BACKLOG_BYTES", 300)
+    monkeypatch.setattr(children, "_AHEAD_BYTES", 100)
+    texts = [text(value) for value in range(20)]
+    with Children(TARGET) as group:
+        found = compiled(texts, group)
+    assert found == [compile_part(each, TARGET, 2) for each in texts]
+    assert len(started) == 2
+
+
+def test_texts_larger_than_a_pipe():
+    long = [text(value) + "; " + "x" * 300_000 + "\n" for value in range(5)]
+    with Children(TARGET) as group:
+        assert compiled(long, group) == [compile_part(text(v), TARGET, 2) for v in range(5)]
+
+
+def test_a_text_that_ends_the_process_takes_no_other_with_it(started):
+    with Children(TARGET) as group:
+        found = compiled([text(1), FATAL, BAD, text(2)], group)
     assert [type(result) for result in found] == [bytes, EngineError, EngineError, bytes]
-    assert "LLVM ended the process that compiled text 1 (" in str(found[1])
-    assert "| " in str(found[2])
+    assert "LLVM ended the process that compiled it (signal" in str(found[1])
     assert "Cannot select" in str(found[1])
-    assert link(found[3], host_target()).symbols == {"f": 0}
+    assert "| " in str(found[2])
+    assert blob_of([Part.from_bytes(found[3])], TARGET).symbols == {"f": 0}
+    assert len(started) == 3
 
 
-def test_children_that_cannot_start(monkeypatch):
+def test_a_process_that_is_killed_is_replaced(started):
+    with Children(TARGET) as group:
+        group.result(group.submit(text(1)))
+        started[0].kill()
+        started[0].wait()
+        assert compiled([text(2), text(3)], group) == [
+            compile_part(text(value), TARGET, 2) for value in (2, 3)
+        ]
+
+
+def test_a_process_that_hangs_is_replaced(started, monkeypatch):
+    with Children(TARGET) as group:
+        group.result(group.submit(text(1)))
+        os.kill(started[0].pid, signal.SIGSTOP)
+        monkeypatch.setattr(children, "_ANSWER_SECONDS", 0.0)
+        job = group.submit(text(2))
+        time.sleep(0.05)
+        group._pump(0.0)
+        monkeypatch.undo()
+        assert group.result(job) == compile_part(text(2), TARGET, 2)
+    assert started[0].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "script", ["raise SystemExit(7)", "import time; time.sleep(60)", "import os; os.abort()"]
+)
+def test_processes_that_do_not_start_are_done_without(script, monkeypatch, caplog):
+    monkeypatch.setattr(child, "_BOOTSTRAP", script)
+    monkeypatch.setattr(children, "_START_SECONDS", 0.5)
+    with Children(TARGET) as group:
+        assert compiled([text(1), text(2)], group) == [
+            compile_part(text(value), TARGET, 2) for value in (1, 2)
+        ]
+
+
+def test_the_system_has_no_more_processes(monkeypatch):
     def refuse(*_args, **_named):
         raise OSError("no more processes")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    target = host_target()
-    assert compile_many([text(1)], target, apart=True) == [compile_text(text(1), target)]
+    with Children(TARGET) as group:
+        group.start()
+        found = compiled([text(1), BAD], group)
+    assert found[0] == compile_part(text(1), TARGET, 2)
+    assert isinstance(found[1], EngineError)
 
 
-def test_children_that_die_at_once(monkeypatch):
-    monkeypatch.setattr(children, "_BOOTSTRAP", "raise SystemExit(7)")
-    (found,) = compile_many([text(1)], host_target(), apart=True)
-    assert "exit status 7" in str(found)
+@pytest.mark.parametrize(
+    ("executable", "frozen", "count"),
+    [
+        ("/usr/bin/python3", False, 2), ("/usr/bin/python3", True, 0),
+        ("/usr/bin/uwsgi", False, 0), ("", False, 0), (None, False, 0),
+    ],
+)  # fmt: skip
+def test_only_python_is_started(executable, frozen, count, monkeypatch):
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    assert children.most_children() == count
+
+
+def test_one_process_means_here(started):
+    with knobs.override("SARDONYX_COMPILE_PROCESSES", 1), Children(TARGET) as group:
+        group.start()
+        assert compiled([text(1)], group) == [compile_part(text(1), TARGET, 2)]
+    assert not started
 
 
 def test_children_import_little(monkeypatch):
     listed = "sys.exit('imported ' + repr([m for m in ('numpy', 'ctypes') if m in sys.modules]))"
-    script = children._BOOTSTRAP.replace("serve()", listed).replace("import serve", "import _read")
-    monkeypatch.setattr(children, "_BOOTSTRAP", script)
-    (found,) = compile_many([text(1)], host_target(), apart=True)
-    assert "imported ['ctypes']" in str(found)
+    script = child._BOOTSTRAP.replace("serve()", listed).replace("import serve", "import _read")
+    monkeypatch.setattr(child, "_BOOTSTRAP", script)
+    done = subprocess.run(child.command(), capture_output=True, text=True, check=False)
+    assert "imported ['ctypes']" in done.stderr
 
 
-def test_interruption_ends_the_children(monkeypatch):
-    joined = []
-
-    def join(self, timeout=None):
-        joined.append(self.name)
+def test_what_ends_the_waiting_ends_the_processes(started):
+    def stop():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(children, "_BOOTSTRAP", "import time\ntime.sleep(60)")
-    with monkeypatch.context() as context:
-        context.setattr(children.threading.Thread, "join", join)
-        with pytest.raises(KeyboardInterrupt):
-            compile_many([text(1)], host_target(), apart=True)
-    for thread in children.threading.enumerate():
-        if thread.name == "sardonyx-compile":
-            thread.join(10)
-            assert not thread.is_alive()
+    with pytest.raises(KeyboardInterrupt), Children(TARGET, stop) as group:
+        group.result(group.submit(text(1)))
+    assert started[0].returncode == -signal.SIGKILL

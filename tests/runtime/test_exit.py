@@ -12,6 +12,8 @@ import pytest
 from tests.support import life_cycle
 
 ROOT = Path(__file__).resolve().parents[2]
+# As programs are that say nothing about it: kernels are compiled in child processes.
+ENVIRONMENT = {**os.environ, "SARDONYX_COMPILE_PROCESSES": "0"}
 PRELUDE = """
 import atexit, gc, os, signal, sys, threading, time, weakref
 import sardonyx
@@ -134,7 +136,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_ends_in_silence(name: str, paths: list[str]) -> None:
     command = [sys.executable, "-X", "faulthandler", "-c", PRELUDE + PROGRAMS[name], *paths]
     found = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False, env=ENVIRONMENT
     )
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
@@ -146,7 +148,7 @@ session(LONG).run(None, long_feeds())
 """
     command = [sys.executable, "-c", PRELUDE + program, *paths]
     found = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False, env=ENVIRONMENT
     )
     assert found.returncode in (1, -2)
     assert found.stderr.rstrip().endswith("KeyboardInterrupt")

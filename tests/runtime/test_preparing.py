@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from sardonyx.base.errors import OutOfMemory
+from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.runtime import build, constants, preparing
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.units import Units
 from tests.support.session import model_of
 
 _CHAIN = "g (float[2, 64] x) => (float[2, 64] y) { %s }"
@@ -56,7 +58,9 @@ MODELS = {
 
 
 def _built(path):
-    return build.build_model(path, EngineOptions(), CpuProvider(), {}, Budget())
+    return build.build_model(
+        path, EngineOptions(), CpuProvider(), {}, Budget(), Units(host_target(), None)
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -139,7 +143,9 @@ def test_memory_that_is_refused_is_not_counted(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of(*MODELS["packed"]).SerializeToString())
     budget = Budget()
-    built = build.build_model(str(path), EngineOptions(), CpuProvider(), {}, budget)
+    built = build.build_model(
+        str(path), EngineOptions(), CpuProvider(), {}, budget, Units(host_target(), None)
+    )
     held = budget.held_bytes
 
     def refuse(shape, dtype):

@@ -388,7 +388,7 @@ class FakeProvider(provider.CudaProvider):
         self.target = host_target()
         self.key = f"fake {id(fake)}"
 
-    def generate(self, compiled: Any, phase: Any) -> Generated:
+    def generate(self, compiled: Any, phase: Any, units: Any) -> Generated:
         with compiling:
             from sardonyx.codegen.blob import build
             from sardonyx.codegen.module import emit_module
@@ -398,7 +398,7 @@ class FakeProvider(provider.CudaProvider):
             if invocation.kernel.host is not None:
                 continue
             self.fake.slots[code.address(program.name)] = len(program.parameters)
-        return Generated(b"", _Module(code), code)
+        return Generated(code, lambda: (b"", _Module(code)))
 
     def load(self, path: Any) -> Any:
         raise NotImplementedError

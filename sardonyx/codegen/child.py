@@ -1,0 +1,100 @@
+"""What a compiling child process does, and how parent and child talk to each other.
+
+Protocol, over the child's standard streams: `FRAME` (a number, bytes), then the bytes. The first
+frame to a child holds JSON: the target's fields. It answers with an empty `READY` when LLVM is
+there. Each frame after it is a text with its level of code generation, and is answered by one
+frame, in order: a part (`PART`) or the text of an EngineError (`ERROR`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from sardonyx.base.errors import EngineError
+from sardonyx.codegen.compile import compile_text, load_llvm
+from sardonyx.codegen.elf import read_object
+from sardonyx.codegen.target import Target
+
+FRAME = struct.Struct("<II")
+READY, PART, ERROR = 0, 1, 2
+
+# Running `-m sardonyx.codegen.child` would first import the whole package, NumPy included.
+_BOOTSTRAP = """
+import json, sys, types
+paths, folder = json.loads(sys.argv[1])
+sys.path[:] = paths
+package = types.ModuleType("sardonyx")
+package.__path__ = [folder]
+sys.modules["sardonyx"] = package
+from sardonyx.codegen.child import serve
+serve()
+"""
+
+
+def command() -> list[str]:
+    """The arguments that start a child."""
+    folder = str(Path(__file__).parents[1])
+    paths = json.dumps([[path or os.getcwd() for path in sys.path], folder])
+    options = ["-I", "-S"]
+    if sys.dont_write_bytecode:
+        options.append("-B")
+    if sys.pycache_prefix:
+        options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
+    return [sys.executable, *options, "-c", _BOOTSTRAP, paths]
+
+
+def greeting(target: Target) -> bytes:
+    """The first frame to a child."""
+    data = json.dumps(dataclasses.asdict(target)).encode()
+    return FRAME.pack(0, len(data)) + data
+
+
+def compile_part(text: str, target: Target, level: int) -> bytes:
+    """A text as the bytes of a `Part`.
+
+    Raises:
+        EngineError: The text is not valid, or needs what a part cannot have.
+    """
+    return read_object(compile_text(text, target, level=level)).to_bytes()
+
+
+def _write(stream: BinaryIO, kind: int, data: bytes) -> None:
+    stream.write(FRAME.pack(kind, len(data)) + data)
+    stream.flush()
+
+
+def _read(stream: BinaryIO) -> tuple[int, bytes] | None:
+    head = stream.read(FRAME.size)
+    if len(head) < FRAME.size:
+        return None
+    number, size = FRAME.unpack(head)
+    data = stream.read(size)
+    return (number, data) if len(data) == size else None
+
+
+def serve() -> None:
+    """Compile the texts on standard input until that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its children
+    source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what LLVM prints must not get between the answers
+    first = _read(source)
+    if first is None:
+        return
+    fields = json.loads(first[1])
+    grain = Target.__dataclass_fields__["grain"].default
+    target = Target(**{**fields, "grain": grain})  # compiling does not look at it
+    load_llvm()
+    _write(answers, READY, b"")
+    while frame := _read(source):
+        level, data = frame
+        try:
+            _write(answers, PART, compile_part(data.decode(), target, level))
+        except EngineError as error:
+            _write(answers, ERROR, str(error).encode())

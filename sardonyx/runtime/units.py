@@ -1,0 +1,129 @@
+"""Kernels to machine code, one function at a time: from the machine's library, or compiled apart.
+
+A function whose text was compiled before, for whatever model, is found in the disk cache. The
+others are compiled in child processes from the moment on that they are formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sardonyx.base.errors import EngineError
+from sardonyx.base.forks import compiling
+from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.log import get_logger
+from sardonyx.codegen.blob import Blob, blob_of
+from sardonyx.codegen.children import Children
+from sardonyx.codegen.elf import Part
+from sardonyx.codegen.target import Target
+from sardonyx.kernel.program import Program
+from sardonyx.runtime.cache import Cache, compiler_digest, digest
+
+_log = get_logger("compile")
+_KIND = "kernel"
+_FORMAT = 1
+#: What every function is called in its own text, so that equal ones have equal texts.
+_OWN_NAME = "unit"
+
+
+class Units:
+    """Functions for one target. Use it as a context: its end ends the processes that compile.
+
+    Args:
+        target: What to generate for.
+        cache: Where the library is; None for none.
+
+    Attributes:
+        found: How many functions the library had.
+        compiled: How many it had not.
+    """
+
+    def __init__(self, target: Target, cache: Cache | None) -> None:
+        self.target = target
+        self.found = self.compiled = 0
+        self._cache = cache
+        self._children = Children(target, checkpoint)
+        self._parts: dict[str, Callable[[], Part]] = {}
+
+    def start(self) -> None:
+        """Start a process, as there will be something to compile."""
+        self._children.start()
+
+    def take(self, programs: Iterable[Program]) -> None:
+        """Have programs compiled that are not yet; they may call each other, and no others."""
+        listed = list(programs)
+        missing = [p for p in listed if not p.always_inline and p.name not in self._parts]
+        if not missing:
+            return
+        with compiling:
+            from sardonyx.codegen.module import emit_unit
+
+        for program in missing:
+            text = emit_unit(program, listed, self.target, _OWN_NAME)
+            self._parts[program.name] = self.part(text)
+
+    def part(self, text: str) -> Callable[[], Part]:
+        """Have a text compiled; what is given waits for it."""
+        t = self.target
+        key = digest(_KIND, _FORMAT, text, t.triple, t.cpu, t.features, compiler_digest())
+        held = None if self._cache is None else self._cache.read(key, _KIND)
+        if held is not None:
+            self.found += 1
+            return _Known(Part.from_bytes(held))
+        self.compiled += 1
+        job = self._children.submit(text)
+
+        def wait() -> Part:
+            data = self._children.result(job)
+            if self._cache is not None:
+                self._cache.put(key, _KIND, data)
+            return Part.from_bytes(data)
+
+        return wait
+
+    def blob(self, names: Iterable[str]) -> Blob:
+        """Functions by name, with all that they call, as one blob.
+
+        Raises:
+            EngineError: The text of one is not valid, or LLVM cannot compile it.
+        """
+        parts: dict[str, Part] = {}
+        left = list(names)
+        while left:
+            name = left.pop()
+            if name in parts or name not in self._parts:
+                continue  # joining says what is missing
+            try:
+                part = self._parts[name]()
+            except EngineError as error:
+                raise EngineError(f"{error} In program {name}.") from error
+            self._parts[name] = _Known(part)
+            where = {name if s == _OWN_NAME else s: at for s, at in part.symbols.items()}
+            parts[name] = Part(part.machine, part.data, where, part.references)
+            left += [reference[-1] for reference in part.references]
+        return blob_of([parts[name] for name in self._parts if name in parts], self.target)
+
+    def forget(self) -> None:
+        """Drop what was taken: the same names will be those of other programs."""
+        self._parts.clear()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._children.close()
+        _log.debug("%d functions were in the library, %d were not", self.found, self.compiled)
+
+    def __enter__(self) -> Units:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class _Known:
+    """A part that is there."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+
+    def __call__(self) -> Part:
+        return self._part
