@@ -146,7 +146,10 @@ def make_atom(
 
 
 def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
-    return (-len(term[0]), tuple(a.order for a in term[0]))
+    monomial = term[0]
+    if len(monomial) == 1:
+        return (-1, (monomial[0].order,))
+    return (-len(monomial), tuple([a.order for a in monomial]))
 
 
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
@@ -161,13 +164,14 @@ def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
 
 def from_terms(terms: Mapping[Monomial, int]) -> Dim:
     """The polynomial with these coefficients, in normal form."""
-    kept = sorted(((m, c) for m, c in terms.items() if c), key=_monomial_key)
+    kept = [term for term in terms.items() if term[1]]
     if not kept:
         return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    key = tuple(kept)
-    return _intern(key)
+    if len(kept) == 1:
+        monomial, coefficient = kept[0]
+        return _intern((kept[0],)) if monomial else coefficient
+    kept.sort(key=_monomial_key)
+    return _intern(tuple(kept))
 
 
 def terms_of(a: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -246,14 +250,27 @@ def add(a: Dim, b: Dim) -> Dim:
     """a + b."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    if a == 0:
-        return b
-    if b == 0:
-        return a
-    sums = dict(terms_of(a))
-    for monomial, coefficient in terms_of(b):
+    if isinstance(a, int):
+        a, b = b, a
+    assert isinstance(a, Size)  # noqa: S101 - one of the two is
+    if isinstance(b, int):
+        return _add_number(a, b)
+    sums = dict(a.terms)
+    for monomial, coefficient in b.terms:
         sums[monomial] = sums.get(monomial, 0) + coefficient
     return from_terms(sums)
+
+
+def _add_number(a: Size, b: int) -> Dim:
+    """a + b: the constant of a normal form is its last term."""
+    if b == 0:
+        return a
+    monomial, coefficient = a.terms[-1]
+    if monomial:
+        return _intern((*a.terms, ((), b)))
+    if coefficient + b:
+        return _intern((*a.terms[:-1], ((), coefficient + b)))
+    return _intern(a.terms[:-1])
 
 
 def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
@@ -277,10 +294,10 @@ def multiply(a: Dim, b: Dim) -> Dim:
     """
     if isinstance(a, int) and isinstance(b, int):
         return a * b
-    if a == 1:
-        return b
-    if b == 1:
-        return a
+    if isinstance(b, int):
+        a, b = b, a
+    if isinstance(a, int):
+        return _scaled(b, a)
     products: dict[Monomial, int] = {}
     key: Monomial = ()
     for m, c in terms_of(a):
@@ -292,6 +309,15 @@ def multiply(a: Dim, b: Dim) -> Dim:
             do = "Declare more of the inputs' sizes as numbers"
             raise errors.NotImplemented(message("sizes", what, do=do))
     return from_terms(products)
+
+
+def _scaled(a: Dim, factor: int) -> Dim:
+    """a * factor: the order of the terms stays."""
+    if factor == 1:
+        return a
+    if factor == 0:
+        return 0
+    return _intern(tuple([(m, c * factor) for m, c in terms_of(a)]))
 
 
 def product(factors: Iterable[Dim]) -> Dim:
@@ -323,13 +349,17 @@ def variables(dims: Iterable[Dim]) -> list[Atom]:
     return [atom for atom in map(as_atom, dims) if atom is not None]
 
 
+#: Kinds of atoms whose value is one of their arguments'.
+_COMPOSED = ("floordiv", "max", "min")
+
+
 def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
     """All atoms in `a`, also those inside divisions, perhaps of one kind only."""
     found: set[Atom] = set()
     if isinstance(a, Size):
         for monomial, _ in a.terms:
             for atom in monomial:
-                if atom.kind in ("floordiv", "max", "min"):
+                if atom.kind in _COMPOSED:
                     for argument in atom.arguments:
                         found |= atoms_of(argument, kind)
                 if kind is None or atom.kind == kind:
@@ -352,19 +382,21 @@ def weight(a: Dim) -> int:
 
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     """(c, rest) with a == c * atom + rest, both without `atom`; None if `a` is not linear in it."""
-    factor: Dim = 0
-    rest: Dim = 0
+    factor: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
     for monomial, coefficient in terms_of(a):
-        count = monomial.count(atom)
-        others = tuple(x for x in monomial if x is not atom)
-        part = from_terms({others: coefficient})
-        if any(atom in atoms_of(of_atom(x)) for x in others) or count > 1:
-            return None
-        if count:
-            factor = add(factor, part)
-        else:
-            rest = add(rest, part)
-    return factor, rest
+        others = monomial
+        if atom in monomial:
+            others = tuple([x for x in monomial if x is not atom])
+            if len(others) < len(monomial) - 1:
+                return None
+        for x in others:
+            if x.kind in _COMPOSED and any(atom in atoms_of(y) for y in x.arguments):
+                return None
+        (rest if others is monomial else factor)[others] = coefficient
+    if not factor:
+        return 0, a
+    return from_terms(factor), from_terms(rest)
 
 
 def evaluate(a: Dim, symbols: Mapping[str, int], atoms: Mapping[Atom, int] | None = None) -> int:

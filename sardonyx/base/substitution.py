@@ -19,6 +19,8 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
     if isinstance(a, int):
         return a
+    if all(_is_kept(atom, replace) for monomial, _ in a.terms for atom in monomial):
+        return a
     result: Dim = 0
     for monomial, coefficient in a.terms:
         value: Dim = coefficient
@@ -26,6 +28,11 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
             value = multiply(value, _rebuild_atom(atom, replace))
         result = add(result, value)
     return result
+
+
+def _is_kept(atom: Atom, replace: Callable[[Atom], Dim | None]) -> bool:
+    """Whether an atom that consists of no others stays as it is."""
+    return atom.kind not in ("floordiv", "max", "min") and replace(atom) is None
 
 
 def _rebuild_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:

@@ -21,13 +21,13 @@ _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 def fuse_attention(groups: list[Group]) -> list[Group]:
     """The groups with every attention as one; their order stays."""
-    owner = {root: g for g in groups for root in g.roots}
+    writers: dict[object, Group] = {root.buffer: g for g in groups for root in g.roots}
     fused: dict[Group, Attention] = {}
     gone: set[Group] = set()
     for group in groups:
         if not isinstance(group, Product):
             continue
-        parts = _parts(group, owner)
+        parts = _parts(group, writers)
         attention = _combine(*parts, group) if parts else None
         if parts and attention:
             fused[group] = attention
@@ -35,11 +35,11 @@ def fuse_attention(groups: list[Group]) -> list[Group]:
     return [fused.get(g, g) for g in groups if g not in gone]
 
 
-def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | None:
+def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows] | None:
     """The product and the softmax that feed the left factor of `second`, and nothing else."""
     if second.left.op != "load":
         return None
-    rows = next((g for g in owner.values() if _writes(g, second.left)), None)
+    rows = writers.get(second.left.tensor)
     if not isinstance(rows, Rows) or not _is_softmax(rows):
         return None
     final = rows.stages[-1].root
@@ -50,17 +50,13 @@ def _parts(second: Product, owner: dict[Root, Group]) -> tuple[Product, Rows] | 
     if not _is_over_what_is_summed(rows, second):
         return None
     source = _widened(rows.stages[0].body)
-    first = next((g for g in owner.values() if _writes(g, source)), None)
+    first = writers.get(source.tensor) if source.op == "load" else None
     if not isinstance(first, Product) or first.root.is_output:
         return None
     members = set(rows.roots)
     if any(r not in members for r in first.root.readers):
         return None
     return first, rows
-
-
-def _writes(group: Group, x: Scalar) -> bool:
-    return x.op == "load" and any(r.buffer is x.tensor for r in group.roots)
 
 
 def _is_softmax(rows: Rows) -> bool:

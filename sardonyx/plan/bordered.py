@@ -60,6 +60,9 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     reduced = [v for v in group.reduced if sizes.as_atom(v) is not None]
     if not all(isinstance(extent_of(v), int) for v in reduced):
         return None
+    least = [v for v in reduced if all(_step(left, row, v) is None for row in rows)]
+    if math.prod(_known(v) for v in least) > _MOST_CHANNELS:
+        return None
     left, sums = sums_of(left, rows, reduced)
     taps = [s.tap for s in sums]
     channels = [v for v in reduced if v not in taps]

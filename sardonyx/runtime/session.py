@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base import integer
+from sardonyx.base.collector import paused
 from sardonyx.base.errors import (
     EngineError,
     Fail,
@@ -218,7 +219,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         if cache is not None and key is not None:
             engine = _from_cache(cache, provider, key, threads, timings, budget)
         if engine is None:
-            with _units(cache, source, state) as units:
+            with paused(), _units(cache, source, state) as units:
                 built = _build(source, options, provider, timings, budget, units)
                 if key is not None and _state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"

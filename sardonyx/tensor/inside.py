@@ -161,14 +161,16 @@ def _check(
     equal: Mapping[Atom, Dim],
     where: str,
 ) -> None:
+    beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
+    if integer.is_nonnegative(index) and integer.is_nonnegative(beyond):
+        return
     variables = _variables(index)
     if variables is None or len(variables) > _MOST_VARIABLES:
         return
-    what = f"An index {index!r} leaves an axis of size {extent!r}"
     ranges = [_ends(index, atom) for atom in variables]
     demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
     for which in (0, 1):
-        room = sizes.add(extent, sizes.multiply(index, -1)) - 1 if which else index
+        room = beyond if which else index
         if any(_never_negative(substitute(room - fact, equal)) for fact in known.facts):
             continue
         for corner in itertools.product(*(ends[which] for ends in ranges)):
@@ -176,6 +178,7 @@ def _check(
             left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
                 excess = integer.maximum(-left, 0)
+                what = f"An index {index!r} leaves an axis of size {extent!r}"
                 assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -74,16 +75,23 @@ def rewrite(
         if node.op == "constant":
             return node
         if node.op == "size":
-            return size(dim(node.dim))
+            moved = dim(node.dim)
+            return node if moved is node.dim else size(moved)
         if node.op == "load":
-            tensor, indices = node.tensor, node.at
-            moved = load(tensor, tuple(dim(i) for i in indices))
-            replaced = replace_load(moved)
-            return moved if replaced is None else replaced
-        arguments = tuple(visit(a) for a in node.arguments)
+            return _load(node)
+        arguments = tuple([visit(a) for a in node.arguments])
+        same = all(map(is_, arguments, node.arguments))
         if node.op == "check_index":
-            return check_index(arguments[0], dim(node.dim))
-        return remake(node, arguments)
+            limit = dim(node.dim)
+            return node if same and limit is node.dim else check_index(arguments[0], limit)
+        return node if same else remake(node, arguments)
+
+    def _load(node: Scalar) -> Scalar:
+        indices = node.at
+        at = tuple([dim(i) for i in indices])
+        moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
+        replaced = replace_load(moved)
+        return moved if replaced is None else replaced
 
     return visit(x)
 
