@@ -2,9 +2,10 @@
 
 LLVM holds Python's lock while it compiles, its memory stays with the process, and its fatal errors
 end the process that they happen in: so it runs in children. Nothing here waits but `result`: the
-children are fed, and their answers read, whenever the caller hands over a text. Texts go to a child
-a little ahead of its answers. When it dies, the first that is not answered is the one it died of;
-that one gets another try in a new child, as the first may have died for want of memory.
+children are fed, and their answers read, whenever the caller hands over a text, or says `pump`.
+Texts go to a child a little ahead of its answers. When it dies, the first that is not answered is
+the one it died of; that one gets another try in a new child, as the first may have died for want of
+memory.
 """
 
 from __future__ import annotations
@@ -181,6 +182,10 @@ class Children:
         self._queue.append(job)
         self._pump(0.0)
         return job
+
+    def pump(self) -> None:
+        """Feed the children and take their answers, without waiting; for long work in between."""
+        self._pump(0.0)
 
     def result(self, job: _Job) -> bytes:
         """Wait for a text: the bytes of its `Part`.

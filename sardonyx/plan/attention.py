@@ -9,7 +9,6 @@ from __future__ import annotations
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
-from sardonyx.plan.inline import Root
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar

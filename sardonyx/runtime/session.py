@@ -225,7 +225,8 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
-                engine = _finish(built, provider, cache, key, threads, timings, budget)
+                with watching(lambda: _go_on_compiling(units, options.cancel)):
+                    engine = _finish(built, provider, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
@@ -273,6 +274,13 @@ def _may_contradict(plan: Plan) -> bool:
     """Whether feeds can differ in sizes that the plan takes as equal."""
     names = [d for spec in plan.inputs for d in set(spec.dims) if not isinstance(d, int)]
     return bool(plan.guards) or len(set(names)) < len(names)
+
+
+def _go_on_compiling(units: Units, cancel: CancelFlag | None) -> None:
+    """What is done now and then while constants are made."""
+    if cancel is not None:
+        _stop_if(cancel)
+    units.pump()
 
 
 #: The kernels of smaller models are often known all: a process starts when the first is not.

@@ -103,6 +103,10 @@ class Units:
             left += [reference[-1] for reference in part.references]
         return blob_of([parts[name] for name in self._parts if name in parts], self.target)
 
+    def pump(self) -> None:
+        """Keep the processes busy; for long work in between."""
+        self._children.pump()
+
     def forget(self) -> None:
         """Drop what was taken: the same names will be those of other programs."""
         self._parts.clear()
