@@ -12,6 +12,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.codegen.blockwise import blockwise_product
+from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
 from sardonyx.ir.constant import Constant
@@ -200,7 +201,11 @@ class Former:
             return packed, []
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
-        return packed, [self._pack(contents, packed, strides)]
+        copy = general_copy(contents, packed, strides)
+        if copy is None:
+            return packed, [self._pack(contents, packed, strides)]
+        made = self._pack(copy.contents, copy.target, copy.strides)
+        return packed, [copy.specific(made)]
 
     def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         canonical = Canonical(group, strides)

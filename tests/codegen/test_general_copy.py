@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.codegen.general_copy import general_copy
+from sardonyx.codegen.target import host_target
+from sardonyx.loader.load import load as load_model
+from sardonyx.ops.lower import lower
+from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime.build import compile_lowered
+from sardonyx.tensor import scalar
+from sardonyx.tensor.tensor import buffer, indices, make_map
+from tests.support.session import check, model_of
+
+RANDOM = np.random.default_rng(0)
+
+
+def weights(*shape):
+    """Small whole numbers: sums are exact in any order."""
+    return RANDOM.integers(-1, 2, shape).astype(np.float32)
+
+
+# Widths of whole panels, so that only extents and strides differ; depthwise filters of many sizes.
+MODELS = {
+    "products": (
+        "g (float[N, 20] x) => (float[N, 320] y) "
+        "{ a = MatMul(x, u) b = MatMul(a, v) y = MatMul(b, w) }",
+        {"u": weights(20, 128), "v": weights(128, 192), "w": weights(192, 320)},
+        [{"x": weights(n, 20)} for n in (1, 5)],
+        1,
+    ),
+    "turned": (
+        "g (float[N, 20] x) => (float[N, 128] y) "
+        "{ a = Gemm<transB = 1>(x, u) y = Gemm<transB = 1>(a, w) }",
+        {"u": weights(192, 20), "w": weights(128, 192)},
+        [{"x": weights(3, 20)}],
+        1,
+    ),
+    "depthwise": (
+        "g (float[1, 160, 6, 6] x) => (float[1, 200, 2, 2] y) "
+        "{ a = Conv<group = 160>(x, u) b = Conv(a, v) y = Conv<group = 200>(b, w) }",
+        {"u": weights(160, 1, 3, 3), "v": weights(200, 160, 1, 1), "w": weights(200, 1, 3, 3)},
+        [{"x": weights(1, 160, 6, 6)}],
+        2,
+    ),
+}
+
+
+def copies(model):
+    graph = load_model(model.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    early = {c.kernel for p in compiled.preparations for c in p.plan.calls}
+    return {name for name in early if name.startswith("copy")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_share_the_kernel_that_packs(name):
+    text, held, feeds, most = MODELS[name]
+    model = model_of(text, held)
+    assert 1 <= len(copies(model)) <= most
+    check(model, feeds)
+
+
+def contents(*shape, of=lambda x: x):
+    source = buffer("source", shape, dtypes.FLOAT)
+    return make_map(shape, of(scalar.load(source, indices(shape)))), source
+
+
+def test_only_copies_of_known_sizes_are_general():
+    target = buffer("target", (2, 3), dtypes.FLOAT)
+    plain, source = contents(2, 3)
+    found = general_copy(plain, target, {source: (3, 1)})
+    assert found is not None
+    assert sorted(found.values.values()) == [2, 2, 3, 3]
+    assert found.contents.shape[1] == 3
+    changed, source = contents(2, 3, of=lambda x: x + x)
+    assert general_copy(changed, target, {source: (3, 1)}) is None
+    symbolic, source = contents(sizes.symbol("N"), 3)
+    assert general_copy(symbolic, target, {source: (3, 1)}) is None
+    empty, source = contents(0, 3)
+    assert general_copy(empty, target, {source: (3, 1)}) is None
