@@ -24,7 +24,6 @@ from sardonyx.base.sizes import (
     multiply,
     of_atom,
     terms_of,
-    weight,
 )
 
 
@@ -42,6 +41,19 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if a == 0:
         return 0
     return _floordiv(a, b)
+
+
+@lru_cache(maxsize=1 << 16)
+def weight(a: Dim) -> int:
+    """How many atoms it has when written out, parts that are shared counted again and again."""
+    if isinstance(a, int):
+        return 0
+    inner = (
+        1 + sum(weight(x) for x in atom.arguments if atom.kind != "index")
+        for monomial, _ in a.terms
+        for atom in monomial
+    )
+    return sum(inner)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Union
 from weakref import WeakValueDictionary
 
@@ -146,10 +145,7 @@ def make_atom(
 
 
 def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
-    monomial = term[0]
-    if len(monomial) == 1:
-        return (-1, (monomial[0].order,))
-    return (-len(monomial), tuple([a.order for a in monomial]))
+    return (-len(term[0]), tuple([a.order for a in term[0]]))
 
 
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
@@ -167,9 +163,8 @@ def from_terms(terms: Mapping[Monomial, int]) -> Dim:
     kept = [term for term in terms.items() if term[1]]
     if not kept:
         return 0
-    if len(kept) == 1:
-        monomial, coefficient = kept[0]
-        return _intern((kept[0],)) if monomial else coefficient
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
     kept.sort(key=_monomial_key)
     return _intern(tuple(kept))
 
@@ -263,14 +258,9 @@ def add(a: Dim, b: Dim) -> Dim:
 
 def _add_number(a: Size, b: int) -> Dim:
     """a + b: the constant of a normal form is its last term."""
-    if b == 0:
-        return a
     monomial, coefficient = a.terms[-1]
-    if monomial:
-        return _intern((*a.terms, ((), b)))
-    if coefficient + b:
-        return _intern((*a.terms[:-1], ((), coefficient + b)))
-    return _intern(a.terms[:-1])
+    others, constant = (a.terms, b) if monomial else (a.terms[:-1], coefficient + b)
+    return _intern((*others, ((), constant)) if constant else others)
 
 
 def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
@@ -365,19 +355,6 @@ def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
                 if kind is None or atom.kind == kind:
                     found.add(atom)
     return found
-
-
-@lru_cache(maxsize=1 << 16)
-def weight(a: Dim) -> int:
-    """How many atoms it has when written out, parts that are shared counted again and again."""
-    if isinstance(a, int):
-        return 0
-    inner = (
-        1 + sum(weight(x) for x in atom.arguments if atom.kind != "index")
-        for monomial, _ in a.terms
-        for atom in monomial
-    )
-    return sum(inner)
 
 
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
@@ -211,7 +211,7 @@ class _Inference:
             raise InvalidGraph(
                 message(where(node), f"Its output has the shape {list(tensor.shape)}")
             )
-        if any(sizes.weight(d) > _MOST_ATOMS for d in tensor.shape):
+        if any(integer.weight(d) > _MOST_ATOMS for d in tensor.shape):
             what = "Its shape is too complicated an expression of the inputs' shapes"
             raise errors.NotImplemented(message(where(node), what))
         value.dtype, value.shape = tensor.dtype, tensor.shape

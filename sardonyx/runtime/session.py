@@ -1,21 +1,13 @@
-"""A model file to a compiled engine, from the disk cache where it was seen before.
-
-One cache entry holds the plan and what the session must know of the model, one the machine code,
-one the constants (packed weights and what else the plan reads), which is mapped: all sessions and
-processes share it, and the model's own file is not needed any more.
-"""
+"""A model file to a compiled engine, from the disk cache where it was seen before."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import mmap
 import os
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +35,8 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
-from sardonyx.runtime.engine import Engine, UnrankedEngine, Variants
-from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.engine import Engine, Variants
+from sardonyx.runtime.entries import read_engine, write_engine
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 
@@ -217,7 +209,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     engine = None
     try:
         if cache is not None and key is not None:
-            engine = _from_cache(cache, provider, key, threads, timings, budget)
+            engine = read_engine(cache, provider, key, threads, timings, budget)
         if engine is None:
             with paused(), _units(cache, source, state) as units:
                 built = _build(source, options, provider, timings, budget, units)
@@ -226,7 +218,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     _logger.warning(what)
                     key = None
                 with watching(lambda: _go_on_compiling(units, options.cancel)):
-                    engine = _finish(built, provider, cache, key, threads, timings, budget)
+                    engine = write_engine(built, provider, cache, key, threads, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
@@ -340,91 +332,3 @@ def _model_key(
     if identity is None:
         return None
     return digest("session", repr(identity), options.key(), provider.key, engine_digest())
-
-
-def _from_cache(
-    cache: Cache,
-    provider: Provider,
-    key: str,
-    threads: int,
-    timings: dict[str, float],
-    budget: Budget,
-) -> Engine | None:
-    start = time.perf_counter()
-    written = cache.read(key, "session")
-    code_path, data_path = cache.get(key, "code"), cache.get(key, "data")
-    if written is None or code_path is None or data_path is None:
-        return None
-    try:
-        record = Record.from_bytes(written)
-        if not record.files_unchanged():
-            return None
-        constants = map_constants(data_path, record)
-        code = provider.load(code_path)
-        executable = provider.executable(record.plan, code, constants, threads, budget)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
-        _logger.warning(
-            "cache entry %s is not usable (%s): the model is compiled again", key, error
-        )
-        return None
-    budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
-    timings["from cache"] = time.perf_counter() - start
-    return _engine(record, executable, timings)
-
-
-def _finish(
-    built: Built,
-    provider: Provider,
-    cache: Cache | None,
-    key: str | None,
-    threads: int,
-    timings: dict[str, float],
-    budget: Budget,
-) -> Engine:
-    start = time.perf_counter()
-    entry = None if cache is None or key is None else cache
-    data_path = None if entry is None else entry.put(str(key), "data", built.constants.write)
-    constants = None
-    if data_path is not None:
-        # What another process drops from the cache meanwhile stays mapped.
-        with contextlib.suppress(OSError):
-            constants = map_constants(data_path, built.record)
-    if constants is None:
-        constants = built.constants.arrays()
-    timings["constants"] = time.perf_counter() - start
-    file, code = built.generated.complete()
-    if entry is not None and data_path is not None:
-        entry.put(str(key), "code", file)
-        entry.put(str(key), "session", built.record.to_bytes())
-    executable = provider.executable(built.record.plan, code, constants, threads, budget)
-    return _engine(built.record, executable, timings)
-
-
-def _engine(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
-    made = UnrankedEngine if record.unranked else Engine
-    return made(record, executable, timings)
-
-
-def _largest(constants: list[np.ndarray[Any, Any]]) -> str:
-    most = sorted(constants, key=lambda c: -c.nbytes)[:3]
-    return "The largest: " + ", ".join(f"{c.nbytes} bytes ({c.dtype}{c.shape})" for c in most)
-
-
-def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:
-    """The constants of a session, mapped from their cache entry and never written to.
-
-    Raises:
-        InvalidArgument: The file is shorter than the record says.
-    """
-    if not record.constants:
-        return []
-    with open(path, "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    whole = np.frombuffer(mapped, np.uint8)
-    found = []
-    for dtype, shape, offset, size_bytes in record.constants:
-        if offset + size_bytes > whole.size:
-            raise InvalidArgument(message("cache", "The file of constants is cut short"))
-        part = whole[offset : offset + size_bytes].view(dtype.stored)
-        found.append(part.reshape(shape))
-    return found

@@ -162,7 +162,8 @@ def _check(
     where: str,
 ) -> None:
     beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
-    if integer.is_nonnegative(index) and integer.is_nonnegative(beyond):
+    never = integer.is_nonnegative(index) and integer.is_nonnegative(beyond)
+    if never and not sizes.atoms_of(index, "opaque"):  # which has no value for an empty axis
         return
     variables = _variables(index)
     if variables is None or len(variables) > _MOST_VARIABLES:

@@ -42,58 +42,66 @@ def rewrite(
     atoms: Mapping[Atom, Dim] | None = None,
 ) -> Scalar:
     """Rebuild an expression: atoms replaced in all indices, then loads by `replace_load`."""
-    memo: dict[Scalar, Scalar] = {}
-    table = atoms or {}
+    return _Rewriting(replace_load, atoms or {}).visit(x)
 
-    def dim(value: Dim) -> Dim:
-        if isinstance(value, int):
-            return value
 
-        def replace(atom: Atom) -> Dim | None:
-            if atom in table:
-                return table[atom]
-            if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
-                inner = visit(atom.payload)
-                if inner is not atom.payload or any(map(_touches, atom.arguments)):
-                    whole = whole_number(inner)
-                    low, high = (dim(a) for a in atom.arguments)
-                    return whole if whole is not None else sizes.opaque(inner, low, high)
-            return None
+class _Rewriting:
+    """What `rewrite` does. Closures that call each other would be left to the collector."""
 
-        return rebuild(value, replace)
+    __slots__ = ("_memo", "_replace_load", "_table")
 
-    def _touches(value: Dim) -> bool:
-        return any(a in table for a in sizes.atoms_of(value))
+    def __init__(
+        self, replace_load: Callable[[Scalar], Scalar | None], table: Mapping[Atom, Dim]
+    ) -> None:
+        self._replace_load, self._table = replace_load, table
+        self._memo: dict[Scalar, Scalar] = {}
 
-    def visit(node: Scalar) -> Scalar:
-        found = memo.get(node)
+    def _dim(self, value: Dim) -> Dim:
+        return value if isinstance(value, int) else rebuild(value, self._atom)
+
+    def _atom(self, atom: Atom) -> Dim | None:
+        found = self._table.get(atom)
+        if found is not None:
+            return found
+        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+            inner = self.visit(atom.payload)
+            if inner is not atom.payload or any(map(self._touches, atom.arguments)):
+                whole = whole_number(inner)
+                low, high = (self._dim(a) for a in atom.arguments)
+                return whole if whole is not None else sizes.opaque(inner, low, high)
+        return None
+
+    def _touches(self, value: Dim) -> bool:
+        return any(a in self._table for a in sizes.atoms_of(value))
+
+    def visit(self, node: Scalar) -> Scalar:
+        """The node as it is afterwards."""
+        found = self._memo.get(node)
         if found is None:
-            found = memo[node] = _visit(node)
+            found = self._memo[node] = self._visit(node)
         return found
 
-    def _visit(node: Scalar) -> Scalar:
+    def _visit(self, node: Scalar) -> Scalar:
         if node.op == "constant":
             return node
         if node.op == "size":
-            moved = dim(node.dim)
+            moved = self._dim(node.dim)
             return node if moved is node.dim else size(moved)
         if node.op == "load":
-            return _load(node)
-        arguments = tuple([visit(a) for a in node.arguments])
+            return self._load(node)
+        arguments = tuple([self.visit(a) for a in node.arguments])
         same = all(map(is_, arguments, node.arguments))
         if node.op == "check_index":
-            limit = dim(node.dim)
+            limit = self._dim(node.dim)
             return node if same and limit is node.dim else check_index(arguments[0], limit)
         return node if same else remake(node, arguments)
 
-    def _load(node: Scalar) -> Scalar:
+    def _load(self, node: Scalar) -> Scalar:
         indices = node.at
-        at = tuple([dim(i) for i in indices])
+        at = tuple([self._dim(i) for i in indices])
         moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
-        replaced = replace_load(moved)
+        replaced = self._replace_load(moved)
         return moved if replaced is None else replaced
-
-    return visit(x)
 
 
 def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:

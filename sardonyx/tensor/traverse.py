@@ -21,29 +21,29 @@ def loads_of(x: Scalar) -> tuple[Scalar, ...]:
 
 def _find_loads(x: Scalar) -> tuple[Scalar, ...]:
     found: dict[Scalar, None] = {}
-
-    def visit_dim(value: Dim) -> None:
-        for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
-            if isinstance(atom.payload, Scalar):
-                visit(atom.payload)
-
-    seen: set[Scalar] = set()
-
-    def visit(node: Scalar) -> None:
-        if node in seen:
-            return
-        seen.add(node)
-        if node.op == "load":
-            for i in node.at:
-                visit_dim(i)
-            found[node] = None
-        elif node.op == "size":
-            visit_dim(node.dim)
-        for argument in node.arguments:
-            visit(argument)
-
-    visit(x)
+    _collect(x, found, set())
     return tuple(found)
+
+
+def _collect(node: Scalar, found: dict[Scalar, None], seen: set[Scalar]) -> None:
+    """Add loads below a node; closures that call each other would be left to the collector."""
+    if node in seen:
+        return
+    seen.add(node)
+    if node.op == "load":
+        for i in node.at:
+            _collect_dim(i, found, seen)
+        found[node] = None
+    elif node.op == "size":
+        _collect_dim(node.dim, found, seen)
+    for argument in node.arguments:
+        _collect(argument, found, seen)
+
+
+def _collect_dim(value: Dim, found: dict[Scalar, None], seen: set[Scalar]) -> None:
+    for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
+        if isinstance(atom.payload, Scalar):
+            _collect(atom.payload, found, seen)
 
 
 def bodies_of(tensor: Tensor) -> tuple[Scalar, ...]:
