@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.base import sizes
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.sizes import Atom, Dim, Monomial
 from sardonyx.tensor.scalar import Scalar
 
 
@@ -20,18 +20,21 @@ class Dependence:
         if isinstance(x, int):
             return False
         if isinstance(x, sizes.Size):
-            for atom in sizes.atoms_of(x):
-                if atom in among:
-                    return True
-                if isinstance(atom.payload, Scalar) and self.varies(atom.payload, among, loads):
-                    return True
-            return False
+            return any(self._atom_varies(a, among, loads) for m, _ in x.terms for a in m)
         key = (x, among, loads)
         found = self._known.get(key)
         if found is None:
             found = x in loads or self._scalar_varies(x, among, loads)
             self._known[key] = found
         return found
+
+    def _atom_varies(self, atom: Atom, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
+        if atom in among:
+            return True
+        if isinstance(atom.payload, Scalar) and self.varies(atom.payload, among, loads):
+            return True
+        composed = atom.kind in ("floordiv", "max", "min")
+        return composed and any(self.varies(x, among, loads) for x in atom.arguments)
 
     def _scalar_varies(self, x: Scalar, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
         if x.op == "load":
@@ -44,12 +47,14 @@ class Dependence:
         self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]
     ) -> tuple[Dim, Dim]:
         """`value` as (part that depends on none of `inside` and `loads`, rest)."""
-        fixed: Dim = 0
+        fixed: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
         for monomial, coefficient in sizes.terms_of(value):
-            term: Dim = sizes.of_monomial(monomial, coefficient)
-            if not self.varies(term, inside, loads):
-                fixed = sizes.add(fixed, term)
-        return fixed, sizes.add(value, sizes.multiply(fixed, -1))
+            varies = any(self._atom_varies(a, inside, loads) for a in monomial)
+            (rest if varies else fixed)[monomial] = coefficient
+        if not rest:
+            return value, 0
+        return (sizes.from_terms(fixed), sizes.from_terms(rest)) if fixed else (0, value)
 
 
 def has_load(x: Scalar) -> bool:
