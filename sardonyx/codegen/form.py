@@ -69,6 +69,8 @@ __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 COPY = "copy"
 #: How names of contractions begin that round their factors to bfloat16.
 HALVES = "halves"
+#: How names of contractions of floats begin.
+PRODUCT = "product"
 #: How names of contractions of 8-bit codes begin.
 INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.
@@ -151,7 +153,8 @@ class Former:
             return found
         formed = self.product(group, strides)
         remark = f"no library does it: {found}" if found else ""
-        formed[-1].note = "; ".join(filter(None, (remark, group.contraction.remark)))
+        refused = formed[-1].kernel.program.name.startswith(PRODUCT) and group.contraction.remark
+        formed[-1].note = "; ".join(text for text in (remark, refused) if text)
         return formed
 
     def product(
@@ -316,9 +319,8 @@ class Former:
 
     def _number(self, contents: Map) -> Buffer:
         """The buffer of one known number."""
-        found = self._packed.get(contents)
+        found, dtype = self._packed.get(contents), contents.dtype
         if found is None:
-            dtype = contents.dtype
             held = Constant.from_array(np.full(contents.shape, contents.body.payload, dtype.numpy))
             found = buffer(("number", contents), contents.shape, dtype, constant=held)
             self._packed[contents] = found
@@ -350,7 +352,7 @@ class Former:
         if self.halves and may_round(group):
             halves = HalfSchedule(group, strides, self.lanes, self.grain)
             return HalfKernel(halves, self.name(HALVES), fixed)
-        return ProductKernel(schedule, self.name("product"), fixed)
+        return ProductKernel(schedule, self.name(PRODUCT), fixed)
 
     def _tiles(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, pack: bool
