@@ -49,9 +49,9 @@ def general_product(draw: Draw) -> Instance:
         attributes |= {k: draw.maybe(draw.number(-2, 2)) for k in ("alpha", "beta")}
     c: Array | None = None
     if draw.version < 7:
-        shape = draw.pick([[rows, columns], [columns], [1, columns], [1]])
-        whole = len(shape) == 2 and shape[0] != 1
-        attributes["broadcast"] = draw.maybe(0) if draw.chance(0.3) and whole else 1
+        kind = draw.pick(range(4))  # the same for all sizes, as the attribute is
+        shape = [[rows, columns], [columns], [1, columns], [1]][kind]
+        attributes["broadcast"] = draw.maybe(0) if draw.chance(0.3) and not kind else 1
         c = contents(draw, shape, 2)
     elif draw.version < 11 or draw.chance(0.7):
         shape = draw.pick([[rows, columns], [columns], [1, columns], [rows, 1], [1], []])
