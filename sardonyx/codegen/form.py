@@ -204,7 +204,7 @@ class Former:
             return packed, []
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
-        copy = general_copy(contents, packed, strides)
+        copy = general_copy(contents, packed, strides) if isinstance(contents, Map) else None
         if copy is None:
             return packed, [self._pack(contents, packed, strides)]
         made = self._pack(copy.contents, copy.target, copy.strides)
@@ -321,7 +321,7 @@ class Former:
         """The buffer of one known number."""
         found, dtype = self._packed.get(contents), contents.dtype
         if found is None:
-            held = Constant.from_array(np.full(contents.shape, contents.body.payload, dtype.numpy))
+            held = Constant.from_array(np.full(1, contents.body.payload, dtype.numpy))
             found = buffer(("number", contents), contents.shape, dtype, constant=held)
             self._packed[contents] = found
         return found
