@@ -3,8 +3,9 @@
 A window over an image of three channels, one plane after the other, is many short runs of elements,
 and at the borders some of them are not there. Where the left factor of a contraction depends on
 sums `step * row + tap`, it is written once with those sums as axes: borders and all, channels last,
-so that a window's last tap and all its channels are one run. Patches, spectra of a signal by
-convolution, and the first layer of most vision models are such contractions.
+so that a window's last tap and all its channels are one run. Spectra of a signal by convolution,
+and the first layer of most vision models are such contractions. Where windows do not overlap
+(patches), all of a window is one run.
 
 Where factors are 8-bit codes, the image has codes, the border that of 0, and runs end with a few
 elements that belong to no tap, whose factors are 0: kernels take four at a time.
@@ -70,7 +71,9 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < _LEAST_RUN:
         return None
     lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
-    return _written(group, left, codes, lead, sums, channels)
+    apart = len(sums) > 1 and all(s.step >= _known(s.tap) for s in sums)
+    lay = _patches if apart else _written
+    return lay(group, left, codes, lead, sums, channels)
 
 
 def _written(
@@ -101,14 +104,59 @@ def _written(
     at = [sizes.add(sizes.multiply(s.row, s.step), s.tap) for s in outer]
     start = sizes.multiply(last.row, last.step * count)
     inside = load(place, (*lead, *at, sizes.add(start, run)))
-    right = rewrite(group.right, atoms=_split(run, last.tap, channels))
+    reduced = (*(s.tap for s in outer), run)
+    return image, place, _over_runs(group, codes, inside, reduced, last.tap, channels)
+
+
+def _over_runs(
+    group: Product,
+    codes: Codes | None,
+    inside: Scalar,
+    reduced: tuple[Dim, ...],
+    along: Dim,
+    others: Sequence[Dim],
+) -> Product:
+    """The contraction that reads runs: the last of `reduced`, of all of `along` and `others`."""
+    run = reduced[-1]
+    length = math.prod(_known(v) for v in (along, *others))
+    right = rewrite(group.right, atoms=_split(run, along, others))
     if codes is not None:
         inside = replace(codes, code=inside, window=None).whole
-    if spare:
+    if _known(run) > length:
         tapped = scalar.compare("lt", scalar.size(run), scalar.size(length))
         right = scalar.select(tapped, right, 0)
-    reduced = (*(s.tap for s in outer), run)
-    return image, place, replace(group, left=inside, right=right, reduced=reduced)
+    return replace(group, left=inside, right=right, reduced=reduced)
+
+
+def _patches(
+    group: Product,
+    left: Scalar,
+    codes: Codes | None,
+    lead: list[Dim],
+    sums: list[Sum],
+    channels: list[Dim],
+) -> tuple[Map, Buffer, Product]:
+    """Windows that do not overlap are rows of a matrix: no larger, and one run each."""
+    order: list[Dim] = [*channels, *(s.tap for s in sums)]
+    first, others = order[0], order[1:]
+    length = math.prod(_known(v) for v in (first, *others))
+    spare = 0 if codes is None else -length % GROUP
+    axes = [*lead, *(s.row for s in sums)]
+    shape = (*map(extent_of, axes), length + spare)
+    own = indices(shape)
+    at = dict(zip(map(sizes.variable, axes), own, strict=False))
+    parts = _split(own[-1], first, others)
+    for s in sums:
+        begin = sizes.multiply(at[sizes.variable(s.row)], s.step)
+        parts[sizes.variable(s.whole)] = sizes.add(begin, parts[sizes.variable(s.tap)])
+    body = rewrite(left, atoms=at | parts)
+    if spare:
+        behind = scalar.compare("lt", scalar.size(own[-1]), scalar.size(length))
+        body = scalar.select(behind, body, scalar.constant(0, left.dtype))
+    matrix = make_map(shape, body)
+    place = buffer(("image", matrix), shape, left.dtype)
+    run = sizes.numbered_index(length + spare, 0, "run")
+    return matrix, place, _over_runs(group, codes, load(place, (*axes, run)), (run,), first, others)
 
 
 def _split(flat: Dim, along: Dim, channels: Sequence[Dim]) -> dict[Atom, Dim]:
