@@ -39,7 +39,7 @@ from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
-from sardonyx.tensor.tensor import Buffer, Tensor, buffer, indices, make_map
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def accelerated(
     whole = Finish.of(group)
     apart = _lies_otherwise(group, strides)
     reasons: dict[str, None] = {}
-    for way in (_matrix, _windows, _matrices):
+    for way in (_matrix, _patches, _windows, _matrices):
         for finish in (whole, None):
             if finish is None and whole == Finish():
                 continue
@@ -226,6 +226,39 @@ def _packed(
     return replace(group, right=load(packed, order)), steps
 
 
+def _patches(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+    """A convolution whose windows lie side by side: a product of its image, cut into patches."""
+    left = group.left
+    if left.op != "load":
+        return "no product of patches: its image has a border"
+    used, right = index_atoms(left), group.right
+    depth = list(group.reduced)
+    if right.op == "load":  # as the filters lie, so that their axes are one
+        offset = offset_of(task.strides[right.tensor], right.at)
+        steps = {v: step_along(offset, v) for v in depth}
+        depth.sort(key=lambda v: -s if isinstance(s := steps[v], int) else 0)
+    order = [v for v in (*group.loops, *depth) if sizes.as_atom(v) in used]
+    shape = tuple(map(length_of, order))
+    if sizes.product(shape) != sizes.product(left.tensor.shape) or len(group.reduced) < 2:
+        return "no product of patches: its windows share elements"
+    atoms = dict(zip(map(sizes.variable, order), indices(shape), strict=True))
+    contents = make_map(shape, rewrite(left, atoms=atoms))
+    cut, cutting = _laid_out(task, group, "patches", contents, row_major(shape))
+    group = replace(group, left=load(cut, tuple(order)), reduced=tuple(depth))
+    found = _offered(task, group, finish, may_cut=False)
+    return found if isinstance(found, str) else [cutting, *found]
+
+
+def _laid_out(
+    task: _Task, group: Product, purpose: str, contents: Map, strides: tuple[Dim, ...]
+) -> tuple[Buffer, Invocation]:
+    """A buffer for one contraction with these contents, and what fills it."""
+    held = buffer((purpose, contents, group.root), contents.shape, contents.dtype)
+    task.strides[held] = strides
+    root = Root(contents, held, (contents.body,))
+    return held, task.former.rows(pointwise(root), task.strides)
+
+
 def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
     form = Windows(group, finish, task.strides)
     if form.refusal:
@@ -261,11 +294,8 @@ def _turned(task: _Task, group: Product, form: Windows) -> tuple[Buffer, Invocat
     """The image with its channels side by side, and what copies it."""
     image = form.image.tensor
     contents = make_map(image.shape, load(image, indices(image.shape)))
-    turned = buffer(("turned", contents, group.root), contents.shape, contents.dtype)
-    task.strides[turned] = strides_in(contents.shape, (0, *range(2, len(image.shape)), 1))
-    return turned, task.former.rows(
-        pointwise(Root(contents, turned, (contents.body,))), task.strides
-    )
+    order = (0, *range(2, len(image.shape)), 1)
+    return _laid_out(task, group, "turned", contents, strides_in(contents.shape, order))
 
 
 def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str:

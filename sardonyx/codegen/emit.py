@@ -118,7 +118,8 @@ class FunctionEmitter(Emitter):
     def _let(self, let: Let, frame: Frame) -> str:
         op, type = let.op, let.result.type
         if op in FUNCTIONS and (op != "rem" or type.is_float):
-            return self.inline(expansion(op, type), [self.use(x) for x in let.operands])
+            program = expansion(op, type, gpu=self.target.isa == "ptx")
+            return self.inline(program, [self.use(x) for x in let.operands])
         if op in _MEMORY:
             return _MEMORY[op](self, let)
         if op in GPU:

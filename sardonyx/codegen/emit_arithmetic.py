@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from sardonyx.codegen.emit_base import Emitter, llvm_type, suffix
@@ -235,6 +236,20 @@ UNARY: dict[str, Callable[[Emitter, str, Type, str], str]] = {
 _PLAIN = frozenset("add sub mul div and or xor".split())
 
 
+def _divide_by_known(e: Emitter, type: Type, a: str, divisor: float) -> str:
+    """A quotient by a constant, rounded as a division rounds it, without a division's branch.
+
+    (Markstein 1990: a reciprocal that is rounded correctly, and one correction.) Where the
+    correction is NaN, `a` is not finite or the quotient overflows: the first guess is right.
+    """
+    (divisor,) = struct.unpack("<f", struct.pack("<f", divisor))
+    inverse, minus = e.lit(type, 1 / divisor), e.lit(type, -divisor)
+    guess = e.binary("fmul", type, a, inverse)
+    rest = e.math("fma", type, guess, minus, a)
+    better = e.math("fma", type, rest, inverse, guess)
+    return e.select(e.compare("uno", type, better, better), type, guess, better)
+
+
 def _copysign(e: Emitter, type: Type, a: str, b: str) -> str:
     if type != F64:
         return e.math("copysign", type, a, b)
@@ -259,6 +274,10 @@ def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
         return _copysign(e, type, a, b)
     if op in ("div", "rem") and not type.is_float:
         return _divide(e, op, type, a, b, let.operands[1])
+    if op == "div" and type.element == F32 and e.target.isa == "ptx":
+        known = let.operands[1]
+        if isinstance(known, Constant) and 2.0**-60 < abs(float(known.value)) < 2.0**60:
+            return _divide_by_known(e, type, a, float(known.value))
     if op in _PLAIN:
         return e.binary(f"f{op}" if type.is_float else op, type, a, b)
     raise KeyError(op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.codegen.emit_base import Emitter
+from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.kernel.program import Effect, Let, Operand
 
 _SHARED, _GLOBAL = "ptr addrspace(3)", "ptr addrspace(1)"
@@ -80,8 +80,17 @@ def to_tf32(e: Emitter, let: Let) -> str:
 
 
 def power_of_two(e: Emitter, let: Let) -> str:
-    """A power of two, as the hardware has it."""
-    return e.intrinsic("llvm.nvvm.ex2.approx.ftz.f", "float", [("float", e.use(let.operands[0]))])
+    """Powers of two, as the hardware has them."""
+    type, x = let.result.type, e.use(let.operands[0])
+    name = "llvm.nvvm.ex2.approx.ftz.f"
+    if type.lanes == 1:
+        return e.intrinsic(name, "float", [("float", x)])
+    kind, result = llvm_type(type), "poison"
+    for lane in range(type.lanes):
+        one = e.pure(f"extractelement {kind} {x}, i64 {lane}")
+        power = e.intrinsic(name, "float", [("float", one)])
+        result = e.pure(f"insertelement {kind} {result}, float {power}, i64 {lane}")
+    return result
 
 
 def effect(e: Emitter, statement: Effect) -> None:

@@ -106,6 +106,7 @@ class Former:
         default_factory=dict
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
+    _partials: dict[object, Buffer | None] = field(default_factory=dict)
 
     @property
     def takes_integers(self) -> bool:
@@ -217,7 +218,13 @@ class Former:
         if kernel is None:
             form = self._attention_form(canonical)
             kernel = self.kernels[key] = form.build()
-        return invocation_of(kernel, canonical.buffers, group)
+            self._partials[key] = getattr(form, "partial", None)
+        actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+        partial = self._partials[key]
+        if partial is not None:
+            spare = (UNREAD, group.root.buffer, 0)
+            actual[partial] = Buffer(partial.shape, partial.dtype, spare)
+        return invocation_of(kernel, actual, group)
 
     def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
         """How an attention is computed."""

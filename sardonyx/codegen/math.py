@@ -7,7 +7,7 @@ functions' docstrings and are held by tests/codegen/test_math.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sardonyx.codegen import math_error, math_exponential, math_logarithm, math_trigonometric
 from sardonyx.codegen.math_angle import REDUCE, reduction_program
@@ -33,15 +33,18 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
         " sin cos tan asin acos atan atan2 erf rem"
     ).split()
 }
+#: What a GPU's units make shorter.
+FUNCTIONS_OF_GPUS: dict[str, Callable[..., Value]] = {"erf": partial(math_error.erf, gpu=True)}
 _TWO_OPERANDS = frozenset({"pow", "atan2", "rem"})
 #: Functions that the emitted math may call -> how they are made.
 HELPERS: dict[str, Callable[[], Program]] = {REDUCE: reduction_program}
 
 
 @lru_cache(maxsize=512)
-def expansion(op: str, type: Type) -> Program:
-    """A function program that computes `op` on `type`."""
+def expansion(op: str, type: Type, *, gpu: bool = False) -> Program:
+    """A function program that computes `op` on `type`; perhaps with what only a GPU has."""
     names = ("x", "y") if op in _TWO_OPERANDS else ("x",)
     b = Builder(f"sardonyx.{op}", [(name, type) for name in names], result=type, always_inline=True)
-    b.return_(FUNCTIONS[op](b, *(b.parameter(name) for name in names)))
+    write = FUNCTIONS_OF_GPUS.get(op, FUNCTIONS[op]) if gpu else FUNCTIONS[op]
+    b.return_(write(b, *(b.parameter(name) for name in names)))
     return b.program

@@ -10,17 +10,24 @@ from sardonyx.kernel.program import Value
 from sardonyx.kernel.types import F32, F64, I64
 
 
-def erf(b: Builder, x: Value) -> Value:
-    """Error function: float32 1.5 ulp, float64 1.5 ulp; two polynomials and a select."""
+def erf(b: Builder, x: Value, *, gpu: bool = False) -> Value:
+    """Error function: float32 1.5 ulp, float64 1.5 ulp; two polynomials and a select.
+
+    `gpu`: powers of two in float32 are the hardware's. Their 2 ulp are of a number below 0.16 that
+    is taken from 1.
+    """
     a = b.unary("abs", x)
     square = x * x
     if is_single(x):
         near = b.fma(a, polynomial(b, square, tables.ERF_F32), a)
         exponent = polynomial(b, clamp_above(b, a, 4.0), tables.ERFC_F32)
-        n = b.unary("round", exponent)
-        p = polynomial(b, exponent - n, (1.0, *tables.EXP2_F32))
-        raw = b.bitcast(n + (1.5 * 2.0**23 + 127), bits_type(x)) << 23
-        far = b.fma(-p, b.bitcast(raw, x.type), 1.0)
+        if gpu:
+            far = 1.0 - b.let(x.type, "power_of_two", [exponent])
+        else:
+            n = b.unary("round", exponent)
+            p = polynomial(b, exponent - n, (1.0, *tables.EXP2_F32))
+            raw = b.bitcast(n + (1.5 * 2.0**23 + 127), bits_type(x)) << 23
+            far = b.fma(-p, b.bitcast(raw, x.type), 1.0)
     else:
         near = b.fma(a, polynomial(b, square, tables.ERF_F64), a)
         bounded = clamp_above(b, a, 6.0)

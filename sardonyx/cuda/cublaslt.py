@@ -6,7 +6,6 @@ cuBLASLt's matrices have their columns one behind the other, so `out = left * ri
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import threading
@@ -51,10 +50,12 @@ class _Product:
         self._algorithm, self.algorithm_address = algorithm, int(algorithm.ctypes.data)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the library, or the interpreter, may be going away
+        try:
             for layout in self.layouts:
                 self._lt.matrix_layout_destroy(layout)
             self._lt.matmul_desc_destroy(self.descriptor)
+        except Exception:  # noqa: BLE001, S110, SIM105 - the library, or the interpreter, goes away
+            pass
 
 
 class CublasLt:

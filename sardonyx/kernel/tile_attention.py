@@ -12,6 +12,7 @@ import math
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import runs
+from sardonyx.kernel.attention_meeting import AttentionMeeting, RowParts
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Tiling
@@ -21,17 +22,21 @@ from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBu
 from sardonyx.kernel.tile_copy import Copier, Step, registers, unflatten
 from sardonyx.kernel.tile_factor import Factor
 from sardonyx.kernel.tile_fragments import Fragments, Lane
+from sardonyx.kernel.tile_meeting import Part
 from sardonyx.kernel.tile_pipeline import Pipeline
 from sardonyx.kernel.tile_schedule import flattened
-from sardonyx.kernel.types import F32, I32, I64, Type, memory_type
+from sardonyx.kernel.types import F32, I1, I32, I64, Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
 
 _QUERIES, _GAP = 64, 8
+#: Tiles of keys that a thread block has at least, where several share the keys of a query: by the
+#: bytes of an element. Fewer cost more than they save (197 keys on an H200).
+_LEAST_STEPS = {2: 4, 4: 2}
 #: Largest width of values, and depth of queries, that registers hold.
 _WIDEST, _DEEPEST = 128, 128
 
@@ -91,12 +96,33 @@ class AttentionTileKernel:
         if size == 4:
             self.key_tile = min(32, self.key_tile)
         stage = self.key_tile * (self.depth_tile + self.width_tile) * size
-        self.stages = min(3, SHARED_BYTES // stage)
         self.query = self._factor(bodies[0], group.row, depth, _QUERIES, self.depth_tile)
+        room = SHARED_BYTES - self.query.size_bytes
+        #: Whether queries have memory of their own, and come together with the first keys.
+        self.is_apart = room >= 2 * stage
+        self.stages = min(3, (room if self.is_apart else SHARED_BYTES) // stage)
         self.keys = self._factor(bodies[1], group.key, depth, self.key_tile, self.depth_tile)
         self.values = self._factor(
             values, group.column, group.key, self.width_tile, self.key_tile, "lines"
         )
+        self._share_keys()
+
+    def _share_keys(self) -> None:
+        """Where queries are too few for the device, several thread blocks have keys of each."""
+        group = self.group
+        self.steps = integer.ceildiv(extent_of(group.key), self.key_tile)
+        tiles = integer.ceildiv(extent_of(group.row), _QUERIES)
+        self.cells = sizes.product((*map(extent_of, group.batch), tiles))
+        wanted = integer.floordiv(2 * self.tiling.processors, integer.maximum(1, self.cells))
+        most = integer.floordiv(self.steps, _LEAST_STEPS[self.element.size_bytes])
+        self.parts = integer.maximum(1, integer.minimum(wanted, most))
+        self.partial: Buffer | None = None
+        if self.parts != 1:
+            # One part meets no other: it needs no memory.
+            held = sizes.multiply(self.parts, integer.minimum(1, sizes.add(self.parts, -1)))
+            shape = (held, self.cells, _QUERIES, self.width_tile + 2)
+            self.partial = buffer("parts of an attention", shape, dtypes.FLOAT)
+            self.strides = {**self.strides, self.partial: (0,) * len(shape)}
 
     def _factor(
         self,
@@ -125,14 +151,16 @@ class AttentionTileKernel:
             dims += list(dims_of(body))
         for tensor in touched:
             dims += self.strides[tensor]
+        dims.append(self.parts)
+        if self.partial is not None:
+            touched.append(self.partial)
         parameters = Parameters(touched, dims)
         self.b = b = ThreadBuilder(self.name, parameters.types())
-        places = parameters.places(b, self.strides)
+        self.places = places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
-        tiles = integer.ceildiv(extent_of(g.row), _QUERIES)
-        self._write(tiles)
+        self._write(integer.ceildiv(extent_of(g.row), _QUERIES))
         batches = sizes.product(map(extent_of, g.batch))
-        blocks = sizes.product((batches, tiles, WARPS))
+        blocks = sizes.product((self.cells, self.parts, WARPS))
         pairs = sizes.product((batches, extent_of(g.row), extent_of(g.key)))
         return Kernel(b.program, parameters.arguments, blocks, pairs)
 
@@ -145,12 +173,17 @@ class AttentionTileKernel:
         self.thread = b.binary("add", b.binary("mul", warp, WARP), self.lane.thread)
         self.pitch = self.width_tile + _GAP
         staged = self.stages * (self.keys.size_bytes + self.values.size_bytes)
-        self.shared = b.shared_by_block(
-            max(staged, self.query.size_bytes, _QUERIES * self.pitch * 4)
-        )
+        queries = self.query.size_bytes
+        needed = staged + queries if self.is_apart else max(staged, queries)
+        self.shared = b.shared_by_block(max(needed, _QUERIES * self.pitch * 4))
+        self.place = b.offset(self.shared, staged if self.is_apart else 0)
         self.first_of_warp = b.binary("mul", warp, 16)
         self.n_rows, self.n_keys = dim(extent_of(g.row)), dim(extent_of(g.key))
-        count = dim(tiles)
+        count, cells, parts = dim(tiles), dim(self.cells), dim(self.parts)
+        all_steps = dim(self.steps)
+        each = all_steps
+        if self.partial is not None:
+            each = b.binary("div", b.binary("add", all_steps, b.binary("sub", parts, 1)), parts)
         for axis in (*g.batch, g.column):
             dim(extent_of(axis))
         zero = Constant(F32, 0)
@@ -169,36 +202,47 @@ class AttentionTileKernel:
             self.lane, self.values, start, width_pieces, words=words, depth_first=True, paired=words
         )
         with b.parallel() as block:
-            tile, batch = b.binary("rem", block, count), b.binary("div", block, count)
+            cell, part = block, Constant(I64, 0)
+            if self.partial is not None:
+                cell, part = b.binary("rem", block, cells), b.binary("div", block, cells)
+            tile, batch = b.binary("rem", cell, count), b.binary("div", cell, count)
+            low: Operand = b.binary("mul", part, each)
+            high = b.min(b.binary("add", low, each), all_steps)
             level = self.outside.child(unflatten(b, self.outside, batch, list(g.batch)))
             first = b.binary("mul", tile, _QUERIES)
             for register in self.largest:
                 register.set(float("-inf"))
             for register in (*self.total, *self.sums):
                 register.set(0.0)
-            self._attend(level, first)
-            self._finish(level, first)
+            self._attend(level, first, low, high)
+            self._finish(level, first, Part(cell, part, cells, parts))
             b.barrier()
 
-    def _attend(self, level: Expression, first: Operand) -> None:
+    def _attend(self, level: Expression, first: Operand, low: Operand, high: Operand) -> None:
+        """Take in the tiles of keys from `low` to `high`."""
         b = self.b
         query = Copier(self.query, level, self.thread)
         step = Step(query.lines(first), {}, Constant(I64, 0))
         if query.is_direct:
-            query.begin(self.shared, step)
+            query.begin(self.place, step)
         else:
             held = registers(b, self.query)
             query.compute(step, held)
-            query.put(self.shared, held)
+            query.put(self.place, held)
         b.commit_copies()
-        b.wait_copies(0)
-        b.barrier()
-        self.queries = [self.query_words.read(self.shared, 0, k) for k in range(self.keys_steps)]
-        b.barrier()
+
+        def take(pending: int) -> None:
+            b.wait_copies(pending)
+            b.barrier()
+            places = range(self.keys_steps)
+            self.queries = [self.query_words.read(self.place, 0, k) for k in places]
+
+        if not self.is_apart:
+            take(0)
+            b.barrier()
         copiers = [Copier(f, level, self.thread) for f in (self.keys, self.values)]
         columns = copiers[1].lines(Constant(I64, 0))
         rows = [self._row_level(level, first, half) for half in range(2)]
-        steps = level.dim(integer.ceildiv(extent_of(self.group.key), self.key_tile))
 
         def fetch(number: Operand) -> list[Step]:
             key = b.binary("mul", number, self.key_tile)
@@ -209,7 +253,12 @@ class AttentionTileKernel:
         def use(tiles: list[Operand], number: Operand) -> None:
             self._step(rows, tiles[0], tiles[1], b.binary("mul", number, self.key_tile))
 
-        Pipeline(b, self.shared, copiers, self.stages).run(Constant(I64, 0), steps, fetch, use)
+        def begun() -> None:
+            if self.is_apart:
+                take(self.stages - 1)
+
+        pipeline = Pipeline(b, self.shared, copiers, self.stages)
+        pipeline.run(low, high, fetch, use, begun)
 
     @property
     def keys_steps(self) -> int:
@@ -324,23 +373,39 @@ class AttentionTileKernel:
 
     # -- the result ---------------------------------------------------------------------------
 
-    def _finish(self, level: Expression, first: Operand) -> None:
+    def _finish(self, level: Expression, first: Operand, part: Part) -> None:
         """Divide by the sum of powers, and run the epilogue over rows of the tile."""
         b, g = self.b, self.group
         row = b.binary("add", self.first_of_warp, self.lane.group)
         place = b.binary(
             "add", b.binary("mul", row, self.pitch), b.binary("mul", self.lane.member, 2)
         )
+        high = b.min(b.binary("sub", self.n_rows, first), _QUERIES)
+        held: list[RowParts] = []
         for half in range(2):
             total: Operand = self.total[half].get()
             for distance in (1, 2):
                 total = b.binary("add", total, b.across(total, distance))
-            whole = b.binary("div", 1.0, total)
-            for n, register in enumerate(self.sums):
-                quad = register.get()
-                pair = b.shuffle(quad, quad, (2 * half, 2 * half + 1))
-                pair = b.binary("mul", pair, b.splat(whole, 2))
+            quads = [register.get() for register in self.sums]
+            pairs: list[Operand] = [b.shuffle(q, q, (2 * half, 2 * half + 1)) for q in quads]
+            query = b.binary("add", row, 8 * half)
+            held.append(
+                RowParts(
+                    query, b.compare("lt", query, high), self.largest[half].get(), total, pairs
+                )
+            )
+        finishes: Operand = Constant(I1, True)
+        if self.partial is not None:
+            meeting = AttentionMeeting(
+                b, self.places[self.partial].pointer, self.shared, self.thread, self.lane.member,
+                _QUERIES, self.width_tile,
+            )  # fmt: skip
+            held, finishes = meeting.meet(part, held)
+        for half, parts in enumerate(held):
+            whole = b.binary("div", 1.0, parts.total)
+            for n, sums in enumerate(parts.pairs):
                 at = b.binary("add", place, 8 * half * self.pitch + 8 * n)
+                pair = b.binary("mul", sums, b.splat(whole, 2))
                 b.store(pair, self.shared, at, align_bytes=8)
         b.barrier()
         width = int(_number(extent_of(g.column)))
@@ -349,8 +414,7 @@ class AttentionTileKernel:
         step = max(1, THREADS // per_row)
         column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
         start = b.binary("div", self.thread, per_row)
-        high = b.min(b.binary("sub", self.n_rows, first), _QUERIES)
-        with b.if_(b.compare("lt", column, width)):
+        with b.if_(b.binary("and", b.compare("lt", column, width), finishes)):
             axis = sizes.as_atom(g.column)
             atoms: dict[Atom, Operand] = {} if axis is None else {axis: column}
             inner = level.child(atoms, vector=axis, lanes=lanes)

@@ -32,6 +32,7 @@ class Pipeline:
         last: Operand,
         fetch: Callable[[Operand], Sequence[Step]],
         use: Callable[[list[Operand], Operand], None],
+        begun: Callable[[], None] = lambda: None,
     ) -> None:
         """Do steps `first` to `last`; afterwards shared memory is free.
 
@@ -40,6 +41,7 @@ class Pipeline:
             last: Number behind the last step.
             fetch: Gives what the step of a number needs; called once for each.
             use: Given addresses of a step's tiles, and its number.
+            begun: What is done while the first copies are under way, each step's in a group.
         """
         b = self.b
         ahead = b.variable(first, name="ahead")
@@ -70,6 +72,7 @@ class Pipeline:
             b.commit_copies()
             ahead.set(b.binary("add", ahead.get(), 1))
             advance(filled)
+        begun()
         with b.for_(first, last) as number:
             b.wait_copies(self.stages - 2)
             b.barrier()

@@ -79,6 +79,10 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], list[str]]] =
         " { a = Conv<pads=[1,1,1,1]>(x, f, b) y = Relu(a) }",
         {"f": F3, "b": _normal(6)}, [(2, 4, 7, 5)], ["convolution"],
     ),
+    "windows side by side": (
+        "g (float[N,4,9,6] x) => (float[N,6,3,3] y) { y = Conv<strides=[3,2]>(x, f, b) }",
+        {"f": _normal(6, 4, 3, 2), "b": _normal(6)}, [(2, 4, 9, 6)], ["matmul"],
+    ),
     "windows apart": (
         "g (float[N,4,9,8] x) => (float[N,6,P,Q] y)"
         " { y = Conv<pads=[2,1,0,1], strides=[2,3], dilations=[2,1]>(x, f) }",

@@ -58,3 +58,27 @@ def test_keys_that_are_all_masked_count_nothing() -> None:
     feeds["m"][:, :64] = -np.inf
     (got,) = Emulated(model_of(text)).run(feeds)
     np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize(
+    ("rows", "keys", "grid"), [(1, 700, 3), (1, 63, 2), (70, 300, 5), (3, 260, 1)]
+)
+def test_few_queries_share_their_keys_among_thread_blocks(
+    kind: str, rows: int, keys: int, grid: int
+) -> None:
+    text = (
+        f"g ({kind}[3,S,32] q, {kind}[3,T,32] k, {kind}[3,T,24] v, {kind}[1,T] m)"
+        f" => ({kind}[3,S,24] y) {{ t = Transpose<perm=[0,2,1]>(k) a = MatMul(q, t)"
+        " d = Add(a, m) e = Softmax<axis=-1>(d) y = MatMul(e, v) }"
+    )
+    emulated = Emulated(model_of(text))
+    shapes = {"q": (3, rows, 32), "k": (3, keys, 32), "v": (3, keys, 24), "m": (1, keys)}
+    feeds = {n: _random.standard_normal(s).astype(_KINDS[kind]) for n, s in shapes.items()}
+    feeds["m"][:, : keys // 2] = -np.inf  # a part may have no key that counts
+    step = 64 if kind == "float16" else 32
+    parts = max(1, -(-keys // step) // (4 if kind == "float16" else 2))
+    tiles = -(-rows // 64)
+    assert emulated.blocks({"S": rows, "T": keys}) == [3 * tiles * parts * 4]
+    (got,) = emulated.run(feeds, grid)
+    np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
