@@ -42,7 +42,8 @@ def load_model(path: Path, dtype: str, sizes: dict[str, int]) -> onnx.ModelProto
             random = np.random.default_rng(zlib.crc32(tensor.name.encode()))
             values = random.standard_normal(tuple(tensor.dims), np.float32)
             values = values * np.float32(deviation) + np.float32(mean)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+            kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(kind), tensor.name))
     for value in model.graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in sizes:

@@ -18,6 +18,7 @@ from sardonyx.codegen.special import special
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
+from sardonyx.kernel.attention_shape import element_of
 from sardonyx.kernel.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
@@ -30,7 +31,7 @@ from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.thread_rows import thread_form
 from sardonyx.kernel.tile import TileKernel
-from sardonyx.kernel.tile_attention import AttentionTileKernel, element_of
+from sardonyx.kernel.tile_attention import AttentionTileKernel
 from sardonyx.kernel.tile_schedule import TileSchedule, takes
 from sardonyx.kernel.tile_shape import Choice
 from sardonyx.kernel.winograd_form import fitting

@@ -13,11 +13,12 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import runs
 from sardonyx.kernel.attention_meeting import AttentionMeeting, RowParts
+from sardonyx.kernel.attention_shape import number_of, power, shared_keys
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Tiling
 from sardonyx.kernel.program import Constant, Operand
-from sardonyx.kernel.representation import HALVES, value_type
+from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.tile_copy import Copier, Step, registers, unflatten
 from sardonyx.kernel.tile_factor import Factor
@@ -25,7 +26,7 @@ from sardonyx.kernel.tile_fragments import Fragments, Lane
 from sardonyx.kernel.tile_meeting import Part
 from sardonyx.kernel.tile_pipeline import Pipeline
 from sardonyx.kernel.tile_schedule import flattened
-from sardonyx.kernel.types import F32, I1, I32, I64, Type, memory_type
+from sardonyx.kernel.types import F32, I1, I32, I64, Type
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.tensor import scalar
@@ -37,24 +38,6 @@ _QUERIES, _GAP = 64, 8
 #: Tiles of keys that a thread block has at least, where several share the keys of a query: by the
 #: bytes of an element. Fewer cost more than they save (197 keys on an H200).
 _LEAST_STEPS = {2: 4, 4: 2}
-#: Largest width of values, and depth of queries, that registers hold.
-_WIDEST, _DEEPEST = 128, 128
-
-
-def element_of(group: Attention, tiling: Tiling) -> Type | None:
-    """How factors lie in shared memory; None if matrix units do not take them."""
-    kinds = {group.query.dtype, group.keys.dtype, group.values.dtype}
-    width = extent_of(group.column)
-    depth = sizes.product(map(extent_of, group.depth))
-    if not (isinstance(width, int) and isinstance(depth, int)):
-        return None
-    if not (0 < width <= _WIDEST and 0 < depth <= _DEEPEST):
-        return None
-    if value_type(group.score.dtype) != F32 or value_type(group.result.dtype) != F32:
-        return None
-    if len(kinds) == 1 and kinds <= set(HALVES):
-        return memory_type(kinds.pop())
-    return F32 if tiling.tf32 and kinds <= {dtypes.FLOAT, *HALVES} else None
 
 
 class AttentionTileKernel:
@@ -87,8 +70,8 @@ class AttentionTileKernel:
         if element == F32:
             bodies = tuple(scalar.cast(x, dtypes.FLOAT) for x in bodies)
             values = scalar.cast(values, dtypes.FLOAT)
-        self.depth_tile = _power(int(_number(extent_of(depth))), 64 // element.size_bytes)
-        self.width_tile = _power(int(_number(extent_of(group.column))), 32)
+        self.depth_tile = power(int(number_of(extent_of(depth))), 64 // element.size_bytes)
+        self.width_tile = power(int(number_of(extent_of(group.column))), 32)
         size = element.size_bytes
         self.key_tile = 64
         while 2 * self.key_tile * (self.depth_tile + self.width_tile) * size > SHARED_BYTES:
@@ -105,24 +88,15 @@ class AttentionTileKernel:
         self.values = self._factor(
             values, group.column, group.key, self.width_tile, self.key_tile, "lines"
         )
-        self._share_keys()
-
-    def _share_keys(self) -> None:
-        """Where queries are too few for the device, several thread blocks have keys of each."""
-        group = self.group
         self.steps = integer.ceildiv(extent_of(group.key), self.key_tile)
-        tiles = integer.ceildiv(extent_of(group.row), _QUERIES)
-        self.cells = sizes.product((*map(extent_of, group.batch), tiles))
-        wanted = integer.floordiv(2 * self.tiling.processors, integer.maximum(1, self.cells))
-        most = integer.floordiv(self.steps, _LEAST_STEPS[self.element.size_bytes])
-        self.parts = integer.maximum(1, integer.minimum(wanted, most))
+        self.cells, self.parts = shared_keys(group, self.steps, element, _QUERIES, tiling)
         self.partial: Buffer | None = None
         if self.parts != 1:
             # One part meets no other: it needs no memory.
             held = sizes.multiply(self.parts, integer.minimum(1, sizes.add(self.parts, -1)))
             shape = (held, self.cells, _QUERIES, self.width_tile + 2)
             self.partial = buffer("parts of an attention", shape, dtypes.FLOAT)
-            self.strides = {**self.strides, self.partial: (0,) * len(shape)}
+            self.strides = {**strides, self.partial: (0,) * len(shape)}
 
     def _factor(
         self,
@@ -202,7 +176,8 @@ class AttentionTileKernel:
             self.lane, self.values, start, width_pieces, words=words, depth_first=True, paired=words
         )
         with b.parallel() as block:
-            cell, part = block, Constant(I64, 0)
+            cell: Operand = block
+            part: Operand = Constant(I64, 0)
             if self.partial is not None:
                 cell, part = b.binary("rem", block, cells), b.binary("div", block, cells)
             tile, batch = b.binary("rem", cell, count), b.binary("div", cell, count)
@@ -408,9 +383,9 @@ class AttentionTileKernel:
                 pair = b.binary("mul", sums, b.splat(whole, 2))
                 b.store(pair, self.shared, at, align_bytes=8)
         b.barrier()
-        width = int(_number(extent_of(g.column)))
+        width = int(number_of(extent_of(g.column)))
         lanes = 4 if width % 4 == 0 else 1
-        per_row = _power(self.width_tile // lanes, 1)
+        per_row = power(self.width_tile // lanes, 1)
         step = max(1, THREADS // per_row)
         column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
         start = b.binary("div", self.thread, per_row)
@@ -430,13 +405,3 @@ class AttentionTileKernel:
                 where = {} if atom is None else {atom: b.binary("add", first, r)}
                 here = inner.child(where, values={g.result: value}, vector=axis, lanes=lanes)
                 here.store(g.root.buffer, g.at, here.scalar(g.epilogue))
-
-
-def _number(dim: Dim) -> int:
-    assert isinstance(dim, int)  # noqa: S101 - `element_of` saw to it
-    return dim
-
-
-def _power(number: int, least: int) -> int:
-    """The next power of two."""
-    return max(least, 1 << (number - 1).bit_length())

@@ -18,8 +18,13 @@ from sardonyx.tensor.traverse import loads_of
 _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
-def fuse_attention(groups: list[Group]) -> list[Group]:
-    """The groups with every attention as one; their order stays."""
+def fuse_attention(groups: list[Group], *, single: bool = False) -> list[Group]:
+    """The groups with every attention as one; their order stays.
+
+    Args:
+        groups: In their order.
+        single: Whether an attention of one query counts. On a processor three kernels are as good.
+    """
     writers: dict[object, Group] = {root.buffer: g for g in groups for root in g.roots}
     fused: dict[Group, Attention] = {}
     gone: set[Group] = set()
@@ -27,7 +32,7 @@ def fuse_attention(groups: list[Group]) -> list[Group]:
         if not isinstance(group, Product):
             continue
         parts = _parts(group, writers)
-        attention = _combine(*parts, group) if parts else None
+        attention = _combine(*parts, group, single) if parts else None
         if parts and attention:
             fused[group] = attention
             gone.update(parts)
@@ -93,7 +98,7 @@ def _value(stage: Stage) -> Scalar:
     return scalar.load(stage.root.buffer, stage.indices)
 
 
-def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
+def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Attention | None:
     """Both products in the variables of the second; None where the roles do not fit."""
     loops, reduced, weights = second.loops, second.reduced, second.left
     values, epilogue, result = second.right, second.epilogue, second.result
@@ -122,9 +127,13 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         query, keys = keys, query
     at_rows = [v for v in loops if _uses(query, v) and not _uses(keys, v)]
     columns = [v for v in loops if _uses(values, v) and not _uses(query, v) and not _uses(keys, v)]
+    at_rows = at_rows or ([0] if single else [])
     if len(at_rows) != 1 or len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
         return None
-    if _uses(values, at_rows[0]) or {first.accumulator.name, second.accumulator.name} != {"float"}:
+    if (at_rows[0] != 0 and _uses(values, at_rows[0])) or {
+        first.accumulator.name,
+        second.accumulator.name,
+    } != {"float"}:
         return None
     batch = tuple(v for v in loops if v is not at_rows[0] and v is not columns[0])
     score_token = scalar.make_load(buffer("score", (), score.dtype), ())

@@ -112,11 +112,7 @@ def is_view(body: Scalar) -> bool:
 
 
 def _only_widens(body: Scalar) -> bool:
-    """Whether the expression is a half float that becomes a float: memory had better hold the half.
-
-    What is computed in half floats and read as floats would otherwise be rounded, and then take
-    twice the memory.
-    """
+    """Whether the expression is a half float that becomes a float: memory holds the half."""
     if body.op != "cast" or body.dtype is not dtypes.FLOAT:
         return False
     source = body.arguments[0]

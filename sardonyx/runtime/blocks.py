@@ -185,7 +185,8 @@ class Blocks:
         integers = fuse and self.former.takes_integers
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         groups = make_groups(roots, fuse=fuse)
-        groups = fuse_attention(groups) if fuse else groups
+        tiled = self.former.grain.tiling is not None
+        groups = fuse_attention(groups, single=tiled) if fuse else groups
         groups = [as_integers(group) for group in groups] if integers else groups
         orders = choose_layouts(groups, fuse=fuse)
         self.seconds["group"] += time.perf_counter() - start

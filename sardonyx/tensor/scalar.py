@@ -361,6 +361,10 @@ def cast(x: Scalar, dtype: DType, rounding: Rounding = NEAREST) -> Scalar:
         from sardonyx.tensor import complex_scalar
 
         return complex_scalar.cast(x, dtype)
+    if x.op == "cast" and dtype in (dtypes.FLOAT16, dtypes.BFLOAT16):
+        (before,) = x.arguments
+        if before.dtype is dtype and x.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
+            return before  # every half float is a float, too
     if x.op == "constant":
         value = x.payload
         if dtype.is_float or dtype is dtypes.BOOL:

@@ -82,3 +82,18 @@ def test_few_queries_share_their_keys_among_thread_blocks(
     assert emulated.blocks({"S": rows, "T": keys}) == [3 * tiles * parts * 4]
     (got,) = emulated.run(feeds, grid)
     np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "between"),
+    [
+        (70, "f = Cast<to=1>(a) s = Softmax<axis=-1>(f) e = Cast<to=10>(s)"),
+        (1, "e = Softmax<axis=-1>(a)"),
+    ],
+)
+def test_what_is_recognised(rows: int, between: str) -> None:
+    text = (
+        f"g (float16[2,{rows},64] q, float16[2,64,90] k, float16[2,90,64] v)"
+        f" => (float16[2,{rows},64] y) {{ a = MatMul(q, k) {between} y = MatMul(e, v) }}"
+    )
+    assert Emulated(model_of(text)).names == ["attention_0"]
