@@ -350,7 +350,7 @@ class _Inliner:
         if body.op == "select" and loads_of(body) and self._never_changes(tensor, (body,)):
             return True  # constants side by side: once, instead of a choice in every run
         if is_view(body) or _only_widens(body):
-            return node_count(body, _MOST_NODES) >= _MOST_NODES
+            return node_count(body, _MOST_NODES) >= _MOST_NODES or self._is_gathered(tensor, body)
         if not loads_of(body) and cost_of(body) <= 4:
             return False
         if len(self.reads(tensor)) > 1 or node_count(body, _MOST_NODES) >= _MOST_NODES:
@@ -358,6 +358,16 @@ class _Inliner:
         if self.integers and tensor.dtype in CODES:
             readers = self.reads(tensor)  # rather codes in memory than what they stand for
         return cost_of(body) >= 2 and any(self._recomputes(tensor, r) for r in readers)
+
+    def _is_gathered(self, tensor: Map, body: Scalar) -> bool:
+        """Whether windows would gather every element once for each of their taps."""
+        if body.op != "load" or is_affine_view(body, tensor.shape):
+            return False
+        return any(
+            self._recomputes(tensor, r)
+            for r in self.reads(tensor)
+            if isinstance(r, Reduce) or (isinstance(r, Contract) and _has_weights(r))
+        )
 
     def _is_packed(self, tensor: Map, body: Scalar) -> bool:
         """Whether it is codes that never change with scales, which products alone read."""
@@ -376,6 +386,15 @@ class _Inliner:
         volume = sizes.product(a.arguments[0] for a in map(sizes.as_atom, axes) if a is not None)
         larger = sizes.add(volume, sizes.multiply(sizes.product(tensor.shape), -1))
         return larger != 0 and not integer.is_nonnegative(sizes.multiply(larger, -1))
+
+
+def _has_weights(tensor: Contract) -> bool:
+    """Whether one factor is of constants alone."""
+    sources = [[x.tensor for x in loads_of(body)] for body in bodies_of(tensor)]
+    return any(
+        all(isinstance(t, Buffer) and t.constant is not None for t in tensors)
+        for tensors in sources
+    )
 
 
 def find_roots(

@@ -34,3 +34,16 @@ def test_images_between_convolutions_have_channels_last(node):
     wide = [r for r in between if len(r.buffer.shape) == 4]
     assert all(orders[r.buffer][-1] == 1 for r in wide)
     assert wide or node == "Relu(t)"
+
+
+def test_shuffled_channels_are_moved_once():
+    """A depthwise convolution would gather them for each of its taps."""
+    text = """g (float[1, 40, h, w] x) => (float[1, 40, h, w] y)
+    <int64[5] a = {0, 2, 20, -1, 8}, int64[4] b = {0, 40, -1, 8}> {
+        r = Reshape(x, a) t = Transpose<perm = [0, 2, 1, 3, 4]>(r) s = Reshape(t, b)
+        y = Conv<pads = [1, 1, 1, 1], group = 40>(s, w0)
+    }"""
+    graph = load(model_of(text, {"w0": np.zeros((40, 1, 3, 3), "f")}).SerializeToString())
+    optimise(graph)
+    roots = find_roots(list(lower(graph).outputs.values()))
+    assert len([r for r in roots if not r.never_changes]) == 2
