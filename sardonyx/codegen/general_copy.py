@@ -83,7 +83,7 @@ def general_copy(
     known = all(isinstance(d, int) for t in read for d in (*t.shape, *strides_of(t)))
     if not read or not known or not is_view(contents.body):
         return None
-    if not all(isinstance(d, int) and d > 0 for d in contents.shape):
+    if not contents.shape or not all(isinstance(d, int) and d > 0 for d in contents.shape):
         return None
     values: dict[Atom, Dim] = {}
 

@@ -98,17 +98,18 @@ KERNELS = {
 PARAMETERS = [GAMMA, OFFSET, DEGREE]
 
 
+@pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize(
     ("kind", "dtype", "one_class"),
     [("LINEAR", np.float32, 0), ("POLY", np.float64, 0), ("RBF", np.float32, 0),
      ("SIGMOID", np.float32, 0), ("RBF", np.int64, 1), ("LINEAR", np.int32, 1)],
 )  # fmt: skip
-def test_svm_regressor(kind, dtype, one_class):
-    x, v, a = (X * 2).astype(dtype), weights(7, 5), weights(7)
+def test_svm_regressor(kind, dtype, one_class, count):
+    x, v, a = (X * 2).astype(dtype), weights(count, 5), weights(count)
     want = KERNELS[kind](x.astype(np.float64), v) @ a + 0.75
     want = np.where(want > 0, 1, -1) if one_class else want
     got = run_ml(
-        "SVMRegressor", [x], kernel_type=kind, kernel_params=PARAMETERS, n_supports=7,
+        "SVMRegressor", [x], kernel_type=kind, kernel_params=PARAMETERS, n_supports=count,
         support_vectors=v.reshape(-1), coefficients=a, rho=[0.75], one_class=one_class,
     )[0]  # fmt: skip
     assert_same(got, want[:, None].astype(np.float32), 1e-4)

@@ -68,6 +68,12 @@ FAULTS = (
     Fault("TfIdfVectorizer", 0, "Rows shorter than the shortest gram raise"),
     Fault("FlexAttention Attention", 0, "The root of the scale is taken in float32"),
     Fault(
+        "Attention",
+        23,
+        "With a softcap, what mode 0 shows of the scores is capped",
+        "If set to `0`, qk_matmul_output is the output of qk matmul.",
+    ),
+    Fault(
         "Mean",
         13,
         "A first input that is broadcast raises",
