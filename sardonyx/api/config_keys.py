@@ -42,7 +42,10 @@ def _refused(reason: str, *done: str) -> Key:
     return Key("refused", reason, done)
 
 
-_NO_INTER_OP = "there are no inter-op threads"
+#: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
+BLOCK_BASE_KEY = "session.dynamic_block_base"
+
+_NO_INTER_OP = "branches run on the threads of kernels"
 _NO_SPIN = "threads wait without spinning between runs"
 _AS_WRITTEN = "operators are computed as they are written"
 _NO_CONTEXTS = "compiled code is kept in the cache, not in models"
@@ -66,7 +69,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.inter_op.spin_backoff_max": _hint(_NO_INTER_OP),
     "session.force_spinning_stop": _hint(_NO_SPIN, "0", "1"),
     "session.intra_op_thread_affinities": _hint("the system places threads", ""),
-    "session.dynamic_block_base": _hint("work is claimed in decreasing blocks already"),
+    BLOCK_BASE_KEY: Key("acts", "how fine the blocks are that threads claim of what is left"),
     "session.use_env_allocators": Key("acts", "arenas of devices that sessions share"),
     "session.use_device_allocator_for_initializers": _hint("weights never lie in an arena"),
     "session.disable_prepacking": _hint("weights are packed before the first run", "0"),

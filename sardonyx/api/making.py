@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.thread_pool import thread_setting
+from sardonyx.api.thread_pool import branch_setting, thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
@@ -46,6 +46,8 @@ def make_engine(
     folder = o.config("session.model_external_initializers_file_folder_path")
     options = EngineOptions(
         threads=thread_setting(o),
+        branches=branch_setting(o),
+        share=o.block_base,
         optimization_level=int(o.graph_optimization_level),
         free_dimension_overrides=o.free_dimension_overrides,
         folder=folder or None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.api.config_keys import SESSION_KEYS, check_entry, note
+from sardonyx.api.config_keys import BLOCK_BASE_KEY, SESSION_KEYS, check_entry, note
 from sardonyx.api.devices import OrtEpDevice
 from sardonyx.api.enums import (
     ExecutionMode,
@@ -48,9 +49,7 @@ _DEFAULTS: dict[str, Any] = {
 _HINTS = {
     "enable_mem_pattern": "memory is planned for each combination of shapes",
     "enable_mem_reuse": "memory of values that are not needed any more is always reused",
-    "execution_mode": "every kernel uses all threads",
     "execution_order": "kernels run in the order of the graph",
-    "inter_op_num_threads": "there are no inter-op threads",
     "log_verbosity_level": "levels are those of Python's logging",
 }
 
@@ -68,8 +67,12 @@ class SessionOptions:
     `use_per_session_threads`: False takes the size given to `set_global_thread_pool_sizes`.
     `use_deterministic_compute`: the same feeds give the same bits in any case.
 
+    `execution_mode`: ORT_PARALLEL lets threads walk independent branches of the graph, where that
+    takes less time than sharing each kernel; values of branches then need memory at once.
+    `inter_op_num_threads`: how many branches at once, then; 0 for as many as there are threads.
+
     Hints without effect, noted in the log: `enable_mem_pattern`, `enable_mem_reuse`,
-    `execution_mode`, `execution_order`, `inter_op_num_threads`, `log_verbosity_level`.
+    `execution_order`, `log_verbosity_level`.
     Not supported yet: `enable_profiling`.
     """
 
@@ -94,7 +97,7 @@ class SessionOptions:
         value = self._fitting(name, value)
         if name == "enable_profiling" and value:
             raise errors.NotImplemented(message(f"SessionOptions.{name}", "Not supported yet"))
-        if name == "intra_op_num_threads" and value < 0:
+        if name.endswith("op_num_threads") and value < 0:
             raise InvalidArgument(
                 message(f"SessionOptions.{name}", "The number is negative", got=str(value))
             )
@@ -160,6 +163,8 @@ class SessionOptions:
             byte_count(value)
         elif value and key == _TIME_KEY:
             checked_seconds(value, key)
+        elif value and key == BLOCK_BASE_KEY:
+            _block_base(value)
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -272,6 +277,11 @@ class SessionOptions:
         text = self.config(_TIME_KEY)
         return checked_seconds(text, _TIME_KEY) if text else None
 
+    @property
+    def block_base(self) -> int:
+        """How fine the blocks are that threads claim; 0 leaves it to the engine."""
+        return _block_base(self.config(BLOCK_BASE_KEY) or "0")
+
     # -- providers ----------------------------------------------------------------------------
 
     def add_provider(self, name: str, options: dict[str, str]) -> None:
@@ -319,3 +329,23 @@ def _size(value: Any) -> int:
     if not isinstance(value, (int, np.integer)) or value < 0:
         raise InvalidArgument(message("free dimension", "The size is no size", got=repr(value)))
     return int(value)
+
+
+#: Finer blocks than one a claim there are none, however many there were.
+_FINEST = 1 << 10
+
+
+def _block_base(text: str) -> int:
+    """The number that `session.dynamic_block_base` gives.
+
+    Raises:
+        InvalidArgument: It is none, or negative.
+    """
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidArgument(
+            message(
+                BLOCK_BASE_KEY, "The value is no number of parts",
+                expected='"0" (the default), or a positive number such as "4"', got=repr(text),
+            )
+        )  # fmt: skip
+    return min(int(text), _FINEST)

@@ -25,6 +25,7 @@ from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
+from sardonyx.base.processors import usable_processors
 from sardonyx.codegen.child import ERROR, FRAME, READY, command, compile_part, greeting
 from sardonyx.codegen.target import Target
 
@@ -303,13 +304,6 @@ def _served(child: _Child, events: int) -> bool:
         return False
 
 
-def available_processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def most_children() -> int:
     """How many children may be used; 0 to compile in this process.
 
@@ -322,4 +316,4 @@ def most_children() -> int:
         return 0
     if not name.startswith(("python", "pypy")):
         return 0
-    return int(wanted or available_processors())
+    return int(wanted or usable_processors())

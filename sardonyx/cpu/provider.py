@@ -15,6 +15,7 @@ from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
+from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
@@ -62,7 +63,7 @@ class CpuProvider:
         return load_blob(path)
 
     def executable(
-        self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
+        self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget
     ) -> Executable:
         """What runs a plan."""
-        return Executable(plan, code, constants, threads=threads, budget=budget)
+        return Executable(plan, code, constants, threads=team, budget=budget)

@@ -26,6 +26,7 @@ from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.files import read_entry
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
+from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
@@ -101,7 +102,7 @@ class CudaProvider:
         return Module(self.device, *held.decode().split(_BETWEEN))
 
     def executable(
-        self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
+        self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget
     ) -> Executable:
         """What runs a plan."""
         return CudaExecutable(

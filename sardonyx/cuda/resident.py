@@ -26,6 +26,7 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.storage import Array
+from sardonyx.runtime.team import Team
 
 _ALIGNMENT = 256
 
@@ -62,7 +63,7 @@ class Resident(Executable):
         self.libraries = libraries or Libraries({})
         self._calls = {} if self.mapped else self.libraries.calls_of(plan)
         hosted = self._calls.keys()
-        self.image = Image(plan, module, constants, 1, remote=addresses, hosted=hosted)
+        self.image = Image(plan, module, constants, Team(), remote=addresses, hosted=hosted)
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self.device_memory.arena.reclaim_from(self)
 

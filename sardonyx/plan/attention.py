@@ -32,7 +32,9 @@ def fuse_attention(groups: list[Group], *, single: bool = False) -> list[Group]:
         if not isinstance(group, Product):
             continue
         parts = _parts(group, writers)
-        attention = _combine(*parts, group, single) if parts else None
+        # What weights the values of one attention may be the scores of another: it is fused once.
+        free = parts is not None and parts[0] not in fused
+        attention = _combine(*parts, group, single) if parts and free else None
         if parts and attention:
             fused[group] = attention
             gone.update(parts)

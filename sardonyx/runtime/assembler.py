@@ -33,6 +33,7 @@ from sardonyx.plan.steps import (
     Together,
 )
 from sardonyx.runtime.blocks import Block, RegionWork
+from sardonyx.runtime.branches import Chain, with_branches
 from sardonyx.runtime.independence import arranged
 from sardonyx.runtime.placing import Places, bytes_of
 from sardonyx.tensor.region import Branches, Repetition
@@ -51,6 +52,7 @@ class PlanWriter:
         inputs: Names and buffers of the feeds.
         outputs: Names and buffers of the results.
         skipped: Invocations that another plan has done.
+        branches: Whether independent branches of kernels become parts that threads may walk.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class PlanWriter:
         inputs: Sequence[tuple[str, Buffer]],
         outputs: Sequence[tuple[str, Buffer]],
         skipped: Container[Invocation] = (),
+        branches: bool = False,
     ) -> None:
         self.inputs, self.outputs, self._skipped = inputs, outputs, skipped
+        self._branching = branches
         self._places = Places([b for _, b in inputs], [b for _, b in outputs])
         self._commands: list[Command | Step] = []
         self._segments: list[Segment] = [Segment(-1)]
@@ -123,17 +127,15 @@ class PlanWriter:
         """Everything that a block does; gives the segment of each of its levels."""
         segments = [self._here]
         works = [w for w in block.works if not isinstance(w, Invocation) or w not in self._skipped]
-        for group in arranged(works, block):
-            while len(segments) <= block.levels.of(group[0]):
+        groups = arranged(works, block)
+        each = ([[work] for work in group] for group in groups)
+        for chains in with_branches(groups, block) if self._branching else each:
+            while len(segments) <= block.levels.of(chains[0][0]):
                 segments.append(self._enter_level(block, len(segments)))
-            regions = [w for w in group if isinstance(w, RegionWork)]
-            if len(regions) > 1:
-                self._regions_together(regions, block)
-            for work in group if len(regions) < 2 else ():
-                if isinstance(work, Invocation):
-                    self._call(work, block.origins)
-                else:
-                    self._region(work, block)
+            if len(chains) > 1:
+                self._together(chains, block)
+            else:
+                self._chain(chains[0], block)
         while len(segments) < len(block.levels.symbols):
             segments.append(self._enter_level(block, len(segments)))
         for (left, right), reason in block.guards.items():
@@ -205,15 +207,24 @@ class PlanWriter:
         for result in work.results:
             self._use(result)
 
-    def _regions_together(self, works: list[RegionWork], block: Block) -> None:
-        """Regions of which none needs another."""
+    def _chain(self, chain: Chain, block: Block) -> None:
+        """Works, one after the other."""
+        for work in chain:
+            if isinstance(work, Invocation):
+                self._call(work, block.origins)
+            else:
+                self._region(work, block)
+
+    def _together(self, chains: list[Chain], block: Block) -> None:
+        """Chains of which none needs another."""
         start = len(self._commands)
         self._commands.append(Jump(_LATER))
         parts = []
-        for work in works:
+        for chain in chains:
             first = len(self._commands)
-            self._region(work, block)
-            trips = work.region.trips if isinstance(work.region, Repetition) else 1
+            self._chain(chain, block)
+            region = chain[0].region if isinstance(chain[0], RegionWork) else None
+            trips = region.trips if isinstance(region, Repetition) else 1
             parts.append(Part(first, len(self._commands), trips))
         self._commands[start] = Together(tuple(parts), self._here)
         self._places.gather(start, len(self._commands))

@@ -91,7 +91,7 @@ def build_model(
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
         accelerator=provider.accelerator, halves=options.halves and _has_halves(provider.target),
-        formed=lambda kernel: provider.formed(kernel, units),
+        formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -130,13 +130,14 @@ def compile_lowered(
     accelerator: Accelerator | None = None,
     halves: bool = False,
     formed: Callable[[Kernel], None] = lambda kernel: None,
+    branches: bool = False,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
     `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
     factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
-    was formed.
+    was formed. With `branches` threads may walk independent branches.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -145,7 +146,7 @@ def compile_lowered(
     compiled = compile_tensors(
         [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed,
+        accelerator, halves, formed, branches,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results]
 

@@ -72,6 +72,7 @@ def compile_tensors(
     accelerator: Accelerator | None = None,
     halves: bool = False,
     formed: Callable[[Kernel], None] = lambda kernel: None,
+    branches: bool = False,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -88,13 +89,14 @@ def compile_tensors(
         accelerator: Who has libraries.
         halves: Whether factors of products in float32 are rounded to bfloat16.
         formed: Called with each kernel that was formed.
+        branches: Whether threads may walk independent branches.
     """
     former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves)
     blocks = Blocks(former, separate, formed)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()
-    compiled = _assemble(block, outputs, inputs, former)
+    compiled = _assemble(block, outputs, inputs, former, branches)
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
     return compiled
 
@@ -104,6 +106,7 @@ def _assemble(
     outputs: list[tuple[str, Tensor]],
     inputs: list[tuple[str, Buffer]],
     former: Former,
+    branches: bool,
 ) -> Compiled:
     invocations = list(block.invocations())
     fixed = _fixed(invocations, block)
@@ -112,7 +115,7 @@ def _assemble(
     used_late.update(b for region in block.regions() for b in region.reads)
     used_late.update(b for inner in block.blocks() for b in inner.sources.values())
     final = [(name, b) for (name, _), b in zip(outputs, block.outputs, strict=True)]
-    writer = PlanWriter(inputs, final, fixed)
+    writer = PlanWriter(inputs, final, fixed, branches)
     writer.write(block)
     main = writer.plan()
     return Compiled(

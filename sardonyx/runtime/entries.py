@@ -23,6 +23,7 @@ from sardonyx.runtime.engine import Engine, UnrankedEngine
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.runtime.build import Built
@@ -34,7 +35,7 @@ def read_engine(
     cache: Cache,
     provider: Provider,
     key: str,
-    threads: int,
+    team: Team,
     timings: dict[str, float],
     budget: Budget,
 ) -> Engine | None:
@@ -50,7 +51,7 @@ def read_engine(
             return None
         constants = map_constants(data_path, record)
         code = provider.load(code_path)
-        executable = provider.executable(record.plan, code, constants, threads, budget)
+        executable = provider.executable(record.plan, code, constants, team, budget)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
         _logger.warning(
             "cache entry %s is not usable (%s): the model is compiled again", key, error
@@ -66,7 +67,7 @@ def write_engine(
     provider: Provider,
     cache: Cache | None,
     key: str | None,
-    threads: int,
+    team: Team,
     timings: dict[str, float],
     budget: Budget,
 ) -> Engine:
@@ -86,7 +87,7 @@ def write_engine(
     if entry is not None and data_path is not None:
         entry.put(str(key), "code", file)
         entry.put(str(key), "session", built.record.to_bytes())
-    executable = provider.executable(built.record.plan, code, constants, threads, budget)
+    executable = provider.executable(built.record.plan, code, constants, team, budget)
     return _engine(built.record, executable, timings)
 
 

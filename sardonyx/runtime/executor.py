@@ -40,6 +40,7 @@ from sardonyx.runtime.repeated import RunsAgain
 from sardonyx.runtime.results import check_output, check_outputs, new_result
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
+from sardonyx.runtime.team import Team
 
 
 class Executable(RunsAgain):
@@ -49,7 +50,7 @@ class Executable(RunsAgain):
         plan: What to do.
         code: Has the address of every kernel of the plan; kept alive.
         constants: Contiguous arrays behind the plan's constants; kept alive.
-        threads: How many threads a run may use, the caller included.
+        threads: How many threads a run may use, the caller included; or how they share it.
         functions: Addresses of shared functions, for the context's field of that name.
         budget: What its memory counts in; by default it may have what the machine has.
         image: Its tables, if they are made already.
@@ -65,14 +66,15 @@ class Executable(RunsAgain):
         code: Code,
         constants: Sequence[Array] = (),
         *,
-        threads: int = 1,
+        threads: int | Team = 1,
         functions: Sequence[int] = (),
         budget: Budget | None = None,
         image: Image | None = None,
     ) -> None:
         self.budget = budget or Budget()
-        self.plan, self.threads = plan, threads
-        self._image = image or Image(plan, code, constants, threads)
+        self.team = threads if isinstance(threads, Team) else Team(threads)
+        self.plan = plan
+        self._image = image or Image(plan, code, constants, self.team)
         self._functions = np.array([*functions, 0], np.int64)
         native = library()
         self._native_bind, self._native_execute = native.bind, native.execute
@@ -407,6 +409,6 @@ class Executable(RunsAgain):
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:
-            self._pool = pool.shared_pool(self.threads)
+            self._pool = pool.shared_pool(self.team.size)
             self._generation = pool.generation
         return self._pool

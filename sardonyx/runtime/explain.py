@@ -73,7 +73,7 @@ def _summary(engine: Engine) -> str:
     hosted = sum(c.host is not None for c in calls)
     if hosted:
         text += f", {_count(hosted, 'call')} of Python"
-    threads = engine.executable.threads
+    threads = engine.executable.team.threads
     return f"{text}, {_count(threads, 'thread')}, {engine.executable.runs_on}"
 
 

@@ -157,9 +157,9 @@ class Frame:
         except BaseException:
             self.invalidate()
             raise
-        # What a later segment is worth is known too late.
-        several = len(self.arenas) > 1
-        self.threads = self._image.threads if several else self.get("threads")
+        # What a later segment is worth is known too late, and what parts are when they begin.
+        several, team = len(self.arenas) > 1, self._image.team
+        self.threads = team.size if several or self._image.part_count else self.get("threads")
         self.is_known = NATIVE and self._image.is_known
         may_be_short = NATIVE and (self._image.is_known or self._image.is_late)
         self.is_short = may_be_short and not several and self._is_short()

@@ -33,6 +33,7 @@ from sardonyx.runtime.native_layout import (
     TOGETHER,
 )
 from sardonyx.runtime.plan_checks import checked, size_guards
+from sardonyx.runtime.team import Team
 from sardonyx.tensor.assumptions import is_left_to_the_run
 
 Row = TypeVar("Row")
@@ -52,7 +53,7 @@ class Image:
         plan: The plan.
         code: Its kernels.
         constants: Arrays behind its constants; they stay where they are while the image lives.
-        threads: How many threads a run may use.
+        team: How threads share a run.
         remote: Addresses of the constants on a device, where kernels are launched. There a
             kernel's arguments follow the number of its blocks, so that the device can read both.
         hosted: Numbers of commands at which native code stops, for the host to do them.
@@ -66,13 +67,13 @@ class Image:
         plan: Plan,
         code: Code,
         constants: Sequence[NDArray[Any]],
-        threads: int,
+        team: Team,
         remote: Sequence[int] | None = None,
         hosted: Collection[int] = (),
     ) -> None:
         self.plan, self._code = plan, code
         self.tape = Tape(plan.segments)
-        self.threads = threads
+        self.team = team
         self.constants = checked(plan, constants)
         self._is_remote, self.hosted = remote is not None, hosted
         #: Where the constants lie.
@@ -80,7 +81,9 @@ class Image:
         self._tables: list[Words] = []
         self._words = aligned_words(IMAGE.words)
         self._words[IMAGE["array_type"]] = id(np.ndarray)
-        self._words[IMAGE["threads"]] = threads
+        self._words[IMAGE["threads"]] = team.threads
+        self._words[IMAGE["branches"]] = team.branches
+        self._words[IMAGE["share"]] = team.share
         self._bound: set[str] = set()
         #: (input, axis) of each axis, and the slot of its expected size.
         self.axes: list[tuple[int, int, int]] = []

@@ -58,6 +58,7 @@ IMAGE = Record(
     " commands command_count scheduled scheduled_count pointers pointer_count"
     " numbers number_count measures measure_count needed needed_count grown grown_count"
     " outputs output_count shapes shape_count segments segment_count parts part_count threads"
+    " branches share"
 )
 #: What of the tables belongs to one segment: from, up to. `moving` and `resting` are pointers:
 #: those to feeds and results are written in every run. `later` is 1 if results get their memory
@@ -122,7 +123,7 @@ POOL = Record(
     " open sleepers joining stop s1 s2 s3 s4"
     " next n1 n2 n3 n4 n5 n6 n7"
     " kernel arguments blocks limit command fault cancel functions"
-    " grain j1 j2 j3 j4 j5 j6 j7"
+    " grain share j2 j3 j4 j5 j6 j7"
     " spins system_call futex_number yield_address timeout_seconds timeout_ns walk c2"
 )
 

@@ -13,7 +13,7 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR
-from sardonyx.runtime.native_layout import FRAME, JOB, NS_WORTH_WAKING, POOL
+from sardonyx.runtime.native_layout import FRAME, IMAGE, JOB, NS_WORTH_WAKING, POOL
 
 # Of futex(2), for memory of one process.
 _WAIT, _WAKE = 128, 129
@@ -73,7 +73,8 @@ def claim() -> Program:
     kernel, arguments = POOL.pointer(b, pool, "kernel"), POOL.pointer(b, pool, "arguments")
     blocks, cancel = POOL.read(b, pool, "blocks"), POOL.pointer(b, pool, "cancel")
     fault = POOL.pointer(b, pool, "fault")
-    share, grain = POOL.read(b, pool, "limit") * 2, POOL.read(b, pool, "grain")
+    share = POOL.read(b, pool, "limit") * POOL.read(b, pool, "share")
+    grain = POOL.read(b, pool, "grain")
     working = b.variable(1, I64)
     with b.while_(lambda: b.ne(working.get(), 0)):
         begin = b.load(I64, pool, POOL["next"], ordering="relaxed")
@@ -156,6 +157,8 @@ def fork_join() -> Program:
     POOL.write(b, pool, "blocks", b.parameter("end"))
     POOL.write(b, pool, "limit", threads)
     POOL.write(b, pool, "grain", JOB.read(b, job, "grain"))
+    image = FRAME.pointer(b, frame, "image")
+    POOL.write(b, pool, "share", IMAGE.read(b, image, "share"))
     POOL.write(b, pool, "command", FRAME.read(b, frame, "context_command"))
     POOL.write(b, pool, "fault", FRAME.place(b, frame, "fault"))
     POOL.write(b, pool, "cancel", FRAME.read(b, frame, "cancel"))

@@ -1,5 +1,7 @@
 """Native: parts of a plan that need nothing of each other, walked by a thread each.
 
+With `execution_mode` ORT_PARALLEL parts are branches of a graph, too (branches.py).
+
 Loops of small kernels gain little from threads that share every kernel: they wait for each other
 twice a step. Two such loops that are independent (the directions of a recurrent network) are
 walked side by side instead, and threads meet once, at the end.
@@ -76,12 +78,14 @@ def _count(b: Builder, frame: Operand, command: Operand) -> Operand:
 
 
 def worth() -> Program:
-    """`i64 worth(frame, command)`: the work of all parts in ns, or 0 where sharing is better.
+    """`i64 worth(frame, command, pool)`: the work of all parts in ns, or 0 where sharing is better.
 
-    Sharing means that all threads do each kernel together, as the run has scheduled it.
+    Sharing means that all threads do each kernel together, as the run has scheduled it. Then the
+    thread that gets one block more than another decides how long a kernel takes.
     """
-    b = Builder("worth", [("frame", PTR), ("number", I64)], result=I64)
-    frame, number = b.parameter("frame"), b.parameter("number")
+    parameters = [("frame", PTR), ("number", I64), ("pool", PTR)]
+    b = Builder("worth", parameters, result=I64)
+    frame, number, pool = (b.parameter(name) for name, _ in parameters)
     image, slots = FRAME.pointer(b, frame, "image"), FRAME.pointer(b, frame, "slots")
     commands, jobs = IMAGE.pointer(b, image, "commands"), FRAME.pointer(b, frame, "jobs")
     count = _count(b, frame, number)
@@ -97,19 +101,28 @@ def worth() -> Program:
                 # A walk goes through whole kernels; a run must return to Python before.
                 with b.if_(b.compare("ge", cost, NS_PER_ROUND)):
                     b.return_(b.constant(I64, 0))
-                threads = JOB.read(b, job, "threads")
+                threads = b.max(JOB.read(b, job, "threads"), 1)
+                blocks = b.max(JOB.read(b, job, "blocks"), 1)
                 join = b.select(threads > 1, b.value(I64, NS_PER_JOIN), 0)
-                alone.set(alone.get() + cost * b.max(threads, 1))
-                shared.set(shared.get() + cost + join)
+                all_blocks = cost * threads
+                most = b.min((blocks + threads - 1) // threads, 1 << 10)
+                uneven = b.select(blocks < 1 << 10, all_blocks // blocks * most, cost)
+                alone.set(alone.get() + all_blocks)
+                shared.set(shared.get() + b.max(cost, uneven) + join)
         trips = b.convert(b.load(I64, slots, PART.read(b, part, "trips")), F64)
         all_alone = b.binary("mul", b.convert(alone.get(), F64), trips)
         whole.set(b.binary("add", whole.get(), all_alone))
         longest.set(b.max(longest.get(), all_alone))
         all_shared = b.binary("mul", b.convert(shared.get(), F64), trips)
         sharing.set(b.binary("add", sharing.get(), all_shared))
-    able = b.convert(b.min(count, IMAGE.read(b, image, "threads")), F64)
+    able = b.convert(b.min(count, IMAGE.read(b, image, "branches")), F64)
     apart = b.max(longest.get(), b.binary("div", whole.get(), able))
-    better = b.compare("lt", b.binary("add", apart, float(NS_WORTH_WAKING)), sharing.get())
+    # A run of much other work for all threads wakes them in any case.
+    asleep = b.compare("gt", POOL.read(b, pool, "sleepers"), 0)
+    idle = b.compare("le", FRAME.read(b, frame, "parallel_ns"), NS_WORTH_WAKING)
+    waking = b.binary("and", asleep, idle)
+    least = b.select(waking, b.value(I64, NS_WORTH_WAKING), 2 * NS_PER_JOIN)
+    better = b.compare("lt", b.binary("add", apart, b.convert(least, F64)), sharing.get())
     with b.if_(better):
         b.return_(b.convert(b.min(whole.get(), float(NS_PER_ROUND)), I64))
     b.return_(b.constant(I64, 0))
@@ -171,7 +184,7 @@ def together() -> Program:
     job = JOB.at(b, FRAME.pointer(b, frame, "jobs"), number)
     mark = number + 1
     with b.if_(b.ne(FRAME.read(b, frame, "together"), mark)):
-        work = b.call("worth", [frame, number], I64)
+        work = b.call("worth", [frame, number, pool], I64)
         assert work is not None  # noqa: S101 - narrows the type for the checker
         with b.if_(b.eq(work, 0)):
             b.return_(mark)
@@ -179,7 +192,7 @@ def together() -> Program:
             part, place = _part(b, frame, number, k)
             b.store(PART.read(b, part, "first"), place)
         FRAME.write(b, frame, "together", mark)
-        JOB.write(b, job, "threads", b.min(count, IMAGE.read(b, image, "threads")))
+        JOB.write(b, job, "threads", b.min(count, IMAGE.read(b, image, "branches")))
         JOB.write(b, job, "grain", 1)
         JOB.write(b, job, "cost", work)
     FRAME.write(b, frame, "stopped", 0)

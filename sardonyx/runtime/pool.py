@@ -13,11 +13,11 @@ import time
 import weakref
 
 from sardonyx.base.log import get_logger
+from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.library import Library, library
 from sardonyx.runtime.native_layout import POOL, WORD
-from sardonyx.runtime.processors import usable_processors
 
 _log = get_logger("pool")
 MOST_THREADS = 256

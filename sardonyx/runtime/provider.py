@@ -15,6 +15,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.image import Code
 from sardonyx.runtime.storage import Array
+from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
@@ -68,6 +69,6 @@ class Provider(Protocol):
         """What `generate` wrote, as `executable` takes it."""
 
     def executable(
-        self, plan: Plan, code: Any, constants: Sequence[Array], threads: int, budget: Budget
+        self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget
     ) -> Executable:
         """What runs a plan."""

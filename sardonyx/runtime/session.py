@@ -30,7 +30,7 @@ from sardonyx.base.interrupt import watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
-from sardonyx.cpu.threads import thread_count
+from sardonyx.cpu.threads import team_of
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
@@ -53,6 +53,10 @@ class EngineOptions:
 
     Attributes:
         threads: Threads of a run, the caller included; 0 for as many as there are processors.
+        branches: How many independent branches of the graph may run at once, 0 for as many as there
+            are threads; None for one after the other.
+        share: A thread takes the `threads * share`-th part of the blocks that are left; 0 for the
+            default.
         optimization_level: 0 leaves the graph as it is, and fuses nothing.
         free_dimension_overrides: Sizes for dimensions, by name.
         use_cache: Whether the disk cache may be read and written.
@@ -75,6 +79,8 @@ class EngineOptions:
     """
 
     threads: int = 0
+    branches: int | None = None
+    share: int = 0
     optimization_level: int = 99
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
@@ -113,6 +119,7 @@ class EngineOptions:
                 sorted(self.ones),
                 self.winograd,
                 self.halves,
+                self.branches is not None,
             )  # fmt: skip
         )
 
@@ -205,11 +212,11 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     state = _state_of(source)
     key = _model_key(source, state, options, provider) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
-    threads = thread_count(options.threads)
+    team = team_of(options.threads, options.branches, options.share)
     engine = None
     try:
         if cache is not None and key is not None:
-            engine = read_engine(cache, provider, key, threads, timings, budget)
+            engine = read_engine(cache, provider, key, team, timings, budget)
         if engine is None:
             with paused(), _units(cache, source, state) as units:
                 built = _build(source, options, provider, timings, budget, units)
@@ -218,7 +225,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     _logger.warning(what)
                     key = None
                 with watching(lambda: _go_on_compiling(units, options.cancel)):
-                    engine = write_engine(built, provider, cache, key, threads, timings, budget)
+                    engine = write_engine(built, provider, cache, key, team, timings, budget)
     finally:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)

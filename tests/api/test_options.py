@@ -34,9 +34,7 @@ def make(**values: Any) -> ort.InferenceSession:
 HINTS = [
     ("enable_mem_pattern", False),
     ("enable_mem_reuse", False),
-    ("execution_mode", ort.ExecutionMode.ORT_PARALLEL),
     ("execution_order", ort.ExecutionOrder.PRIORITY_BASED),
-    ("inter_op_num_threads", 3),
     ("log_verbosity_level", 1),
 ]
 
@@ -55,6 +53,7 @@ def test_a_hint_is_noted_once(name: str, value: Any, caplog: Any) -> None:
 
 WRONG = [
     ("intra_op_num_threads", -1),
+    ("inter_op_num_threads", -1),
     ("intra_op_num_threads", "2"),
     ("intra_op_num_threads", 2.0),
     ("graph_optimization_level", 7),
@@ -70,12 +69,12 @@ def test_wrong_values(name: str, value: Any) -> None:
 
 
 def test_threads() -> None:
-    assert make(intra_op_num_threads=1)._engine.executable.threads == 1
-    assert make(intra_op_num_threads=3)._engine.executable.threads == 3
+    assert make(intra_op_num_threads=1)._engine.executable.team.threads == 1
+    assert make(intra_op_num_threads=3)._engine.executable.team.threads == 3
     ort.set_global_thread_pool_sizes(2, 0)
     try:
         shared = make(use_per_session_threads=False, intra_op_num_threads=1)
-        assert shared._engine.executable.threads == 2
+        assert shared._engine.executable.team.threads == 2
     finally:
         ort.set_global_thread_pool_sizes(0, 0)
     with pytest.raises(errors.InvalidArgument):

@@ -46,3 +46,14 @@ def test_known_sizes(shape):
 def test_sizes_of_a_run():
     check(_model("HSTDE"), [_feeds(*shape) for shape in SHAPES])
     check(_model([2, "S", "T", 24, 40]), [_feeds(2, s, t, 24, 40) for _, s, t, *_ in SHAPES])
+
+
+def test_scores_that_are_another_attention() -> None:
+    """Products and softmaxes in turn: a product ends one attention, or begins another."""
+    weight = (np.random.default_rng(1).standard_normal((24, 24))).astype(np.float32)
+    text = """g (float[N,24] x) => (float[N,24] y) {
+        a = MatMul(x, w)  b = Softmax(a)  c = MatMul(b, w)  d = Softmax(c)
+        e = MatMul(d, w)  f = Softmax(e)  y = MatMul(f, w)
+    }"""
+    feeds = [{"x": np.eye(n, 24, dtype=np.float32) * n} for n in (1, 5, 30)]
+    check(model_of(text, {"w": weight}), feeds)

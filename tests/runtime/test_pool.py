@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from sardonyx.base import dtypes, knobs
+from sardonyx.base import dtypes, knobs, processors
 from sardonyx.base.errors import Fail, RuntimeException
 from sardonyx.cpu.threads import thread_count
 from sardonyx.plan.plan import BufferSpec, Command, InputSpec, Plan, PointerArgument, SizeArgument
-from sardonyx.runtime import pool, processors
+from sardonyx.runtime import pool
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.library import library
 from tests.support.plans import (
@@ -281,12 +281,33 @@ assert "llvmlite" not in sys.modules
     run_python(text)
 
 
-def test_thread_count():
+def test_thread_count(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert thread_count(5) == 5
     assert thread_count() == processors.usable_processors()
     with knobs.override("SARDONYX_THREADS", "3"):
         assert thread_count() == 3
         assert thread_count(2) == 2
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+        assert thread_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("6", 6), (" 4, 2", 4), ("0", None), ("", None), ("-1", None), ("x", None)]
+)
+def test_thread_count_of_openmp(text, count, monkeypatch, caplog):
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    assert thread_count() == (count or processors.usable_processors())
+    assert thread_count(2) == 2
+    assert ("ignored" in caplog.text) == (text in ("-1", "x"))
+
+
+def test_thread_count_follows_affinity_and_quota(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(processors, "allowed_processors", lambda: 6)
+    for quota, count in ((float("inf"), 6), (8.0, 6), (2.5, 3), (0.2, 1)):
+        monkeypatch.setattr(processors, "cgroup_quota", lambda quota=quota: quota)
+        assert thread_count() == count
 
 
 @pytest.mark.parametrize(

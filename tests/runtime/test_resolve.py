@@ -12,6 +12,7 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.library import library
 from sardonyx.runtime.native_layout import ALIGNMENT, DIVISION, DONE, FRAME, JOB, OVERFLOW
+from sardonyx.runtime.team import Team
 from tests.plan.test_tape import random_dim
 from tests.support.plans import M, N, code, executable, floats
 
@@ -20,7 +21,7 @@ IDLE = Command("copy", 0, 0, ())
 
 
 def frame_of(plan):
-    return Frame(Image(plan, code(), (), 1))
+    return Frame(Image(plan, code(), (), Team()))
 
 
 def resolve(frame, *shape):
@@ -85,7 +86,7 @@ def test_tape_agrees_with_the_reference(seed):
     dims = [random_dim(rng) for _ in range(20)]
     dims.append(integer.floordiv(random_dim(rng), random_dim(rng)) if seed % 2 else 1)
     command = Command("copy", 0, 0, tuple(map(SizeArgument, dims)))
-    image = Image(Plan((floats(N, M, K),), (), (), (command,)), code(), (), 1)
+    image = Image(Plan((floats(N, M, K),), (), (), (command,)), code(), (), Team())
     frame = Frame(image)
     for _ in range(20):
         top = rng.choice([3, 50, 1 << 20, 1 << 40])
@@ -108,7 +109,7 @@ def test_tape_agrees_with_the_reference(seed):
 def test_jobs():
     costs = [0, 1999, 2000, 40_000, 10**15]
     commands = tuple(Command("copy", N, cost, ()) for cost in costs)
-    image = Image(Plan((floats(N, M),), (), (), commands), code(), (), 4)
+    image = Image(Plan((floats(N, M),), (), (), commands), code(), (), Team(4))
     frame = Frame(image)
     assert resolve(frame, 3, 1) == DONE
     jobs = frame.table("jobs").reshape(-1, JOB.words)

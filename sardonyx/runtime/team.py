@@ -1,0 +1,34 @@
+"""How the threads of a session share a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A thread takes half of its part of the blocks that are left, so the last ones are single.
+SHARE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Threads, and what each does at once.
+
+    Attributes:
+        threads: How many work on one kernel, the caller included.
+        branches: How many parts that need nothing of each other are walked at once; 0 for as many
+            as there are threads.
+        share: A thread that wants work takes the `threads * share`-th part of the blocks that are
+            left: more is finer, and costs more claims.
+    """
+
+    threads: int = 1
+    branches: int = 0
+    share: int = SHARE
+
+    def __post_init__(self) -> None:
+        if not self.branches:
+            object.__setattr__(self, "branches", self.threads)
+
+    @property
+    def size(self) -> int:
+        """Threads of the pool, the caller included."""
+        return max(self.threads, self.branches)
