@@ -111,10 +111,16 @@ class CudaExecutable(Resident):
     ) -> list[Any]:
         """See `Executable.run_to`."""
         frame, queue = self._frame_for(wanted)
+        sound = False
         try:
-            return self._run_in(frame, queue, feeds, wanted, cancel)
+            results = self._run_in(frame, queue, feeds, wanted, cancel)
+            sound = True
+        except SardonyxError:
+            sound = True
+            raise
         finally:
-            self._free.append(frame)
+            self._let_go(frame, sound)
+        return results
 
     @property
     def is_asynchronous(self) -> bool:
@@ -128,8 +134,8 @@ class CudaExecutable(Resident):
         frame, queue = self._frame_for(wanted)
         try:
             results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), None)
-        except BaseException:
-            self._free.append(frame)
+        except BaseException as error:
+            self._let_go(frame, isinstance(error, SardonyxError))
             raise
         return CudaStarted(self, frame, results)
 

@@ -79,9 +79,9 @@ class Memory:
             wanted = needed_bytes
         try:
             array = self._allocate(wanted, largest)
-            self.capacity_bytes = wanted
             self.address = -(-address_of(array) // ALIGNMENT) * ALIGNMENT
             self._array = array
+            self.capacity_bytes = wanted  # at last: a handler of signals may raise before
             if old is not None:
                 ctypes.memmove(self.address, old_address, keep_bytes)
         finally:

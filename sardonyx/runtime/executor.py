@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,27 +89,8 @@ class Executable(RunsAgain):
         self._host = HostPlan(plan) if plan.has_objects else None
         self._late = LateCalls.of(self._host, self._image)
 
-    # -- frames -------------------------------------------------------------------------------
-
-    def _take(self) -> Frame:
-        try:
-            return self._free.pop()
-        except IndexError:
-            frame = self._new_frame()
-            self._frames.append(frame)
-            return frame
-
     def _new_frame(self) -> Frame:
         return Frame(self._image, address_of(self._functions), self.budget)
-
-    @contextmanager
-    def lease(self) -> Iterator[Frame]:
-        """A frame that no other run has meanwhile."""
-        frame = self._take()
-        try:
-            yield frame
-        finally:
-            self._free.append(frame)
 
     @property
     def runs_on(self) -> str:
@@ -128,38 +108,6 @@ class Executable(RunsAgain):
     def resolves(self) -> int:
         """How often shapes were new to a frame."""
         return self._resolves
-
-    @property
-    def arena_bytes(self) -> int:
-        """Memory held for intermediate values, by all frames together."""
-        return sum(frame.capacity_bytes for frame in self._frames)
-
-    @property
-    def frames(self) -> int:
-        """How many runs there have been at once."""
-        return len(self._frames)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What symbols stood for in the last run; empty before the first."""
-        for frame in self._free[-1:]:
-            if frame.results:
-                slots = frame.table("slots")
-                return {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
-        return {}
-
-    def cancel(self) -> None:
-        """Ask all runs that are in native code now to end: they raise Fail."""
-        for frame in list(self._frames):
-            frame.cancel()
-
-    def trim(self) -> None:
-        """Give back the memory of frames that no run has."""
-        while True:
-            try:
-                self._frames.remove(self._free.pop())
-            except IndexError:
-                return
 
     # -- running ------------------------------------------------------------------------------
 
@@ -180,8 +128,7 @@ class Executable(RunsAgain):
             Fail: The run was cancelled; TimedOut if its time is over.
             OutOfMemory: There is not enough memory.
         """
-        frame = self._take()
-        try:
+        with self.lease() as frame:
             kept = self._bind(frame, self._encoded(frame, feeds))
             outputs: list[Any] = [
                 None if r is None else new_result(frame, r) for r in frame.results
@@ -190,9 +137,6 @@ class Executable(RunsAgain):
             del kept
             if frame.host is not None:
                 outputs = frame.host.decode(self.plan.outputs, outputs)
-        finally:
-            frame.host = None
-            self._free.append(frame)
         return outputs
 
     def run_to(
@@ -249,16 +193,12 @@ class Executable(RunsAgain):
 
         They must not overlap the feeds or each other. Raises as `run` does.
         """
-        frame = self._take()
-        try:
+        with self.lease() as frame:
             kept = self._bind(frame, self._encoded(frame, feeds))
             given = list(outputs)
             check_outputs(self.plan, frame, given)
             self._execute(frame, given, cancel)
             del kept
-        finally:
-            frame.host = None
-            self._free.append(frame)
 
     def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...] | None]:
         """Shapes that a run with these feeds would give, without running it.
@@ -267,7 +207,6 @@ class Executable(RunsAgain):
         """
         with self.lease() as frame:
             self._bind(frame, self._encoded(frame, feeds))
-            frame.host = None
             return [None if r is None else r[0] for r in frame.results]
 
     def _bind(self, frame: Frame, feeds: tuple[object, ...]) -> tuple[object, ...]:

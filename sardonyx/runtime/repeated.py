@@ -7,17 +7,21 @@ from typing import Any
 
 from numpy import empty
 
-from sardonyx.base.errors import ContradictingSizes
+from sardonyx.base.errors import ContradictingSizes, SardonyxError
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import pool, refusals
 from sardonyx.runtime.arrays import ITEMS_OFFSET
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.late_calls import LateCalls
+from sardonyx.runtime.leases import Leases
 from sardonyx.runtime.native_layout import NEED_HOST, NOT_AGAIN
 from sardonyx.runtime.storage import Array
 
+#: What functions of the host raise for data that they cannot work on.
+_OF_DATA = (SardonyxError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
-class RunsAgain:
+
+class RunsAgain(Leases):
     """The part of `executor.Executable` for such runs; see there.
 
     Short ones keep Python's lock: to let go of it and to wait for it takes longer, and what native
@@ -25,7 +29,6 @@ class RunsAgain:
     """
 
     plan: Plan
-    _free: list[Frame]
     _late: LateCalls | None
     _native_fits: Callable[[int, int, int], int]
     _native_again: Callable[[int, int, int], int]
@@ -42,8 +45,10 @@ class RunsAgain:
             frame = self._free.pop()
         except IndexError:
             return None
+        sound = False
         try:
             if not frame.is_known and not frame.is_short:
+                sound = True
                 return None
             outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None then
             items = tuple(outputs)
@@ -52,21 +57,25 @@ class RunsAgain:
                 code = self._native_again(frame.address, given, made)
                 if self._late is not None and code in (0, NEED_HOST):
                     self._late.finish(frame, outputs)
-                    return outputs
+                    code = 0
             else:
                 code = self._native_fits(frame.address, given, made)
                 code = code or self._do_commands(frame, made, outputs)
-            if code and not self._is_done(frame, code, made, outputs):
-                return None
-        except (MemoryError, ContradictingSizes):
+            is_done = not code or self._is_done(frame, code, made, outputs)
+            sound = True
+            return outputs if is_done else None
+        except MemoryError:
             return None
-        except Exception:
+        except ContradictingSizes:
+            sound = True
+            return None
+        except _OF_DATA as error:
+            sound = isinstance(error, SardonyxError) or self._late is not None
             if self._late is None:
                 raise
             return None  # the data cannot be worked on: `run` says why
         finally:
-            self._free.append(frame)
-        return outputs
+            self._let_go(frame, sound)
 
     def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:
         """A function that does `run_into` if shapes are those of the last run.
@@ -82,21 +91,28 @@ class RunsAgain:
                 frame = free.pop()
             except IndexError:
                 return False
+            sound = False
             try:
                 if self._late is not None:
-                    return False
-                if frame.is_short:
+                    code = NOT_AGAIN
+                elif frame.is_short:
                     code = again(frame.address, given, made)
                 elif frame.is_known:
                     code = fits(frame.address, given, made)
                     code = code or self._do_commands(frame, made, [*kept[1]])
                 else:
-                    return False
-                return not code or self._is_done(frame, code, made, [*kept[1]])
+                    code = NOT_AGAIN
+                is_done = not code or self._is_done(frame, code, made, [*kept[1]])
+                sound = True
+                return is_done
             except ContradictingSizes:
+                sound = True
                 return False
+            except SardonyxError:
+                sound = True
+                raise
             finally:
-                free.append(frame)
+                self._let_go(frame, sound)
 
         return run
 
