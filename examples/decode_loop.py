@@ -2,10 +2,11 @@
 
     python -m examples.decode_loop
 
-Each step reads the cache (`past`) and gives it one longer (`present`). The memory behind has room
-for more than that, and is replaced by twice as much when it is full, so a session sees few sizes of
-memory, and captures few graphs. The token that a step chooses is the next step's input where it
-lies: the host sees eight bytes of each step.
+Each step reads the cache (`past`) and gives it one longer (`present`): on a GPU the keys and values
+of the new token are written behind those that are there, nothing is copied. When the memory is
+full, twice as much takes its place; so a session sees few sizes of memory, and captures few graphs.
+The token that a step chooses is the next step's input where it lies: the host sees eight bytes of
+each step.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from examples.device import device_of, milliseconds, session_of
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 2, 4, 32, 512
 _NAMES = [f"{kind}_{n}" for n in range(LAYERS) for kind in ("key", "value")]
+_PAST = [f"past_{name}" for name in _NAMES]
 
 
 def model() -> tuple[str, dict[str, Any]]:
@@ -61,62 +63,40 @@ def model() -> tuple[str, dict[str, Any]]:
 
 
 class Cache:
-    """Keys and values on the device, twice: a step reads one and writes the other."""
+    """Keys and values where they are computed, with room for so many tokens at first."""
 
     def __init__(self, session: ort.InferenceSession, room: int) -> None:
         self._session, self._device, self.room = session, device_of(session), room
-        self.length = 0
-        self._sides = [self._memory(), self._memory()]
-        self._tokens = [
-            ort.OrtValue.ortvalue_from_numpy(np.zeros((1, 1), np.int64), self._device, 0)
-            for _ in range(2)
-        ]
-
-    def _memory(self) -> list[ort.OrtValue]:
-        shape = [1, HEADS, self.room, WIDTH]
-        return [
-            ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, self._device, 0)
-            for _ in _NAMES
-        ]
+        self._values: list[ort.OrtValue] = []
 
     def start(self, token: int) -> None:
         """The first token; everything before it is forgotten."""
-        self.length = 0
-        self._tokens[0].update_inplace(np.full((1, 1), token, np.int64))
+        first = np.full((1, 1), token, np.int64)
+        self._values = [ort.OrtValue.ortvalue_from_numpy(first, self._device, 0)]
+        shape = [1, HEADS, 0, WIDTH]
+        for _ in _NAMES:
+            if self._device == "cuda":
+                value = ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, self.room)
+            else:
+                value = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+            self._values.append(value)
 
     def step(self) -> int:
         """One token more."""
-        if self.length == self.room:  # what was written last stays; the other side grows
-            self.room *= 2
-            self._sides[1] = self._memory()
-        (old, new), (token, following) = self._sides, self._tokens
-        binding = self._session.io_binding()
-        binding.bind_ortvalue_input("token", token)
-        binding.bind_ortvalue_output("next", following)
-        for name, past, present in zip(_NAMES, old, new, strict=True):
-            for bind, side, value, length in (
-                (binding.bind_input, "past", past, self.length),
-                (binding.bind_output, "present", present, self.length + 1),
-            ):
-                shape = [1, HEADS, length, WIDTH]
-                bind(f"{side}_{name}", self._device, 0, np.float32, shape, value.data_ptr())
-        self._session.run_with_iobinding(binding)
-        if new[0].shape()[2] > old[0].shape()[2]:
-            old = self._memory()
-        self._sides, self._tokens = [new, old], [following, token]
-        self.length += 1
-        return int(following.numpy()[0, 0])
+        feeds = dict(zip(("token", *_PAST), self._values, strict=True))
+        self._values = self._session.run_with_ort_values(None, feeds)
+        return int(self._values[0].numpy()[0, 0])
 
 
 def plain(session: ort.InferenceSession, token: int, steps: int) -> tuple[list[int], int]:
     """The same with arrays of NumPy; also how many bytes each way they have."""
     empty = np.zeros((1, HEADS, 0, WIDTH), np.float32)
-    past, tokens, size = dict.fromkeys((f"past_{n}" for n in _NAMES), empty), [], 0
+    past, tokens, size = dict.fromkeys(_PAST, empty), [], 0
     for _ in range(steps):
         feeds = {"token": np.full((1, 1), token, np.int64), **past}
         following, *present = session.run(None, feeds)
         size += sum(x.nbytes for x in (*feeds.values(), following, *present))
-        past = {f"past_{n}": x for n, x in zip(_NAMES, present, strict=True)}
+        past = dict(zip(_PAST, present, strict=True))
         token = int(following[0, 0])
         tokens.append(token)
     return tokens, size

@@ -121,6 +121,41 @@ class OrtValue:
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
 
     @staticmethod
+    def ortvalue_with_room(
+        shape: Sequence[int],
+        element_type: Any,
+        axis: int,
+        room: int,
+        device_type: str = "cuda",
+        device_id: int = 0,
+    ) -> OrtValue:
+        """New memory, contents undefined, with room to grow to a size of `room` along an axis.
+
+        A run whose output continues this value, such as `Concat(past, new)`, writes what is new
+        behind it, copying nothing. Bound to both the input and the output, the value becomes
+        longer itself.
+
+        Raises:
+            InvalidArgument: The axis is none, or the room is too small.
+            NotImplemented: Values of this device do not grow.
+        """
+        memory = memory_kind(device_type, device_id)
+        sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
+        if not 0 <= axis < len(sizes) or room < sizes[axis]:
+            raise InvalidArgument(
+                message("OrtValue", f"There is no axis {axis} of size {room} for {list(sizes)}")
+            )
+        make = getattr(memory, "with_room", None)
+        if make is None:
+            raise errors.NotImplemented(
+                message(
+                    "OrtValue", "Values of this device do not grow", expected="'cuda'",
+                    got=repr(device_type), do="Use ortvalue_from_shape_and_type",
+                )
+            )  # fmt: skip
+        return OrtValue(make(sizes, kind, axis, room))
+
+    @staticmethod
     def from_dlpack(value: Any, /) -> OrtValue:
         """A handle on the memory of anything with `__dlpack__`, or of a capsule from there.
 

@@ -26,6 +26,7 @@ from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.growing import CudaRooms
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.resident import Resident
@@ -39,6 +40,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame import Result as ResultType
+from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Array, Wanted, place
 
@@ -82,6 +84,7 @@ class CudaExecutable(Resident):
         self._default_queue = device.stream_of(stream) if stream else None
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
+        self._rooms = CudaRooms(self.device_memory)
         self._read_by_host = inputs_of_the_host(plan)
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
@@ -126,6 +129,11 @@ class CudaExecutable(Resident):
     def is_asynchronous(self) -> bool:
         """See `Executable.is_asynchronous`: the host goes on unless it steers."""
         return not self.mapped
+
+    @property
+    def rooms(self) -> Rooms | None:
+        """See `Executable.rooms`."""
+        return None if self.mapped else self._rooms
 
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """See `Executable.start`."""
@@ -241,7 +249,7 @@ class CudaExecutable(Resident):
         if wanted.waits:
             self._finish(frame, cancel)
         else:
-            leave(frame, feeds, kept, given)
+            leave(frame, feeds, kept, [*given, *wanted.written])
         return given
 
     def _run_mapped(self, frame: CudaFrame, wanted: Wanted, cancel: CancelFlag | None) -> list[Any]:

@@ -250,6 +250,14 @@ class CudaMemory:
         address = block.address
         return CudaArray(self.device, shape, dtype, address, block=block, nbytes=size_bytes)
 
+    def with_room(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
+    ) -> CudaArray:
+        """A new array that may grow to a size along an axis where it lies."""
+        from sardonyx.cuda.growing import new_with_room
+
+        return new_with_room(self, shape, dtype, axis, capacity)
+
     def copy_of(self, tensor: Tensor) -> CudaArray:
         """See `MemoryKind.copy_of`."""
         made = self.empty(tensor.shape, tensor.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import Axes
@@ -17,24 +19,28 @@ from sardonyx.tensor.tensor import (
     Contract,
     Map,
     Reduce,
+    Tensor,
     indices,
     reduced_indices,
 )
 from sardonyx.tensor.traverse import loads_of
 
 
-def make_groups(roots: list[Root], *, fuse: bool = True) -> list[Group]:
+def make_groups(
+    roots: list[Root], *, fuse: bool = True, apart: Container[Tensor] = ()
+) -> list[Group]:
     """All roots in groups, in an order in which they can run.
 
     Args:
         roots: What has memory.
         fuse: Whether kernels may compute more than one root, outputs of one invocation apart.
+        apart: What is not computed where a contraction is.
     """
     reach = Reach(roots)
     taken: dict[Root, Group] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:
-            product = _with_epilogue(root, reach, taken) if fuse else _alone(root)
+            product = _with_epilogue(root, reach, taken, apart) if fuse else _alone(root)
             taken[root] = taken[product.root] = product
     for root in roots:
         if isinstance(root.tensor, Reduce) and root not in taken:
@@ -102,10 +108,14 @@ def sum_alone(root: Root) -> Rows:
 # -- contractions -----------------------------------------------------------------------------
 
 
-def _with_epilogue(root: Root, reach: Reach, taken: dict[Root, Group]) -> Product:
+def _with_epilogue(
+    root: Root, reach: Reach, taken: dict[Root, Group], apart: Container[Tensor]
+) -> Product:
     contract = root.tensor
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
     reader = root.readers[0] if len(root.readers) == 1 and not root.is_output else None
+    if reader is not None and reader.tensor in apart:
+        reader = None
     if reader is not None and reader.never_changes != root.never_changes:
         reader = None  # what is computed once stays apart from what is computed in every run
     if reader is not None and reader not in taken and isinstance(reader.tensor, Map):

@@ -25,6 +25,20 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Appended:
+    """An output that continues an input: see `plan.appending`.
+
+    Attributes:
+        input, output: Their numbers.
+        axis: The axis that grows.
+    """
+
+    input: int
+    output: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutputSpec:
     """A result, whose sizes are known in `segment`."""
 

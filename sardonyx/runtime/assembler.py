@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from sardonyx.base import integer, sizes
@@ -53,6 +53,7 @@ class PlanWriter:
         outputs: Names and buffers of the results.
         skipped: Invocations that another plan has done.
         branches: Whether independent branches of kernels become parts that threads may walk.
+        parts: Buffers that are part of a feed's, and at which byte of it they begin.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class PlanWriter:
         outputs: Sequence[tuple[str, Buffer]],
         skipped: Container[Invocation] = (),
         branches: bool = False,
+        parts: Mapping[Buffer, tuple[Buffer, Dim]] | None = None,
     ) -> None:
         self.inputs, self.outputs, self._skipped = inputs, outputs, skipped
         self._branching = branches
         self._places = Places([b for _, b in inputs], [b for _, b in outputs])
+        self._places.aliases.update(parts or {})
         self._commands: list[Command | Step] = []
         self._segments: list[Segment] = [Segment(-1)]
         self._here = 0

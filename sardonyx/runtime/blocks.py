@@ -11,6 +11,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.kernel.compiled import Kernel
+from sardonyx.plan.appending import Slot
 from sardonyx.plan.attention import fuse_attention
 from sardonyx.plan.grouping import make_groups, pointwise
 from sardonyx.plan.groups import Group, Special
@@ -128,6 +129,7 @@ class Blocks:
         former: Makes the kernels.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         formed: Called with each kernel that was formed.
+        slots: What is written into rooms of inputs, see `plan.appending`.
         seconds: Time by phase.
     """
 
@@ -136,8 +138,10 @@ class Blocks:
         former: Former,
         separate: Container[Tensor] | None = None,
         formed: Callable[[Kernel], None] = lambda kernel: None,
+        slots: Mapping[Tensor, Slot] | None = None,
     ) -> None:
         self.former, self.separate, self.formed = former, separate, formed
+        self.slots = slots or {}
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
     def block(
@@ -184,7 +188,9 @@ class Blocks:
         fuse = self.separate is None
         integers = fuse and self.former.takes_integers
         roots = find_roots(wanted, kept, self.separate, integers=integers)
-        groups = make_groups(roots, fuse=fuse)
+        # A graph with a call of a library has the address in it, and where rows go always changes.
+        apart = self.slots if self.former.accelerator is not None else ()
+        groups = make_groups(roots, fuse=fuse, apart=apart)
         tiled = self.former.grain.tiling is not None
         groups = fuse_attention(groups, single=tiled) if fuse else groups
         groups = [as_integers(group) for group in groups] if integers else groups
@@ -194,6 +200,8 @@ class Blocks:
             b: strides_in(b.shape, order) for b, order in orders.items()
         }
         for root in roots:
+            if root.tensor in self.slots:
+                strides[root.buffer] = self.slots[root.tensor].strides
             for source in root.sources:
                 strides.setdefault(source, row_major(source.shape))
         buffers: dict[Tensor, Buffer] = {r.tensor: r.buffer for r in roots}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,17 +21,20 @@ from sardonyx.loader.load import load
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.library import Accelerator
+from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
-from sardonyx.runtime.declared import ModelMetadata
+from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
+from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from sardonyx.runtime.session import EngineOptions
@@ -88,10 +91,13 @@ def build_model(
         join = provider.accelerator is not None
         lowered = _lowered(graph, options, phases, join)
     fuse = options.optimization_level > 0
+    appended = _appended(graph, lowered) if fuse and not options.fed else []
+    rooms = appended if options.in_rooms else []
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
         accelerator=provider.accelerator, halves=options.halves and _has_halves(provider.target),
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
+        appended=rooms,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -104,9 +110,15 @@ def build_model(
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         outputs = tuple(map(face.output_info, graph.outputs, tensors))
+    if rooms:
+        more = compiled.main.inputs[len(declared) :]
+        declared += tuple(ValueInfo(spec.name, spec.dtype, (None,)) for spec in more)
+        outside = {a.output for a in rooms}
+        outputs = tuple(info for k, info in enumerate(outputs) if k not in outside)
     record = Record(
         declared, outputs, spare, places, metadata, constants.places,
         replace(compiled.main, strings=constants.strings.all), files, unranked,
+        [] if options.in_rooms else appended,
     )  # fmt: skip
     return Built(record, generated, constants)
 
@@ -131,24 +143,43 @@ def compile_lowered(
     halves: bool = False,
     formed: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
+    appended: Sequence[Appended] = (),
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
     `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
     factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
-    was formed. With `branches` threads may walk independent branches.
+    was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
+    are written into rooms of inputs, and are no results.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
     names = {t: v.name for v, t in reversed(results)}
     inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
+    outputs, origins = [(names[t], t) for t in unique], lowered.origins
+    slots: dict[Tensor, Slot] = {}
+    if appended:
+        rows = [replace(a, output=unique.index(results[a.output][1])) for a in appended]
+        moved = Appending(inputs, outputs, rows)
+        inputs, outputs, slots = moved.inputs, moved.outputs, moved.slots
+        origins = moved.origins(lowered.origins)
+        unique = [t for k, t in enumerate(unique) if k not in {a.output for a in rows}]
     compiled = compile_tensors(
-        [(names[t], t) for t in unique], inputs, lowered.assumptions, target, lowered.origins,
+        outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches,
+        accelerator, halves, formed, branches, slots,
     )  # fmt: skip
-    return compiled, [unique.index(t) for _, t in results]
+    return compiled, [unique.index(t) for _, t in results if t in unique]
+
+
+def _appended(graph: Graph, lowered: LoweredGraph) -> list[Appended]:
+    """The outputs that continue an input, where no size comes from data."""
+    if lowered.measured or lowered.ends:
+        return []
+    return find_appended(
+        [lowered.inputs[v] for v in graph.inputs], [lowered.outputs[v] for v in graph.outputs]
+    )
 
 
 def _has_halves(target: Target) -> bool:

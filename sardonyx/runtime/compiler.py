@@ -16,6 +16,7 @@ from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Program
+from sardonyx.plan.appending import Slot
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.library import Accelerator
@@ -73,6 +74,7 @@ def compile_tensors(
     halves: bool = False,
     formed: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
+    slots: Mapping[Tensor, Slot] | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -90,13 +92,14 @@ def compile_tensors(
         halves: Whether factors of products in float32 are rounded to bfloat16.
         formed: Called with each kernel that was formed.
         branches: Whether threads may walk independent branches.
+        slots: Those of `outputs` that are written into rooms of inputs: they are no results.
     """
     former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves)
-    blocks = Blocks(former, separate, formed)
+    blocks = Blocks(former, separate, formed, slots)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()
-    compiled = _assemble(block, outputs, inputs, former, branches)
+    compiled = _assemble(block, outputs, inputs, former, branches, slots or {})
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
     return compiled
 
@@ -107,6 +110,7 @@ def _assemble(
     inputs: list[tuple[str, Buffer]],
     former: Former,
     branches: bool,
+    slots: Mapping[Tensor, Slot],
 ) -> Compiled:
     invocations = list(block.invocations())
     fixed = _fixed(invocations, block)
@@ -114,8 +118,10 @@ def _assemble(
     used_late = {b for i in invocations if i not in fixed for b in i.reads}
     used_late.update(b for region in block.regions() for b in region.reads)
     used_late.update(b for inner in block.blocks() for b in inner.sources.values())
-    final = [(name, b) for (name, _), b in zip(outputs, block.outputs, strict=True)]
-    writer = PlanWriter(inputs, final, fixed, branches)
+    rows = [(name, t, b) for (name, t), b in zip(outputs, block.outputs, strict=True)]
+    final = [(name, b) for name, t, b in rows if t not in slots]
+    parts = {b: (slots[t].room, slots[t].offset) for _, t, b in rows if t in slots}
+    writer = PlanWriter(inputs, final, fixed, branches, parts)
     writer.write(block)
     main = writer.plan()
     return Compiled(

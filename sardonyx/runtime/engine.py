@@ -23,6 +23,7 @@ from sardonyx.base.errors import (
 from sardonyx.base.forks import RenewedLock
 from sardonyx.base.log import get_logger, scope
 from sardonyx.base.object_types import ObjectType
+from sardonyx.runtime.appending import Appender
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
@@ -50,6 +51,8 @@ class Engine:
         self.record, self.executable, self.timings = record, executable, timings
         self._variants: Variants | None = None
         self._plain = record.output_places == list(range(len(record.outputs)))
+        rooms = executable.rooms if self._plain and record.appended else None
+        self._appender = None if rooms is None else Appender(record, rooms, self._in_rooms)
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
@@ -97,6 +100,12 @@ class Engine:
         Raises:
             InvalidArgument: Memory that is bound to an output does not fit.
         """
+        if self._appender is not None:
+            found = self._appender.run(
+                feeds, wanted, lambda e, feeds, wanted: e.run_to(feeds, wanted, cancel)
+            )
+            if found is not None:
+                return found
         places, plan_wanted = self.record.output_places, wanted
         if not self._plain:
             targets = [wanted.targets[places.index(k)] for k in range(max(places, default=-1) + 1)]
@@ -106,8 +115,8 @@ class Engine:
         except ContradictingSizes as error:
             return self._general_for(error, feeds, lambda e: e.run_to(feeds, wanted, cancel))
         if self._plain:
-            return results
-        found: list[Any] = []
+            return results if self._appender is None else self._appender.wrapped(results, wanted)
+        found = []
         for number, at in enumerate(places):
             is_first = places.index(at) == number
             again = results[at] if is_first else self._again(number, wanted, results[at])
@@ -118,10 +127,22 @@ class Engine:
         """Begin a run as `run_to` does, for somebody to finish."""
         if not self._plain:  # one tensor is several outputs: copies wait
             return Started(self.run_to(feeds, wanted))
+        begun: list[Started] = []
+
+        def begin(executable: Executable, feeds: Sequence[Any], wanted: Wanted) -> list[Any]:
+            begun.append(executable.start(feeds, wanted))
+            return begun[-1].results
+
+        appender = self._appender
+        found = None if appender is None else appender.run(feeds, wanted, begin)
         try:
-            return self.executable.start(feeds, wanted)
+            if found is None:
+                found = begin(self.executable, feeds, wanted)
+                found = found if appender is None else appender.wrapped(found, wanted)
         except ContradictingSizes as error:
             return self._general_for(error, feeds, lambda e: e.start(feeds, wanted))
+        begun[-1].results = found
+        return begun[-1]
 
     def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
         """A tensor that is another output, too, where this one is wanted."""
@@ -216,6 +237,11 @@ class Engine:
     def variants(self) -> dict[str, Engine]:
         """Other plans of the same model that runs needed, by what they are for."""
         return {} if self._variants is None else self._variants.made
+
+    def _in_rooms(self) -> Executable | None:
+        """What runs the plan that writes outputs behind the inputs that they continue."""
+        found = self._variants.in_rooms() if self._variants is not None else None
+        return None if found is None or not found._plain else found.executable
 
     def use(self, variants: Variants) -> None:
         """Give the engine a way to make other plans of the same model."""
@@ -328,6 +354,23 @@ class Variants:
             return self._make(general=True)
         except SardonyxError as reason:
             _logger.warning("There is no more general plan: %s", reason)
+            return None
+
+    def in_rooms(self) -> Engine | None:
+        """The plan that writes outputs behind the inputs that they continue."""
+        purpose = "outputs that continue inputs"
+        if purpose not in self._made:
+            with self._lock, scope(*self._log):
+                if purpose not in self._made:
+                    _logger.info("A plan is compiled for %s.", purpose)
+                    self._made[purpose] = self._make_in_rooms()
+        return self._made[purpose]
+
+    def _make_in_rooms(self) -> Engine | None:
+        try:
+            return self._make(in_rooms=True)
+        except SardonyxError as reason:
+            _logger.warning("There is no plan for outputs that continue inputs: %s", reason)
             return None
 
     def with_inputs(self, names: tuple[str, ...]) -> Engine | None:

@@ -37,6 +37,7 @@ from sardonyx.runtime.native_layout import (
 )
 from sardonyx.runtime.repeated import RunsAgain
 from sardonyx.runtime.results import check_output, check_outputs, new_result
+from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 from sardonyx.runtime.team import Team
@@ -155,6 +156,11 @@ class Executable(RunsAgain):
     def is_asynchronous(self) -> bool:
         """Whether `start` comes back before the run has happened."""
         return False
+
+    @property
+    def rooms(self) -> Rooms | None:
+        """What has values that grow where they lie; None if results are always new memory."""
+        return None
 
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""

@@ -10,10 +10,10 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.files import Identity, is_unchanged
 from sardonyx.plan import serial
-from sardonyx.plan.plan import Plan
+from sardonyx.plan.plan import Appended, Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
-_HEADER = b"sdxsession 2\n"
+_HEADER = b"sdxsession 3\n"
 
 
 #: dtype, shape, offset in the file, bytes.
@@ -34,6 +34,7 @@ class Record:
         plan: What a run does.
         files: Other files that the model was made of, each with the state that it was in.
         unranked: Inputs of unknown rank. While there are any the plan is empty.
+        appended: The outputs that continue an input, see `plan.appending`.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -45,6 +46,7 @@ class Record:
     plan: Plan
     files: list[tuple[str, Identity]] = field(default_factory=list)
     unranked: tuple[str, ...] = ()
+    appended: list[Appended] = field(default_factory=list)
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
@@ -65,6 +67,7 @@ class Record:
             "constants": [[d.name, shape, at, size] for d, shape, at, size in self.constants],
             "files": self.files,
             "unranked": self.unranked,
+            "appended": [[a.input, a.output, a.axis] for a in self.appended],
         }  # fmt: skip
         text = json.dumps(head).encode()
         return _HEADER + len(text).to_bytes(8, "little") + text + serial.to_bytes(self.plan)
@@ -94,6 +97,7 @@ class Record:
             serial.from_bytes(written[start + length :]),
             [(path, tuple(identity)) for path, identity in head["files"]],
             tuple(head["unranked"]),
+            [Appended(*numbers) for numbers in head["appended"]],
         )
 
 

@@ -76,6 +76,7 @@ class EngineOptions:
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         halves: Whether factors of products in float32 are rounded to bfloat16.
+        in_rooms: Whether outputs that continue an input are written behind it.
     """
 
     threads: int = 0
@@ -99,6 +100,7 @@ class EngineOptions:
     ones: frozenset[str] = frozenset()
     winograd: bool = True
     halves: bool = False
+    in_rooms: bool = False
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -120,6 +122,7 @@ class EngineOptions:
                 self.winograd,
                 self.halves,
                 self.branches is not None,
+                self.in_rooms,
             )  # fmt: skip
         )
 

@@ -129,12 +129,14 @@ class Wanted:
             known to those who wait for the stream.
         memory: Where runs remember what they did, by a number of their own, for the next run with
             the same feeds and targets; None if there is none.
+        written: Feeds that the run writes to.
     """
 
     targets: Sequence[Tensor | MemoryKind | None] = field(default_factory=list)
     stream: Any = None
     waits: bool = True
     memory: dict[int, Any] | None = None
+    written: Sequence[Tensor] = ()
 
 
 def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
