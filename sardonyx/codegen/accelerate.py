@@ -305,7 +305,7 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
         return refusal
     *steps, invocation = task.former.product(group, task.strides, pack=False)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
-    invocation.call_arguments = (*arguments, *offer.numbers)  # type: ignore[assignment]  # operands are buffers
+    invocation.call_arguments = (*arguments, *offer.numbers)  # type: ignore[arg-type]  # operands are buffers
     count = len(invocation.call_arguments)
     invocation.call = LibraryCall(offer.function, offer.facts, count)
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]

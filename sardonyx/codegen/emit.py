@@ -164,10 +164,10 @@ class FunctionEmitter(Emitter):
             case "address_of":
                 return emit_effects.symbol(str(let.attribute("name")))
             case "call":
-                program = self._inlined(let)
-                if program is None:
+                inlined = self._inlined(let)
+                if inlined is None:
                     return emit_effects.call(self, let, type)
-                return self.inline(program, [self.use(x) for x in let.operands])
+                return self.inline(inlined, [self.use(x) for x in let.operands])
         raise EngineError(message("codegen", f"Unknown operation {op!r} on {type}"))
 
     def _return(self, value: Operand | None, frame: Frame) -> None:

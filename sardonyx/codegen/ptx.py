@@ -21,7 +21,8 @@ from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.grain import Grain, Tiling
 from sardonyx.kernel.program import Program
-from sardonyx.kernel.warp import WARP, to_warp
+from sardonyx.kernel.threads import WARP
+from sardonyx.kernel.warp import to_warp
 
 #: What a kernel is called behind its entry.
 _BODY = ".body"

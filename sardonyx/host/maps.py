@@ -40,7 +40,8 @@ def vector(given: dict[Any, Any], *, keys: tuple[Any, ...], to: str) -> Any:
 @host_function
 def cast_map(given: dict[int, Any], *, width: int | None, to: str) -> Any:
     """A row of a map's values: by ascending key, or with `width` each at its key (CastMap)."""
-    convert: Callable[[Any], Any] = {"string": str, "float": float, "int64": _whole}[to]
+    converters: dict[str, Callable[[Any], Any]] = {"string": str, "float": float, "int64": _whole}
+    convert = converters[to]
     try:
         if width is None:
             return _row([convert(given[key]) for key in sorted(given)], to)

@@ -141,8 +141,8 @@ for _name, _operation, _flags, *_versions in (
     ("GreaterOrEqual", "ge", (), 12, 16),
 ):
     _register_binary(_name, functools.partial(_compare, _operation), _flags, *_versions)
-for _name, _operation, *_versions in (("Equal", "eq", 1), ("Less", "lt", 1), ("Greater", "gt", 1)):
-    _register_aligned(_name, functools.partial(_compare, _operation), *_versions)
+for _op_type, _relation in (("Equal", "eq"), ("Less", "lt"), ("Greater", "gt")):
+    _register_aligned(_op_type, functools.partial(_compare, _relation), 1)
 
 
 @op("Pow", 7, 12, 13, 15, flags=("mixed",))

@@ -92,7 +92,7 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if step == 0:
         raise InvalidGraph(message("Range", "The step is 0"))
     if start.dtype.is_float:
-        count: Dim = max(math.ceil((last - first) / step), 0)
+        count: Dim = max(math.ceil((last - first) / step), 0)  # type: ignore[operator]  # floats
     elif isinstance(step, int) and step < 0:
         count = integer.maximum(integer.ceildiv(first - last, -step), 0)
     else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from sardonyx.base import errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
@@ -93,11 +96,15 @@ def call_for_inside(
     return call_for_tensor(function, operands, whole.element, whole.shape, **facts)
 
 
+#: A shape with None for sizes that only the host knows.
+HostShape: TypeAlias = tuple[Dim | None, ...]
+
+
 def call_for_tensor(
     function: str,
     operands: list[Tensor | None],
     dtype: DType,
-    shape: ElementShape | Shape,
+    shape: HostShape | None,
     **facts: object,
 ) -> Tensor:
     """A tensor that a function on the host gives, with None for each size that only it knows."""
@@ -111,7 +118,7 @@ def call_for_tensor(
 def calls_for_tensors(
     function: str,
     operands: list[Tensor | None],
-    tensors: list[tuple[DType, ElementShape | Shape]],
+    tensors: Sequence[tuple[DType, HostShape | None]],
     **facts: object,
 ) -> tuple[Tensor, ...]:
     """Tensors that one call gives, whose sizes only it knows, as `call_for_tensor`."""
@@ -123,7 +130,7 @@ def calls_for_tensors(
     )
 
 
-def _taken(held: Tensor, dtype: DType, shape: tuple[Dim | None, ...]) -> Tensor:
+def _taken(held: Tensor, dtype: DType, shape: HostShape) -> Tensor:
     """The tensor behind what a call gives of it: a number, and its sizes."""
     number = compute((), lambda: load(held, (0,)))
     sizes: tuple[Dim, ...] = ()

@@ -198,8 +198,8 @@ def multinomial_7(
         return scalar.cast(scalar.load(below, (row, kind)) <= limit, target)
 
     shape = (batch, sample_size)
-    (kind,) = reduced_indices((classes,))
-    return make_reduce(shape, (classes,), "sum", passed(*indices(shape), kind), target)
+    (row, sample), (kind,) = indices(shape), reduced_indices((classes,))
+    return make_reduce(shape, (classes,), "sum", passed(row, sample, kind), target)
 
 
 # -- dropout ----------------------------------------------------------------------------------

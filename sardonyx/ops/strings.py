@@ -109,7 +109,7 @@ def tf_idf_vectorizer_9(
     where, weighting = "TfIdfVectorizer", text(mode)
     if weighting not in ("TF", "IDF", "TFIDF"):
         raise InvalidGraph(message(where, "Bad mode", expected="TF, IDF or TFIDF", got=weighting))
-    pool = tuple(map(text, pool_strings)) or tuple(pool_int64s)
+    pool: tuple[str, ...] | tuple[int, ...] = tuple(map(text, pool_strings)) or tuple(pool_int64s)
     if bool(pool_strings) == bool(pool_int64s):
         raise InvalidGraph(message(where, "One of pool_strings and pool_int64s must be given"))
     if x.dtype not in ((STRING,) if pool_strings else (INT32, INT64)):
