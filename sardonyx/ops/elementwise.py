@@ -102,6 +102,7 @@ def _register_aligned(
     op(op_type, *since, removed=removed)(lowering)
 
 
+_flags: tuple[str, ...]
 for _name, _operation, _flags, *_versions in (
     ("Add", "add", _COMMUTATIVE, 7, 13, 14),
     ("Sub", "sub", (), 7, 13, 14),
