@@ -129,7 +129,10 @@ class RowsKernel:
         (part,) = window.parts
         level = outside.child(atoms | {sizes.variable(part.number): block})
         copies, conditions = members_inside(members, window, vector)
-        tests = (b.lift(level.scalar(x), Type("i1")) for x in conditions)
+        tests = [b.lift(level.scalar(x), Type("i1")) for x in conditions]
+        if not tests:
+            yield level, copies
+            return
         with b.if_(functools.reduce(functools.partial(b.binary, "and"), tests)):
             yield level.child(), copies
         with b.else_():

@@ -88,3 +88,12 @@ def test_neighbours_share_a_block(size, parts, monkeypatch):
     model = _depthwise("pads = [1, 1, 1, 1]", (3, 3), size, True)
     sardonyx.InferenceSession(model.SerializeToString())
     assert parts in {len(blocks.parts) for blocks in found if blocks is not None}
+
+
+def test_an_axis_of_whole_blocks_of_unknown_number():
+    """Two axes are one of 4 h places: no block has fewer, and none sees a border."""
+    text = """g (double[n, 3, 6, h, w] x) => (double[n, 1, 4, h, v] y)
+    { y = Conv<strides = [1, 1, 3], dilations = [2, 2, 2], auto_pad = "VALID">(x, k) }"""
+    model = model_of(text, {"k": _values((1, 3, 2, 1, 2)).astype(np.float64)}, 11)
+    sizes = [(1, 7, 8), (1, 3, 6), (2, 9, 7), (1, 1, 3)]
+    check(model, [{"x": _values((n, 3, 6, h, w)).astype(np.float64)} for n, h, w in sizes])
