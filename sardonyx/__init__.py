@@ -56,6 +56,7 @@ from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.api.thread_pool import set_global_thread_pool_sizes
 from sardonyx.api.version import __version__
 from sardonyx.base.log import set_up_from_environment as _set_up_log
+from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "RunOptions",
     "SessionIOBinding",
     "SessionOptions",
+    "SparseTensor",
     "__version__",
     "capi",
     "copy_tensors",
@@ -117,7 +119,6 @@ _NOT_SUPPORTED = {
     "LoraAdapter": "LoRA adapters are not supported",
     "ModelCompiler": "Models are compiled when a session is made, and kept in the cache",
     "OrtCompileApiFlags": "Models are compiled when a session is made, and kept in the cache",
-    "SparseTensor": "Sparse tensors are not supported",
 }
 
 

@@ -71,6 +71,15 @@ class OrtDevice:
         """0, ordinary memory."""
         return 0
 
+    def memory(self) -> MemoryKind:
+        """Memory of the device.
+
+        Raises:
+            EPFail: Its driver is missing.
+            InvalidArgument: There is no device with this number.
+        """
+        return memory_kind(self._name, self._number)
+
 
 class OrtMemoryInfo:
     """What kind of memory something lies in: `Cpu`, `Cuda`, or `CudaPinned` of the host.

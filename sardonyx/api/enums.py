@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from sardonyx.host.sparse_tensor import OrtSparseFormat as OrtSparseFormat
+
 
 class ExecutionMode(IntEnum):
     """Whether independent operators may run at once; here every kernel uses all threads."""
@@ -52,15 +54,6 @@ class OrtDeviceMemoryType(IntEnum):
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
-
-
-class OrtSparseFormat(IntEnum):
-    """Layouts of sparse tensors."""
-
-    ORT_SPARSE_UNDEFINED = 0
-    ORT_SPARSE_COO = 1
-    ORT_SPARSE_CSRC = 2
-    ORT_SPARSE_BLOCK_SPARSE = 4
 
 
 class OrtMemoryInfoDeviceType(IntEnum):

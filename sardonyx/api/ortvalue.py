@@ -1,4 +1,4 @@
-"""`OrtValue`: a handle on a tensor in memory, or on a sequence, a map or an absent optional."""
+"""`OrtValue`: a handle on a tensor, or on a sequence, a map, a sparse tensor or nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sardonyx.api.devices import OrtMemoryInfo
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.storage import HOST, Array, DeviceArray, Tensor, memory_kind, to_host, write
 
 
@@ -48,7 +49,8 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
 class OrtValue:
     """A tensor in memory. Make it with one of the static methods.
 
-    A run may also give one that holds a sequence (a list), a map (a dict) or nothing (None).
+    It may also hold a `SparseTensor`, and what runs give: a sequence (a list), a map (a dict) or
+    nothing (None).
     """
 
     __slots__ = ("_array",)
@@ -172,21 +174,27 @@ class OrtValue:
             ) from error
 
     @staticmethod
-    def ort_value_from_sparse_tensor(sparse_tensor: Any) -> OrtValue:
-        """Not supported.
+    def ort_value_from_sparse_tensor(sparse_tensor: SparseTensor) -> OrtValue:
+        """A handle on a sparse tensor; both share its memory.
 
         Raises:
-            NotImplemented: Always.
+            InvalidArgument: It is none.
         """
-        raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
+        if not isinstance(sparse_tensor, SparseTensor):
+            what, got = "This is no sparse tensor", type(sparse_tensor).__name__
+            raise InvalidArgument(message("OrtValue", what, expected="SparseTensor", got=got))
+        return OrtValue(sparse_tensor)
 
-    def as_sparse_tensor(self) -> Any:
-        """Not supported.
+    def as_sparse_tensor(self) -> SparseTensor:
+        """The sparse tensor that it holds.
 
         Raises:
-            NotImplemented: Always.
+            InvalidSparseTensor: It holds something else.
         """
-        raise errors.NotImplemented(message("OrtValue", "Sparse tensors are not supported"))
+        if not isinstance(self._array, SparseTensor):
+            what = "The value is no sparse tensor"
+            raise errors.InvalidSparseTensor(message("OrtValue", what, got=self.data_type()))
+        return self._array
 
     def numpy(self) -> Array:
         """The tensor as an array: on the same memory, or a copy of what lies on a device.
@@ -203,9 +211,8 @@ class OrtValue:
     def _tensor(self) -> Tensor:
         if not isinstance(self._array, (np.ndarray, DeviceArray)):
             what = "The value is no tensor"
-            raise InvalidArgument(
-                message("OrtValue", what, got=self.data_type(), do="Use to_python()")
-            )
+            do = f"Use {'as_sparse_tensor' if self.is_sparse_tensor() else 'to_python'}()"
+            raise InvalidArgument(message("OrtValue", what, got=self.data_type(), do=do))
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -256,7 +263,8 @@ class OrtValue:
 
     def shape(self) -> list[int]:
         """The sizes of its axes."""
-        return list(self._tensor().shape)
+        held = self._array
+        return held.dense_shape() if isinstance(held, SparseTensor) else list(self._tensor().shape)
 
     def data_type(self) -> str:
         """Its type in ONNX's words, such as `tensor(float)`."""
@@ -264,6 +272,9 @@ class OrtValue:
 
     def element_type(self) -> int:
         """ONNX's number of its element type."""
+        held = self._array
+        if isinstance(held, SparseTensor):
+            return held.element_type()
         return dtype_of(self._tensor()).onnx_id
 
     def data_ptr(self) -> int:
@@ -280,6 +291,8 @@ class OrtValue:
     def device_name(self) -> str:
         """`cpu`, also for pinned memory, or `cuda`."""
         held = self._array
+        if isinstance(held, SparseTensor):
+            return held.device_name()
         return held.kind.name if isinstance(held, DeviceArray) else "cpu"
 
     def has_value(self) -> bool:
@@ -291,8 +304,8 @@ class OrtValue:
         return isinstance(self._array, (np.ndarray, DeviceArray))
 
     def is_sparse_tensor(self) -> bool:
-        """Never."""
-        return False
+        """Whether it is a sparse tensor."""
+        return isinstance(self._array, SparseTensor)
 
     def is_tensor_sequence(self) -> bool:
         """Whether it is a sequence of tensors."""
@@ -304,6 +317,8 @@ def _type_text(value: Any) -> str:
     """The type of a value in ONNX's words; of an empty sequence only what can be seen of it."""
     if isinstance(value, (np.ndarray, DeviceArray)):
         return dtype_of(value).type_text
+    if isinstance(value, SparseTensor):
+        return value.data_type()
     if isinstance(value, list):
         return f"seq({_type_text(value[0])})" if value else "seq()"
     if isinstance(value, dict):

@@ -18,6 +18,10 @@ class InvalidArgument(SardonyxError, ValueError):
     """A feed, an option or an argument does not fit."""
 
 
+class InvalidSparseTensor(InvalidArgument, RuntimeError):
+    """Parts of a sparse tensor do not fit each other, or it has no such part."""
+
+
 class ContradictingSizes(InvalidArgument):
     """Feeds contradict what the model says of sizes, but another plan may take them."""
 

@@ -1,4 +1,4 @@
-"""Types of values that are no arrays of numbers: sequences, optionals, maps.
+"""Types of values that are no arrays of numbers: sequences, optionals, maps, sparse tensors.
 
 Native code sees such a value as one 64-bit code: its place in a table that the run keeps (see
 `sardonyx.host`). Types are interned: equal ones are one object.
@@ -20,17 +20,18 @@ from sardonyx.base.forks import lock_over_forks
 #: whole: not even the number of axes is known.
 ElementShape = tuple[int | None, ...] | None
 
-_WORDS = {"sequence": "seq", "optional": "optional", "map": "map"}
+_WORDS = {"sequence": "seq", "optional": "optional", "map": "map", "sparse": "sparse_tensor"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ObjectType(DType):
-    """The type of a sequence, an optional or a map; made by `object_type`.
+    """The type of a sequence, an optional, a map or a sparse tensor; made by `object_type`.
 
     Attributes:
-        form: `sequence`, `optional` or `map`.
-        element: The type of what is inside: of the tensors, or of other values.
-        shape: Of the tensors inside, if it is tensors.
+        form: `sequence`, `optional`, `map` or `sparse`.
+        element: The type of what is inside: of the tensors, or of other values. Of a sparse tensor
+            that of its elements.
+        shape: Of the tensors inside, if it is tensors, or of the sparse tensor.
         vacant: Nothing has been put in as far as is known, so that `shape` says nothing.
         key: The type of a map's keys.
     """
@@ -65,7 +66,7 @@ def object_type(
     with _LOCK:
         found = _TYPES.get(identity)
         if found is None:
-            inside = element.type_text
+            inside = element.name if form == "sparse" else element.type_text
             text = f"{key.name},{inside}" if key is not None else inside
             found = ObjectType(
                 f"{_WORDS[form]}({text})", 0, np.dtype(np.int64), 64, "o",
@@ -121,6 +122,8 @@ def from_text(text: str) -> DType:
     inside = rest[:-1]
     if form is None:
         return from_text(inside)
+    if form == "sparse":
+        return object_type(form, from_text(inside))
     if form == "map":
         key, _, inside = inside.partition(",")
         return object_type(form, from_text(inside), key=from_text(key))

@@ -5,6 +5,7 @@ from sardonyx.api.enums import OrtDeviceVendorId
 from sardonyx.api.iobinding import IOBinding
 from sardonyx.api.ortvalue import OrtValue, copy_tensors
 from sardonyx.api.session import InferenceSession
+from sardonyx.host.sparse_tensor import SparseTensor
 
 #: The base class, in onnxruntime.
 Session = InferenceSession
@@ -16,5 +17,6 @@ __all__ = [
     "OrtDeviceVendorId",
     "OrtValue",
     "Session",
+    "SparseTensor",
     "copy_tensors",
 ]

@@ -62,6 +62,7 @@ from sardonyx.base.errors import (
     NotImplemented,
     RuntimeException,
 )
+from sardonyx.host.sparse_tensor import SparseCooView, SparseCsrView, SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
@@ -105,6 +106,9 @@ __all__ = [
     "RuntimeException",
     "SessionIOBinding",
     "SessionOptions",
+    "SparseCooView",
+    "SparseCsrView",
+    "SparseTensor",
     "copy_tensors",
     "create_and_register_allocator",
     "create_and_register_allocator_v2",

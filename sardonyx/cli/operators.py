@@ -29,8 +29,9 @@ own (`sardonyx/kernel/special/`), of functions on the host (`sardonyx/host/`), a
 
 Versions are those of the operator set from which on a record holds. Types are of the newest
 version: `?` may be omitted, `+` is any number of one type, `*` any number of any types. CUDA
-computes with numbers and bools; strings, and what holds sequences, optionals or maps, are the
-CPU's. SequenceMap has no row: `sardonyx/passes/expand.py` writes it as a Loop.
+computes with numbers and bools; strings, and what holds sequences, optionals, maps or sparse
+tensors that are fed, are the CPU's. SequenceMap has no row: `sardonyx/passes/expand.py` writes it
+as a Loop.
 """
 
 

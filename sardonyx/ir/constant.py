@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,6 +49,18 @@ class Decoded:
         return False
 
 
+class SparseParts(NamedTuple):
+    """The elements of a constant that a file gives, all others being zero.
+
+    Attributes:
+        values: Those elements, (count,).
+        places: Where each stands in the flat tensor, different and ascending.
+    """
+
+    values: Array
+    places: Array
+
+
 class ArrayData:
     """Elements held by a NumPy array."""
 
@@ -81,15 +94,17 @@ class Constant:
     Attributes:
         dtype: Element type.
         shape: Sizes; always plain integers.
+        parts: Gives the elements that are not zero, where a file has only those.
     """
 
-    __slots__ = ("_data", "_digest", "dtype", "shape")
+    __slots__ = ("_data", "_digest", "dtype", "parts", "shape")
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], data: Data) -> None:
         self.dtype = dtype
         self.shape = shape
         self._data = data
         self._digest: bytes | None = None
+        self.parts: Callable[[], SparseParts] | None = None
 
     @classmethod
     def from_array(cls, array: object, dtype: DType | None = None) -> Constant:

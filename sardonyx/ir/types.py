@@ -36,16 +36,19 @@ class ValueType:
     def as_dtype(self) -> DType | None:
         """The element type of a tensor; of a sequence and the like, its own type.
 
-        None where something is undeclared, or for sparse and opaque values.
+        None where something is undeclared, or for opaque values.
         """
         if self.kind == "tensor":
             return self.dtype
-        inside = self.element.as_dtype() if self.element is not None else None
-        if inside is None or self.kind in ("sparse", "opaque"):
+        if self.kind == "sparse":
+            inside, known = self.dtype, self.shape
+        else:
+            inside = self.element.as_dtype() if self.element is not None else None
+            known = self.element.shape if self.element is not None else None
+        if inside is None or self.kind == "opaque":
             return None
-        known = self.element.shape if self.element is not None else None
         shape = None if known is None else tuple(d if isinstance(d, int) else None for d in known)
-        return object_type(self.kind, inside, shape, key=self.dtype)
+        return object_type(self.kind, inside, shape, key=self.dtype if self.kind == "map" else None)
 
     def __str__(self) -> str:
         """The type as onnxruntime's `NodeArg.type` writes it, such as `seq(tensor(float))`."""

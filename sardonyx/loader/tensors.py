@@ -10,8 +10,9 @@ import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded
+from sardonyx.base.errors import InvalidGraph, InvalidSparseTensor, message
+from sardonyx.host.sparse_checks import flat_places
+from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded, SparseParts
 from sardonyx.loader.external import ExternalFiles
 from sardonyx.loader.onnx_format import EXTERNAL
 from sardonyx.loader.source import Source
@@ -181,10 +182,10 @@ class TensorReader:
         return Constant(dtype, shape, TypedData(field, chunks))
 
     def dense(self, sparse: Record, where: str) -> tuple[str, Constant]:
-        """The name and the dense constant of a `SparseTensorProto`.
+        """The name and the constant of a `SparseTensorProto`, dense where it is asked for elements.
 
         Raises:
-            InvalidGraph: Sizes do not agree, or an index is outside.
+            InvalidGraph: Sizes do not agree, an index is outside, or two are equal.
         """
         if sparse.values is None or sparse.indices is None:
             raise InvalidGraph(message(where, "A sparse tensor needs values and indices"))
@@ -205,16 +206,14 @@ class TensorReader:
                     got=str(list(indices.shape)),
                 )
             )
-        if math.prod(shape) * values.dtype.size_bytes > _DENSE_LIMIT_BYTES:
-            raise InvalidGraph(message(where, f"The shape {list(shape)} is too large when dense"))
-        places = indices.array()
-        if places.ndim == 1:
-            inside = (places >= 0) & (places < math.prod(shape))
-        else:
-            inside = (places >= 0) & (places < np.array(shape, np.int64))
-        if not inside.all():
-            raise InvalidGraph(message(where, f"An index is outside the shape {list(shape)}"))
-        return name, Constant(values.dtype, shape, SparseData(values, places))
+        try:
+            places = flat_places(indices.array(), shape)
+        except InvalidSparseTensor as error:
+            raise InvalidGraph(f"[{where}] {error}") from None
+        data = SparseData(values, places, where)
+        found = Constant(values.dtype, shape, data)
+        found.parts = data.parts
+        return name, found
 
 
 class SparseData(Decoded):
@@ -222,8 +221,8 @@ class SparseData(Decoded):
 
     is_present = True
 
-    def __init__(self, values: Constant, places: Array) -> None:
-        self._values = values
+    def __init__(self, values: Constant, places: Array, where: str) -> None:
+        self._values, self._where = values, where
         self._places = places.copy()
 
     @property
@@ -232,15 +231,26 @@ class SparseData(Decoded):
         return self._values.is_borrowed
 
     def array(self, dtype: DType, shape: tuple[int, ...]) -> Array:
-        """The dense array."""
+        """The dense array.
+
+        Raises:
+            InvalidGraph: It is too large.
+        """
+        if math.prod(shape) * dtype.size_bytes > _DENSE_LIMIT_BYTES:
+            what = f"The shape {list(shape)} is too large when dense"
+            raise InvalidGraph(message(self._where, what))
         dense = (
             np.full(shape, "", object) if dtype is dtypes.STRING else np.zeros(shape, dtype.numpy)
         )
-        if self._places.ndim == 1:
-            dense.reshape(-1)[self._places] = self._values.array()
-        else:
-            dense[tuple(self._places.T)] = self._values.array()
+        dense.reshape(-1)[self._places] = self._values.array()
         return dense
+
+    def parts(self) -> SparseParts:
+        """The elements that are not zero, in the order of their places."""
+        values = self._values.array()
+        order = np.argsort(self._places, kind="stable")
+        order = order[values[order] != ("" if self._values.dtype is dtypes.STRING else 0)]
+        return SparseParts(values[order], self._places[order])
 
     def owned(self) -> Data:
         """The same, its values copied."""

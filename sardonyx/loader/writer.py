@@ -171,7 +171,9 @@ class _Writer:
             encoder.embed("node", self._node(node))
         encoder.put("name", graph.name or "graph")
         for value in graph.initializers.values():
-            if value.constant is not None:
+            if value.constant is not None and value.constant.parts is not None:
+                encoder.embed("sparse_initializer", self._sparse(value.constant, value.name))
+            elif value.constant is not None:
                 tensor = self._tensor(value.constant, value.name, external=graph.parent is None)
                 encoder.embed("initializer", tensor)
         encoder.put_if("doc_string", graph.doc_string)
@@ -201,6 +203,14 @@ class _Writer:
             )
             outputs.append(copy)
         return outputs, copies
+
+    def _sparse(self, constant: Constant, name: str) -> Encoder:
+        """A constant of which the file gave only some elements."""
+        assert constant.parts is not None  # noqa: S101 - the caller looked
+        values, places = constant.parts()
+        encoder = Encoder(onnx.SPARSE_TENSOR).put_all("dims", constant.shape)
+        encoder.embed("values", self._tensor(Constant.from_array(values, constant.dtype), name))
+        return encoder.embed("indices", self._tensor(Constant.from_array(places), ""))
 
     # Nodes
 

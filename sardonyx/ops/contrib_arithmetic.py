@@ -295,21 +295,3 @@ def inverse(x: Tensor, *, scope: Scope) -> Tensor:
     (last,), _ = over_steps(scope, [steps], [concat([flat, identity], 2)], step)
     found = compute(whole, lambda b, i, j: scalar.load(last, (b, i, sizes.add(j, count))))
     return cast(reshape(found, x.shape), x.dtype)
-
-
-@op("SparseToDenseMatMul", 1, domain=DOMAIN)
-def sparse_to_dense_matmul(
-    a: Tensor,
-    b: Tensor,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803 - the schema's name
-    transB: int = 0,  # noqa: N803 - the schema's name
-) -> Tensor:
-    """alpha times the product of a sparse matrix, a constant of the model, and a tensor."""
-    if a.rank != 2 or b.rank < 2:
-        got = f"{a.rank} and {b.rank}"
-        raise InvalidGraph(
-            message("SparseToDenseMatMul", "Wrong ranks", expected="2, and 2 or more", got=got)
-        )
-    return fused_mat_mul(a, b, alpha=alpha, transA=transA, transB=transB)

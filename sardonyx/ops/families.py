@@ -64,6 +64,7 @@ FAMILIES = (
     "contrib_paged",
     "contrib_hash",
     "contrib_sparse",
+    "contrib_sparse_product",
     "contrib_warping",
     "contrib_words",
     "contrib_ordered",

@@ -17,6 +17,7 @@ from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.regions import seen_inside
 from sardonyx.ops.registry import DataDependent, apply, where
+from sardonyx.ops.sparse_values import as_declared
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.elementwise import cast, known_tensor
@@ -69,7 +70,7 @@ def lower(graph: Graph) -> LoweredGraph:
     with assumptions.collect() as found, forgetting():
         lowering.run(graph)
         for value in graph.outputs:
-            lowered.outputs[value] = lowering.tensor(value)
+            lowered.outputs[value] = as_declared(value, lowering.tensor(value))
     lowered.assumptions = found
     return lowered
 

@@ -22,7 +22,7 @@ def object_buffer(value: Value, key: object) -> Buffer:
     """A value that is no tensor and comes from outside.
 
     Raises:
-        NotImplemented: Its type is not declared in full, or is one of sparse or opaque values.
+        NotImplemented: Its type is not declared in full, or is one of opaque values.
     """
     dtype = declared_dtype(value)
     return buffer(key, (), dtype)

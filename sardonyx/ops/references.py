@@ -218,3 +218,13 @@ def forest(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Se
             for target, weight in said:
                 votes[n, target] = _COMBINE[join](votes[n, target], weight)
     return [votes[None] if len(shapes[0]) > 2 else votes]
+
+
+@reference("sparse_rows")
+def sparse_rows(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
+    """The product of a matrix in compressed rows (outer, inner, values) and a dense one."""
+    outer, inner, values, dense = operands
+    result = np.zeros((len(outer) - 1, dense.shape[1]), dense.dtype)
+    row = np.repeat(np.arange(len(result)), np.diff(outer))
+    np.add.at(result, row, values[:, None] * dense[inner])
+    return [result]

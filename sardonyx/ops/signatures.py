@@ -105,7 +105,8 @@ class Signature:
         wrong = self._mismatch(inputs)
         if wrong is not None:
             what, expected, got = wrong
-            raise InvalidGraph(message(where, what, expected=expected, got=got))
+            do = "Feed it as a dense tensor" if got.startswith("sparse_tensor") else ""
+            raise InvalidGraph(message(where, what, expected=expected, got=got, do=do))
 
     def _mismatch(self, inputs: Sequence[Tensor | None]) -> tuple[str, str, str] | None:
         bound: dict[str, tuple[DType, str]] = {}

@@ -214,8 +214,8 @@ SkipSimplifiedLayerNormalization 1: input:T skip:T gamma:T bias:T? -> output:T m
 SparseAttention 1: query:T key:T? value:T? past_key:T past_value:T block_row_indices:M
     block_col_indices:M total_sequence_length:M key_total_sequence_lengths:M cos_cache:T?
     sin_cache:T? -> output:T present_key:T present_value:T; T=floats -double; M=int32
-SparseToDenseMatMul 1: A:T B:T1 -> Y:T1; T=double float int32 int64 uint32 uint64; T1=double float
-    int32 int64 uint32 uint64
+SparseToDenseMatMul 1: A:T B:T1 -> Y:T1; T=double float int32 int64 sparse_tensor uint32 uint64;
+    T1=double float int32 int64 uint32 uint64
 Tokenizer 1: X:T -> Y:T; T=string
 TorchEmbedding 1: weight:T indices:int64 padding_idx:int64? scale_grad_by_freq:bool? -> Y:T;
     T=numbers

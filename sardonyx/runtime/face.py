@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
@@ -24,7 +25,7 @@ def input_info(value: Value) -> ValueInfo:
         NotImplemented: It is of a kind or type that cannot be fed.
     """
     dtype = declared_dtype(value)
-    shape = (value.shape or ()) if value.kind == "tensor" else ()
+    shape = (value.shape or ()) if value.kind in ("tensor", "sparse") else ()
     return ValueInfo(value.name, dtype, tuple(_size(value, k, d) for k, d in enumerate(shape)))
 
 
@@ -32,6 +33,8 @@ def output_info(value: Value, tensor: Tensor) -> ValueInfo:
     """What an output is: numbers where they are known, else the file's own names."""
     shape = tensor.shape
     declared = value.declared.shape if value.declared is not None else None
+    if isinstance(tensor.dtype, ObjectType) and tensor.dtype.form == "sparse":
+        shape = declared = declared or ()
     if declared is None or len(declared) != len(shape):
         declared = shape
     found = []

@@ -23,6 +23,7 @@ from sardonyx.base.interrupt import Interrupted, claim, counting
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
 from sardonyx.host.items import Items
+from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.plan.plan import (
     TAKE,
     Command,
@@ -314,6 +315,10 @@ def _fed(value: Any, type_: DType, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _wrong(where, type_, value)
         return _fed_map(value, type_, where)
+    if type_.form == "sparse":
+        if not isinstance(value, SparseTensor) or value.data_type() != type_.type_text:
+            raise _wrong(where, type_, value)
+        return value
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise _wrong(where, type_, value)
     return Items([_fed(item, type_.element, where) for item in value])
@@ -366,7 +371,8 @@ def _fed_array(value: Any, dtype: DType, where: str) -> Array:
 
 def _wrong(where: str, type_: DType, value: object) -> InvalidArgument:
     what = "The feed has the wrong type"
-    return InvalidArgument(message(where, what, expected=type_.type_text, got=type(value).__name__))
+    got = value.data_type() if isinstance(value, SparseTensor) else type(value).__name__
+    return InvalidArgument(message(where, what, expected=type_.type_text, got=got))
 
 
 def given_out(value: Any) -> Any:

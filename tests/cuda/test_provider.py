@@ -41,6 +41,9 @@ FEEDS: dict[str, list[dict[str, Any]]] = {
             "u": _random.standard_normal(33).astype(np.float32),
         }
     ],
+    "sparse rows": [
+        {"b": _random.standard_normal((8, n)).astype(np.float32)} for n in (1, 33, 1000, 0)
+    ],
     "what is not zero": [
         {"x": (_random.random(s) < 0.3).astype(np.float32)} for s in ((9, 11), (0, 3), (40, 90))
     ],

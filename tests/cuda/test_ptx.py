@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper
 
 from sardonyx.base.errors import EngineError
 from sardonyx.codegen.ptx import emit_ptx, ptx_target
@@ -21,6 +21,19 @@ from sardonyx.runtime.build import compile_lowered
 from tests.engine import networks
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
+
+
+def sparse_product() -> ModelProto:
+    """The product of a constant of which the file has few elements."""
+    model = model_of("g (float[8,N] b) => (float[4,N] y) { y = Identity(b) }")
+    node = helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain="com.microsoft")
+    model.graph.node[0].CopyFrom(node)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    values = helper.make_tensor("a", TensorProto.FLOAT, [3], [2.0, 3.0, 4.0])
+    places = helper.make_tensor("", TensorProto.INT64, [3], [1, 7, 20])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 8]))
+    return model
+
 
 #: Graphs whose kernels cover every form: rows, products, windows, attention, special ones, loops.
 GRAPHS: dict[str, Any] = {
@@ -43,6 +56,7 @@ GRAPHS: dict[str, Any] = {
         ' { y = ScatterElements<reduction="add">(x, i, u) }',
         opset=18,
     ),
+    "sparse rows": sparse_product,
     "what is not zero": lambda: model_of(
         "g (float[N,M] x) => (int64[A,B] y) { y = NonZero(x) }"
     ),

@@ -146,12 +146,21 @@ def test_sparse_initializers_become_dense(indices, dims):
         ([-1, 0], [2], (2, 3), "outside the shape"),
         ([0, 0, 0, 3], [2, 2], (2, 3), "outside the shape"),
         ([0, 1, 2], [3], (2, 3), "shape of the indices"),
-        ([0, 1], [2], (2**20, 2**20), "too large when dense"),
+        ([5, 5], [2], (2, 3), "same place"),
+        ([0, 1, 0, 1], [2, 2], (2, 3), "same place"),
     ],
 )
 def test_bad_sparse_initializers(indices, index_dims, dims, text):
     with pytest.raises(InvalidGraph, match=f"sparse tensor t.*{text}"):
         load(sparse_model(indices, index_dims, dims))
+
+
+def test_a_large_sparse_initializer_is_refused_where_it_is_made_dense():
+    constant = load(sparse_model([7, 1 << 39], [2], (2**20, 2**20))).value("t").constant
+    values, places = constant.parts()
+    assert (values.tolist(), places.tolist()) == ([5, 6], [7, 1 << 39])
+    with pytest.raises(InvalidGraph, match=r"sparse tensor t.*too large when dense"):
+        constant.array()
 
 
 # Data in files

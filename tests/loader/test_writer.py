@@ -207,3 +207,15 @@ def _float(*shape):
     from sardonyx.base.dtypes import FLOAT
 
     return FLOAT, shape
+
+
+def test_sparse_weights_stay_sparse():
+    model = models.mlp()
+    values = helper.make_tensor("few", TensorProto.FLOAT, [2], [5.0, 6.0])
+    places = helper.make_tensor("", TensorProto.INT64, [2], [1 << 39, 7])
+    sparse = helper.make_sparse_tensor(values, places, [1 << 20, 1 << 20])
+    model.graph.sparse_initializer.append(sparse)
+    model.graph.output.append(helper.make_sparse_tensor_value_info("few", 1, [1 << 20, 1 << 20]))
+    written = load(write(load(model))).value("few")
+    assert [x.tolist() for x in written.constant.parts()] == [[6, 5], [7, 1 << 39]]
+    assert written.constant.shape == (1 << 20, 1 << 20)

@@ -41,12 +41,14 @@ TABLES = {'''
 def types_of(texts: Iterable[str]) -> frozenset[str]:
     """ONNX's words for types as the tables have them: containers by their first word.
 
-    Sparse tensors are constants of the model, and dense once it is loaded.
+    Sparse tensors that are constants of the model may be dense once it is loaded.
     """
     found = set()
     for text in texts:
         word, _, inside = text.partition("(")
         found.add(inside[:-1] if word in ("tensor", "sparse_tensor") else word if inside else text)
+        if word == "sparse_tensor":
+            found.add(word)
     return frozenset(found)
 
 

@@ -11,6 +11,7 @@ from sardonyx.kernel.special import (
     scatter,
     select_boxes,
     sort_rows,
+    sparse_rows,
     top_k,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "scatter",
     "select_boxes",
     "sort_rows",
+    "sparse_rows",
     "top_k",
 ]
