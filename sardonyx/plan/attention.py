@@ -6,8 +6,11 @@ masks added or selected) is index maps and pointwise work by now: one pattern is
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes, sizes
+from dataclasses import replace
+
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -31,10 +34,11 @@ def fuse_attention(groups: list[Group], *, single: bool = False) -> list[Group]:
     for group in groups:
         if not isinstance(group, Product):
             continue
-        parts = _parts(group, writers)
+        whole = _with_whole_axes(group, group.left.at) if group.left.op == "load" else group
+        parts = _parts(whole, writers)
         # What weights the values of one attention may be the scores of another: it is fused once.
         free = parts is not None and parts[0] not in fused
-        attention = _combine(*parts, group, single) if parts and free else None
+        attention = _combine(*parts, whole, single) if parts and free else None
         if parts and attention:
             fused[group] = attention
             gone.update(parts)
@@ -109,7 +113,7 @@ def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Atten
         for i in weights.at
     ):
         return None
-    key = reduced[0]
+    key, first = reduced[0], _with_whole_axes(first, first.at)
     depth = tuple(
         sizes.numbered_index(sizes.variable(d).arguments[0], k, "d")
         for k, d in enumerate(first.reduced)
@@ -157,6 +161,61 @@ def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Atten
         epilogue=_swap(epilogue, result, result_token),
         at=second.at,
     )
+
+
+def _with_whole_axes(product: Product, indices: tuple[Dim, ...]) -> Product:
+    """The product in variables that `indices` are, where these count through several.
+
+    Whoever takes tokens from an image (y, x), or writes them as one, splits their axis: of
+    `width * y + x` one variable is made, and y is what it is divided by the width.
+    """
+    atoms: dict[Atom, Dim] = {}
+    loops, reduced = product.loops, product.reduced
+    for number, index in enumerate(indices):
+        parts = _digits(index)
+        variables = [part for part, _ in parts]
+        if len(parts) < 2:
+            continue
+        whole = sizes.numbered_index(
+            sizes.product(sizes.variable(v).arguments[0] for v in variables), number, "t"
+        )
+        if set(variables) <= set(loops):
+            loops = (*(v for v in loops if v not in variables), whole)
+        elif set(variables) <= set(reduced):
+            reduced = (*(v for v in reduced if v not in variables), whole)
+        else:
+            continue
+        for part, weight in parts:
+            higher = integer.floordiv(whole, weight)
+            atoms[sizes.variable(part)] = integer.modulo(higher, sizes.variable(part).arguments[0])
+    if not atoms:
+        return product
+    left, right, result, epilogue = (
+        rewrite(x, atoms=atoms)
+        for x in (product.left, product.right, product.result, product.epilogue)
+    )
+    at = tuple(substitute(i, atoms) for i in product.at)
+    return replace(
+        product, loops=loops, reduced=reduced, at=at, left=left, right=right, result=result,
+        epilogue=epilogue,
+    )  # fmt: skip
+
+
+def _digits(index: Dim) -> list[tuple[Dim, Dim]]:
+    """Variables and their weights, the lowest first, if an index counts through all of them."""
+    found: list[tuple[Dim, Dim]] = []
+    weight: Dim = 1
+    left = index
+    while left != 0:
+        for atom in sizes.atoms_of(left, "index"):
+            split = sizes.coefficient_of(left, atom)
+            if split is not None and split[0] == weight:
+                break
+        else:
+            return []
+        found.append((sizes.of_atom(atom), weight))
+        weight, left = sizes.multiply(weight, atom.arguments[0]), split[1]
+    return found
 
 
 def _swap(body: Scalar, load: Scalar, token: Scalar) -> Scalar:

@@ -49,12 +49,22 @@ def choose_layouts(groups: list[Group], *, fuse: bool = True) -> dict[Tensor, Or
             if not fuse or root.is_output or isinstance(group, Special):
                 orders[root.buffer] = natural
             elif isinstance(group, Attention):
-                orders[root.buffer] = _order_for_readers(root)
+                orders[root.buffer] = _attention_order(group)
             elif isinstance(group, Product):
                 orders[root.buffer] = _product_order(group, orders)
             else:
                 orders[root.buffer] = _rows_order(group, root, orders)
     return orders
+
+
+def _attention_order(group: Attention) -> Order:
+    """Columns lie side by side, as they are computed; the rest as readers want it."""
+    column = sizes.variable(group.column)
+    natural = tuple(range(len(group.at)))
+    inner = [k for k in natural if column in sizes.atoms_of(group.at[k], "index")]
+    if inner and inner[-1] != natural[-1]:
+        return tuple([k for k in natural if k not in inner] + inner)
+    return _order_for_readers(group.root)
 
 
 def _order_for_readers(root: Root) -> Order:

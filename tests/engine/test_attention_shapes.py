@@ -57,3 +57,26 @@ def test_scores_that_are_another_attention() -> None:
     }"""
     feeds = [{"x": np.eye(n, 24, dtype=np.float32) * n} for n in (1, 5, 30)]
     check(model_of(text, {"w": weight}), feeds)
+
+
+@pytest.mark.parametrize("size", ["4, 6", "H, W", "1, 6", "9, 1"])
+def test_tokens_that_become_an_image(size):
+    """A residual sum in the shape of the image splits the axis of queries in two."""
+    text = f"""g (float[N,36,{size}] x) => (float[N,12,{size}] y) {{
+        n = Shape<end = 1>(x)  whole = Constant<value_ints = [-1]>()
+        heads = Constant<value_ints = [3, 12]>()  s = Concat<axis = 0>(n, heads, whole)
+        u = Reshape(x, s)  t = Transpose<perm = [0, 1, 3, 2]>(u)
+        q, k, v = Split<axis = 3, num_outputs = 3>(t)
+        kt = Transpose<perm = [0, 1, 3, 2]>(k)  a = MatMul(q, kt)  p = Softmax(a)
+        m = MatMul(p, v)  mt = Transpose<perm = [0, 1, 3, 2]>(m)
+        z = Constant<value_ints = [12]>()  hw = Shape<start = 2>(x)
+        o = Concat<axis = 0>(n, z, hw)  i = Reshape(mt, o)
+        b = Constant<value_ints = [0]>()  e = Constant<value_ints = [12]>()
+        c = Constant<value_ints = [1]>()  f = Slice(x, b, e, c)  y = Add(i, f)
+    }}"""
+    height, width = (int(d) if d.isdigit() else 5 + k for k, d in enumerate(size.split(", ")))
+    shapes = [(n, 36, height, width) for n in (1, 3)]
+    feeds = [{"x": _random.standard_normal(s).astype(np.float32)} for s in shapes]
+    session = check(model_of(text, opset=18), feeds)
+    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    assert sum(k.startswith("attention") for k in kernels) == 1, kernels
