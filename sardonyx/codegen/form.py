@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +12,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.codegen.blockwise import blockwise_product
+from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
@@ -89,6 +90,7 @@ class Former:
         dots: Whether the target has an instruction for sums of four products of bytes.
         halves: Whether factors of products in float32 are rounded to bfloat16.
         accelerator: Who has libraries.
+        keeper: Has kernels of other models.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
     """
@@ -99,10 +101,12 @@ class Former:
     dots: bool = False
     accelerator: Accelerator | None = None
     halves: bool = False
+    keeper: Keeper | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
     _packings: dict[object, list[Packing]] = field(default_factory=dict)
     _walked: dict[object, bool] = field(default_factory=dict)
+    _schedules: dict[object, ProductSchedule] = field(default_factory=dict)
     _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
@@ -215,13 +219,16 @@ class Former:
     def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
         canonical = Canonical(group, strides)
         key = (canonical.key, self.grain.tiling)
-        kernel = self.kernels.get(key)
-        if kernel is None:
+
+        def build() -> Formed:
             form = self._attention_form(canonical)
-            kernel = self.kernels[key] = form.build()
+            made = form.build()
             self._partials[key] = getattr(form, "partial", None)
+            return Formed(made)
+
+        kernel = self._formed(key, build)
         actual: dict[Buffer, Tensor] = dict(canonical.buffers)
-        partial = self._partials[key]
+        partial = self._partials.get(key)
         if partial is not None:
             spare = (UNREAD, group.root.buffer, 0)
             actual[partial] = Buffer(partial.shape, partial.dtype, spare)
@@ -246,9 +253,8 @@ class Former:
         """The invocation that computes maps and reductions."""
         canonical = Canonical(group, strides)
         tiling = None if is_prepared(group) else self.grain.tiling
-        key = (canonical.key, tiling)
-        kernel = self.kernels.get(key)
-        if kernel is None:
+
+        def build() -> Formed:
             renamed = canonical.group
             assert isinstance(renamed, Rows)  # noqa: S101 - narrows the type for the checker
             title = self.name(name or _kind(renamed))
@@ -258,8 +264,34 @@ class Former:
             if form is None:
                 schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)
                 form = RowsKernel(schedule, title)
-            kernel = self.kernels[key] = form.build()
+            return Formed(form.build())
+
+        kernel = self._formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
+
+    def _formed(
+        self, key: tuple[object, ...], build: Callable[[], Formed], kind: str | None = None
+    ) -> Kernel:
+        """The kernel of a structure: known, or formed now.
+
+        Args:
+            key: The structure.
+            build: Forms it.
+            kind: How its name has to begin, if that matters.
+        """
+        kernel = self.kernels.get(key)
+        if kernel is not None:
+            return kernel
+        formed = self._known((key, kind))
+        if formed is None:
+            formed = build()
+            if self.keeper is not None:
+                self.keeper.keep((key, kind), formed)
+        self.kernels[key], self._packings[key] = formed.kernel, formed.packings
+        return formed.kernel
+
+    def _known(self, key: tuple[object, ...]) -> Formed | None:
+        return None if self.keeper is None else self.keeper.find(key, self.name)
 
     def _product(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
@@ -279,18 +311,17 @@ class Former:
             group, strides, before = self._with_numbers(group, strides)
             image += before
         canonical = Canonical(group, strides)
-        key = (canonical.key, fixed)
-        if fixed and not image and not self._walks_rows(canonical):
-            moved = in_order(group)
+        # What has no image may get one below, and is another kernel then.
+        key = (canonical.key, fixed, bool(image))
+        if key not in self.kernels and fixed and not image:
+            moved = None if self._stays(key, canonical) else in_order(group)
             if moved is not None:
                 contents, place, group = moved
                 image = [self._image(contents, place, strides, group, "moved")]
                 canonical = Canonical(group, {**strides, place: row_major(place.shape)})
-                key = (canonical.key, fixed)
-        if key not in self.kernels:
-            self.kernels[key], self._packings[key] = self._product_form(canonical, fixed).build()
-        kernel, actual = self.kernels[key], {**canonical.buffers}
-        steps: list[Invocation] = []
+                key = (canonical.key, fixed, True)
+        kernel = self._formed(key, lambda: Formed(*self._product_form(canonical, fixed).build()))
+        actual, steps = {**canonical.buffers}, list[Invocation]()
         for packing in self._packings[key]:
             actual[packing.packed], before = self.packed_buffer(
                 _actual(packing, canonical), strides
@@ -298,16 +329,21 @@ class Former:
             steps += before
         return [*image, *steps, invocation_of(kernel, actual, group)]
 
-    def _walks_rows(self, canonical: Canonical) -> bool:
-        """Whether a contraction of numbers walks rows of its left factor where they lie."""
-        group, key = canonical.group, canonical.key
+    def _stays(self, key: tuple[object, ...], canonical: Canonical) -> bool:
+        """Whether a contraction needs no copy of its left factor: it walks rows where they lie."""
+        group, structure = canonical.group, canonical.key
         assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        if key not in self._walked:
-            schedule = None
-            if integer_factors(group) is None:
-                schedule = ProductSchedule(group, canonical.strides, self.lanes, self.grain)
-            self._walked[key] = schedule is None or schedule.direct
-        return self._walked[key]
+        if structure in self._walked:
+            return self._walked[structure]
+        known = self._known((key, None))
+        if known is not None:
+            self.kernels[key], self._packings[key] = known.kernel, known.packings
+        elif integer_factors(group) is None:
+            schedule = ProductSchedule(group, canonical.strides, self.lanes, self.grain)
+            self._walked[structure] = schedule.direct
+            self._schedules[structure] = schedule
+            return schedule.direct
+        return True
 
     def _with_numbers(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
@@ -353,7 +389,9 @@ class Former:
         if integer_factors(group) is not None:
             integers = IntegerSchedule(group, strides, self.lanes, self.grain)
             return IntegerKernel(integers, self.name(INTEGERS), fixed)
-        schedule = ProductSchedule(group, strides, self.lanes, self.grain)
+        schedule = self._schedules.pop(canonical.key, None)
+        if schedule is None:
+            schedule = ProductSchedule(group, strides, self.lanes, self.grain)
         tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
         if tiles is not None:
             return WinogradKernel(schedule, tiles, self.name(f"{WINOGRAD}{tiles.outputs}"))

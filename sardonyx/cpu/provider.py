@@ -20,6 +20,7 @@ from sardonyx.runtime.team import Team
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
     from sardonyx.runtime.compiler import Compiled
+    from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.units import Units
 
 
@@ -35,6 +36,14 @@ class CpuProvider:
         """Have a kernel compiled while others are still formed."""
         if kernel.host is None:
             units.take((kernel.program, *kernel.functions))
+
+    def keeper(self, units: Units, *, winograd: bool, halves: bool) -> KnownKernels | None:
+        """Where kernels are that were formed for other models."""
+        from sardonyx.runtime.known import KnownKernels
+
+        if units.cache is None or units.cache.folder is None:
+            return None
+        return KnownKernels(units.cache, units, (self.key, winograd, halves))
 
     def generate(
         self,

@@ -65,6 +65,9 @@ class CudaProvider:
     def formed(self, kernel: Kernel, units: Units) -> None:
         """Nothing: all kernels become one module."""
 
+    def keeper(self, _units: Units, *, winograd: bool, halves: bool) -> None:
+        """Nothing: all kernels become one module."""
+
     def generate(
         self,
         compiled: Compiled,

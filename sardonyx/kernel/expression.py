@@ -71,6 +71,10 @@ class Expression(SymbolicIntegers):
         for load, value in (values or {}).items():
             self._values[load, None] = value
         self._given = set(values or {}) | (parent._given if parent else set())
+        #: Those of the given values that differ from lane to lane.
+        self._vector_loads: frozenset[Scalar] = frozenset(
+            load for load, value in (values or {}).items() if value.type.lanes > 1
+        ) | (parent._vector_loads if parent else frozenset())
         #: Whether the lanes at an offset begin at a multiple of their size; None if unknown.
         self.aligned: Callable[[Dim], bool] | None = parent.aligned if parent else None
         #: Whether a tensor has elements for all lanes at its beginning: what a guard keeps from
@@ -97,20 +101,8 @@ class Expression(SymbolicIntegers):
         return (
             self.lanes > 1
             and self.vector is not None
-            and self.dependence.varies(x, frozenset((self.vector,)), self._vector_loads())
+            and self.dependence.varies(x, frozenset((self.vector,)), self._vector_loads)
         )
-
-    def _vector_loads(self) -> frozenset[Scalar]:
-        found = set()
-        level: Expression | None = self
-        while level is not None:
-            found |= {
-                s
-                for (s, g), v in level._values.items()
-                if g is None and v.type.lanes > 1 and s in self._given
-            }
-            level = level.parent
-        return frozenset(found)
 
     def hoist(
         self,

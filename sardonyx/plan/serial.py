@@ -1,6 +1,6 @@
 """Plans as bytes, for the disk cache: JSON behind a header with a version.
 
-Symbolic sizes are numbered: a table holds each distinct one once, operands before their users.
+Symbolic sizes are numbered: see `plan.dims`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.object_types import from_text
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.dims import DimReader, DimWriter
 from sardonyx.plan.plan import (
     Argument,
     BitsArgument,
@@ -42,41 +41,9 @@ from sardonyx.plan.steps import (
 )
 
 _HEADER = b"sdxplan 4\n"
-_COMBINE = {"floordiv": integer.floordiv, "max": integer.maximum, "min": integer.minimum}
 
 
-class _Writer:
-    def __init__(self) -> None:
-        self.table: list[Any] = []
-        self._places: dict[Dim | Atom, int] = {}
-
-    def dim(self, dim: Dim) -> Any:
-        """An integer, or a list with the place in the table."""
-        if isinstance(dim, int):
-            return dim
-        if dim not in self._places:
-            terms = [[c, [self._atom(a) for a in m]] for m, c in sizes.terms_of(dim)]
-            self._places[dim] = self._add(terms)
-        return [self._places[dim]]
-
-    def _add(self, entry: Any) -> int:
-        self.table.append(entry)
-        return len(self.table) - 1
-
-    def _atom(self, atom: Atom) -> int:
-        if atom not in self._places:
-            if atom.kind == "symbol":
-                entry: Any = {"symbol": [atom.name, *map(self.dim, atom.arguments)]}
-            elif atom.kind in _COMBINE:
-                entry = {atom.kind: [self.dim(x) for x in atom.arguments]}
-            else:
-                raise EngineError(message("plan", f"{atom!r} cannot be written to a file"))
-            self._places[atom] = self._add(entry)
-        return self._places[atom]
-
-    def dims(self, dims: tuple[Dim, ...]) -> list[Any]:
-        return [self.dim(x) for x in dims]
-
+class _Writer(DimWriter):
     def argument(self, argument: Argument) -> list[Any]:
         match argument:
             case PointerArgument(buffer, offset):
@@ -115,30 +82,7 @@ class _Writer:
                 return {"together": [[[p.first, p.end, self.dim(p.trips)] for p in parts], segment]}
 
 
-class _Reader:
-    def __init__(self, table: list[Any]) -> None:
-        self._values: list[Dim] = []
-        for entry in table:
-            self._values.append(self._entry(entry))
-
-    def _entry(self, entry: Any) -> Dim:
-        if isinstance(entry, list):
-            return sizes.total(
-                sizes.multiply(sizes.product(self._values[a] for a in atoms), coefficient)
-                for coefficient, atoms in entry
-            )
-        ((kind, value),) = entry.items()
-        if kind == "symbol":
-            name, *limits = value
-            return sizes.measured(name, *map(self.dim, limits)) if limits else sizes.symbol(name)
-        return _COMBINE[kind](*map(self.dim, value))
-
-    def dim(self, written: Any) -> Dim:
-        return written if isinstance(written, int) else self._values[written[0]]
-
-    def dims(self, written: list[Any]) -> tuple[Dim, ...]:
-        return tuple(map(self.dim, written))
-
+class _Reader(DimReader):
     def argument(self, written: list[Any]) -> Argument:
         if len(written) == 1:
             return SizeArgument(self.dim(written[0]))

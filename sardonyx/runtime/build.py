@@ -13,6 +13,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
+from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
 from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
@@ -91,17 +92,23 @@ def build_model(
         join = provider.accelerator is not None
         lowered = _lowered(graph, options, phases, join)
     fuse = options.optimization_level > 0
+    winograd = fuse and options.winograd
+    halves = options.halves and _has_halves(provider.target)
     appended = _appended(graph, lowered) if fuse and not options.fed else []
     rooms = appended if options.in_rooms else []
+    keeper = provider.keeper(units, winograd=winograd, halves=halves)
     compiled, places = compile_lowered(
-        graph, lowered, provider.target, fuse=fuse, winograd=fuse and options.winograd,
-        accelerator=provider.accelerator, halves=options.halves and _has_halves(provider.target),
+        graph, lowered, provider.target, fuse=fuse, winograd=winograd,
+        accelerator=provider.accelerator, halves=halves,
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
-        appended=rooms,
+        appended=rooms, keeper=keeper,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
     generated = provider.generate(compiled, phases, units)
+    if keeper is not None:
+        with phases("keep"):
+            keeper.write()
     with phases("llvm"):
         finish_library()
     constants = Constants(
@@ -144,6 +151,7 @@ def compile_lowered(
     formed: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
     appended: Sequence[Appended] = (),
+    keeper: Keeper | None = None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
@@ -151,7 +159,7 @@ def compile_lowered(
     `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
     factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
     was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
-    are written into rooms of inputs, and are no results.
+    are written into rooms of inputs, and are no results. `keeper` has kernels of other models.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -168,7 +176,7 @@ def compile_lowered(
     compiled = compile_tensors(
         outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches, slots,
+        accelerator, halves, formed, branches, slots, keeper,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results if t in unique]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
+from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Program
@@ -75,6 +76,7 @@ def compile_tensors(
     formed: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
     slots: Mapping[Tensor, Slot] | None = None,
+    keeper: Keeper | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -93,8 +95,11 @@ def compile_tensors(
         formed: Called with each kernel that was formed.
         branches: Whether threads may walk independent branches.
         slots: Those of `outputs` that are written into rooms of inputs: they are no results.
+        keeper: Has kernels of other models.
     """
-    former = Former(target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves)
+    former = Former(
+        target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper
+    )
     blocks = Blocks(former, separate, formed, slots)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})

@@ -20,6 +20,7 @@ from sardonyx.runtime.team import Team
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
     from sardonyx.runtime.compiler import Compiled
+    from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.units import Units
 
 
@@ -52,6 +53,15 @@ class Provider(Protocol):
 
     def formed(self, kernel: Kernel, units: Units) -> None:
         """Begin to generate a kernel that will most likely be needed, before all are formed."""
+
+    def keeper(self, units: Units, *, winograd: bool, halves: bool) -> KnownKernels | None:
+        """The machine's library of formed kernels, if kernels of this provider are in one.
+
+        Args:
+            units: Has them compiled.
+            winograd: Whether convolutions may be computed with fewer products.
+            halves: Whether factors in float32 are rounded to bfloat16.
+        """
 
     def generate(
         self,

@@ -6,7 +6,7 @@ others are compiled in child processes from the moment on that they are formed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from sardonyx.base.errors import EngineError
 from sardonyx.base.forks import compiling
@@ -34,6 +34,8 @@ class Units:
         cache: Where the library is; None for none.
 
     Attributes:
+        target: What it generates for.
+        cache: Where the library is.
         found: How many functions the library had.
         compiled: How many it had not.
     """
@@ -41,9 +43,10 @@ class Units:
     def __init__(self, target: Target, cache: Cache | None) -> None:
         self.target = target
         self.found = self.compiled = 0
-        self._cache = cache
+        self.cache = cache
         self._children = Children(target, checkpoint)
         self._parts: dict[str, Callable[[], Part]] = {}
+        self._places: dict[str, str] = {}
 
     def start(self) -> None:
         """Start a process, as there will be something to compile."""
@@ -60,23 +63,60 @@ class Units:
 
         for program in missing:
             text = emit_unit(program, listed, self.target, _OWN_NAME)
-            self._parts[program.name] = self.part(text)
+            self._places[program.name] = place = self._place(text)
+            self._parts[program.name] = self._part(text, place)
+
+    def adopt(self, places: Mapping[str, str]) -> bool:
+        """Take functions that were compiled before, by their places in the library.
+
+        Returns:
+            Whether all of them are there; else none is taken.
+        """
+        new: dict[str, Part] = {}
+        for name, place in places.items():
+            if self._places.get(name) == place:
+                continue
+            held = self._read(place) if name not in self._parts else None
+            if held is None:
+                return False
+            new[name] = held
+        for name, part in new.items():
+            self._parts[name], self._places[name] = _Known(part), places[name]
+        self.found += len(new)
+        return True
+
+    def places(self, names: Iterable[str]) -> dict[str, str] | None:
+        """Where the library has functions, or will have them; None unless that is known of all."""
+        listed = list(names)
+        if not all(name in self._places for name in listed):
+            return None
+        return {name: self._places[name] for name in listed}
 
     def part(self, text: str) -> Callable[[], Part]:
         """Have a text compiled; what is given waits for it."""
+        return self._part(text, self._place(text))
+
+    def _place(self, text: str) -> str:
+        """Where the library has the code of a text, if it has it."""
         t = self.target
-        key = digest(_KIND, _FORMAT, text, t.triple, t.cpu, t.features, compiler_digest())
-        held = None if self._cache is None else self._cache.read(key, _KIND)
+        return digest(_KIND, _FORMAT, text, t.triple, t.cpu, t.features, compiler_digest())
+
+    def _read(self, key: str) -> Part | None:
+        held = None if self.cache is None else self.cache.read(key, _KIND)
+        return None if held is None else Part.from_bytes(held)
+
+    def _part(self, text: str, key: str) -> Callable[[], Part]:
+        held = self._read(key)
         if held is not None:
             self.found += 1
-            return _Known(Part.from_bytes(held))
+            return _Known(held)
         self.compiled += 1
         job = self._children.submit(text)
 
         def wait() -> Part:
             data = self._children.result(job)
-            if self._cache is not None:
-                self._cache.put(key, _KIND, data)
+            if self.cache is not None:
+                self.cache.put(key, _KIND, data)
             return Part.from_bytes(data)
 
         return wait
@@ -110,6 +150,7 @@ class Units:
     def forget(self) -> None:
         """Drop what was taken: the same names will be those of other programs."""
         self._parts.clear()
+        self._places.clear()
 
     def close(self) -> None:
         """End the processes."""

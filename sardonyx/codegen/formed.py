@@ -1,0 +1,235 @@
+"""What forming a kernel gives, as bytes: so that another process need not form it again.
+
+The bytes have no statements: those are in the machine code that goes with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sardonyx.base import sizes
+from sardonyx.base.errors import EngineError, message
+from sardonyx.base.object_types import from_text
+from sardonyx.base.sizes import Atom
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.product_schedule import Packing
+from sardonyx.kernel.program import Block, Program
+from sardonyx.plan.canonical import placeholder
+from sardonyx.plan.dims import DimReader, DimWriter
+from sardonyx.tensor.rounding import Rounding
+from sardonyx.tensor.scalar import Scalar, make_node
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, make_map, make_reduce
+
+_INDEX_NAME = re.compile(r"(\D+)(\d+)")
+_PLACEHOLDER_NAME = re.compile(r"b(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """A kernel over placeholders, and what is packed before it runs."""
+
+    kernel: Kernel
+    packings: list[Packing] = field(default_factory=list)
+
+
+class Keeper(Protocol):
+    """Keeps kernels that were formed, by the structure that they serve."""
+
+    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
+        """The kernel of a structure, whose machine code is there, too.
+
+        Args:
+            key: The structure.
+            name: Gives the kernel a name, from how such names begin.
+        """
+
+    def keep(self, key: tuple[object, ...], formed: Formed) -> None:
+        """Take a kernel that was formed."""
+
+
+def stem_of(name: str) -> str:
+    """How the name of a kernel begins, without its number."""
+    return name.rpartition("_")[0]
+
+
+def to_bytes(key: str, formed: Formed, code: Mapping[str, str]) -> bytes:
+    """What `from_bytes` reads.
+
+    Args:
+        key: Of the structure.
+        formed: The kernel.
+        code: Where the machine code is, of the kernel and of each function that it calls.
+
+    Raises:
+        EngineError: It contains what has no meaning in another process.
+    """
+    kernel, w = formed.kernel, _Writer(formed.packings)
+    if kernel.host is not None or kernel.program.kind != "kernel":
+        raise EngineError(message("kernel", f"{kernel.program.name} is not machine code alone"))
+    sizes_ = [w.dim(d) for d in (kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)]
+    arguments = [w.buffer(a) if isinstance(a, Buffer) else w.dim(a) for a in kernel.arguments]
+    is_buffer = [isinstance(a, Buffer) for a in kernel.arguments]
+    packings = [[w.buffer(p.packed), w.contents(p.contents)] for p in formed.packings]
+    others = {name: at for name, at in code.items() if name != kernel.program.name}
+    body = [
+        key, w.table, stem_of(kernel.program.name), code[kernel.program.name], others, sizes_,
+        is_buffer, arguments, packings,
+    ]  # fmt: skip
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What bytes say, before any of it is made.
+
+    Attributes:
+        stem: How the kernel's name begins.
+        code: Where its machine code is.
+        others: The same of each function that it calls.
+    """
+
+    stem: str
+    code: str
+    others: dict[str, str]
+    _rest: list[Any]
+
+    def formed(self, name: str) -> Formed:
+        """The kernel, under a name."""
+        table, (blocks, cost, scratch), is_buffer, arguments, packings = self._rest
+        r = _Reader(table)
+        program = Program(name, "kernel", (), None, Block())
+        made = tuple(
+            r.buffer(a) if one else r.dim(a) for one, a in zip(is_buffer, arguments, strict=True)
+        )
+        kernel = Kernel(program, made, r.dim(blocks), r.dim(cost), r.dim(scratch))
+        packs = [Packing(r.buffer(at), r.contents(contents)) for at, contents in packings]
+        return Formed(kernel, packs)
+
+
+def from_bytes(key: str, data: bytes) -> Written:
+    """Read what `to_bytes` wrote for the same structure.
+
+    Raises:
+        ValueError: The bytes are of another structure, or damaged.
+    """
+    own, table, stem, code, others, *rest = json.loads(data)
+    if own != key:
+        raise ValueError("they are of another structure")
+    return Written(stem, code, others, [table, *rest])
+
+
+class _Writer(DimWriter):
+    """Writes sizes, expressions over placeholders, and what is packed."""
+
+    def __init__(self, packings: list[Packing]) -> None:
+        super().__init__()
+        for packing in packings:
+            at = packing.packed
+            entry = {"packed": [self.dims(at.shape), at.dtype.name]}
+            self._places[at] = self._add(entry)
+
+    def buffer(self, tensor: Tensor) -> int:
+        if tensor not in self._places:
+            named = _PLACEHOLDER_NAME.fullmatch(str(getattr(tensor, "key", "")))
+            number = int(named[1]) if named else -1
+            if placeholder(number, tensor.shape, tensor.dtype) is not tensor:
+                raise _unwritable(tensor)
+            entry = {"placeholder": [number, self.dims(tensor.shape), tensor.dtype.name]}
+            self._places[tensor] = self._add(entry)
+        return self._places[tensor]
+
+    def contents(self, x: Map | Reduce) -> list[Any]:
+        if isinstance(x, Map):
+            return [self.dims(x.shape), self._scalar(x.body)]
+        body, extents = self._scalar(x.body), self.dims(x.extents)
+        return [self.dims(x.shape), body, extents, x.kind, x.dtype.name]
+
+    def _scalar(self, x: Scalar) -> int:
+        if x not in self._places:
+            arguments = list(map(self._scalar, x.arguments))
+            entry = {"node": [x.op, x.dtype.name, arguments, self._payload(x)]}
+            self._places[x] = self._add(entry)
+        return self._places[x]
+
+    def _payload(self, x: Scalar) -> Any:
+        if x.op == "load":
+            return [self.buffer(x.tensor), self.dims(x.at)]
+        if x.op in ("size", "check_index"):
+            return self.dim(x.dim)
+        if x.op == "cast" and x.payload is not None:
+            return [x.rounding.saturate, x.rounding.direction]
+        if not (x.payload is None or isinstance(x.payload, int | float)):
+            raise _unwritable(x)
+        return x.payload
+
+    def _atom_entry(self, atom: Atom) -> dict[str, Any]:
+        if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
+            low, high = atom.arguments
+            if sizes.variable(sizes.opaque(atom.payload, low, high)) is not atom:
+                raise _unwritable(atom)
+            return {"opaque": [self._scalar(atom.payload), self.dim(low), self.dim(high)]}
+        if atom.kind != "index":
+            return super()._atom_entry(atom)
+        named, extent = _INDEX_NAME.fullmatch(atom.name), atom.arguments[0]
+        if named is None:
+            raise _unwritable(atom)
+        stem, number = named[1], int(named[2])
+        if sizes.as_atom(sizes.numbered_index(extent, number, stem)) is not atom:
+            raise _unwritable(atom)
+        return {"index": [stem, number, self.dim(extent)]}
+
+
+class _Reader(DimReader):
+    """Reads what `_Writer` wrote."""
+
+    def buffer(self, written: int) -> Buffer:
+        found = self._values[written]
+        if not isinstance(found, Buffer):
+            raise TypeError("that is not a buffer")
+        return found
+
+    def contents(self, written: list[Any]) -> Map | Reduce:
+        shape, body, *rest = written
+        if not rest:
+            return make_map(self.dims(shape), self._values[body])
+        extents, kind, dtype = rest
+        return make_reduce(
+            self.dims(shape), self.dims(extents), kind, self._values[body], from_text(dtype)
+        )
+
+    def _named_entry(self, kind: str, value: Any) -> Any:
+        if kind == "index":
+            stem, number, extent = value
+            return sizes.numbered_index(self.dim(extent), number, stem)
+        if kind == "opaque":
+            inner, low, high = value
+            return sizes.opaque(self._values[inner], self.dim(low), self.dim(high))
+        if kind == "placeholder":
+            number, shape, dtype = value
+            return placeholder(number, self.dims(shape), from_text(dtype))
+        if kind == "packed":
+            shape, dtype = value
+            return buffer("packed", self.dims(shape), from_text(dtype))
+        if kind == "node":
+            return self._node(*value)
+        return super()._named_entry(kind, value)
+
+    def _node(self, op: str, dtype: str, arguments: list[int], payload: Any) -> Scalar:
+        operands = tuple(self._values[a] for a in arguments)
+        found: Any = payload
+        if op == "load":
+            at, indices = payload
+            found = self.buffer(at), self.dims(indices)
+        elif op in ("size", "check_index"):
+            found = self.dim(payload)
+        elif op == "cast" and payload is not None:
+            found = Rounding(*payload)
+        return make_node(op, from_text(dtype), operands, found)
+
+
+def _unwritable(x: object) -> EngineError:
+    return EngineError(message("kernel", f"{x!r} has no meaning in another process"))
