@@ -12,9 +12,10 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
@@ -23,6 +24,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import files
 
+_T = TypeVar("_T")
 _log = get_logger("cache")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _DAY_SECONDS = 86400
@@ -58,10 +60,15 @@ class Cache:
         The payload starts at the file's beginning; `files.payload_bytes` tells its size.
         """
         path = self._path(key, kind)
-        if path is None:
+        if path is None or self._seen(path, files.payload_bytes) is None:
             return None
+        return path
+
+    def _seen(self, path: Path, look: Callable[[Path], _T | None]) -> _T | None:
+        """What is made of an entry's file; None when it is missing or damaged."""
         try:
-            if files.payload_bytes(path) is None:
+            found = look(path)
+            if found is None:
                 _log.warning("%s is damaged; making it again", path)
                 path.unlink(missing_ok=True)
                 return None
@@ -73,15 +80,12 @@ class Cache:
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error)
             return None
-        return path
+        return found
 
     def read(self, key: str, kind: str) -> bytes | None:
         """The payload of an entry, or None as in `get`."""
-        path = self.get(key, kind)
-        try:
-            return None if path is None else files.read_entry(path)
-        except OSError:
-            return None
+        path = self._path(key, kind)
+        return None if path is None else self._seen(path, files.read_entry)
 
     def put(self, key: str, kind: str, content: files.Content) -> Path | None:
         """Write an entry; one that is there already is replaced.

@@ -109,9 +109,18 @@ def payload_bytes(path: Path) -> int | None:
 
 
 def read_entry(path: Path) -> bytes | None:
-    """An entry's payload, verified as `payload_bytes` does; None when it is damaged."""
-    size = payload_bytes(path)
-    if size is None:
+    """An entry's payload, verified as `payload_bytes` does; None when it is damaged.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        data = file.read()
+    size = len(data) - _FOOTER.size
+    if size < 0:
         return None
-    with path.open("rb") as file:
-        return file.read(size)
+    magic, written, checksum, checked = _FOOTER.unpack_from(data, size)
+    payload = data[:size]
+    if magic != _MAGIC or written != size or (checked and zlib.crc32(payload) != checksum):
+        return None
+    return payload
