@@ -34,7 +34,12 @@ def test_words(window: int) -> None:
         sums = [(w[:, 0] * taken).sum((1, 2)) + bias for taken in windows]
         expected[at] = np.tanh(sums).max(0)
     facts = {"conv_window_size": window, "embedding_size": 3, "char_embedding_size": 4}
-    check_contrib("WordConvEmbedding", [words, w, bias, table], facts, [expected], symbolic=False)
+    for written, engine in ((words[:, 0] > 0, True), (words[:, 0] == 0, False)):
+        # onnxruntime leaves what it has for a word without a first letter as the memory was.
+        inputs = [words[written], w, bias, table]
+        check_contrib(
+            "WordConvEmbedding", inputs, facts, [expected[written]], symbolic=False, engine=engine
+        )
 
 
 def test_a_window_of_another_size_is_refused() -> None:
