@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,13 @@ from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.growing import CudaRooms
+from sardonyx.cuda.launching import PinnedWords
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.started import CudaStarted
 from sardonyx.cuda.stream import Stream, handle_of
+from sardonyx.cuda.timing import TIMES, Timeline, Times
 from sardonyx.cuda.values import CudaArray
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import refusals
@@ -168,7 +170,8 @@ class CudaExecutable(Resident):
             if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             again = wanted.memory.get(frame.serial) if wanted.memory else None
-            if again is not None and again.is_current(self.libraries):
+            is_replay = again is not None and TIMES.get() is None
+            if is_replay and again.is_current(self.libraries):
                 return self._run_again(frame, again, wanted, cancel)
             frame.new_serial()
             self._bind_to(frame, feeds, kept)
@@ -286,6 +289,9 @@ class CudaExecutable(Resident):
     def _launch(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
         """Do a run: replay its graph, or launch one kernel after the other."""
         number, frame.graph = GRAPH_ID.get(), None
+        times = TIMES.get()
+        if times is not None:
+            return self._launch_timed(frame, items, outputs, times)
         if self._no_graph or number < 0:
             return self._launch_each(frame, items, outputs)
         frame.skip()
@@ -307,6 +313,36 @@ class CudaExecutable(Resident):
         frame.launches.send()
         frame.graph = graph
         graph.launch(frame.queue.handle)
+        return 0
+
+    def _launch_timed(self, frame: CudaFrame, items: int, outputs: list[Any], times: Times) -> int:
+        """Launch one kernel after the other from here, and measure them.
+
+        All was launched once before that: what is loaded late would wait for the held stream.
+        """
+        if self.mapped:
+            times.refused = "the host reads sizes or conditions that the run computes"
+            return self._launch_each(frame, items, outputs)
+        code = self._launch_each(frame, items, outputs)
+        if code:
+            return code
+        frame.queue.synchronize()
+        commands, hosted = self.plan.commands, self.image.hosted
+        timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 1))
+
+        def work(number: int) -> None:
+            if number in hosted:
+                self._call_host(frame, number, timeline.let_go)
+            else:
+                frame.launches.launch(number)
+
+        try:
+            numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]
+            timeline.do(numbers, work)
+            timeline.take(times, commands, self._calls.keys() - self._undone)
+        finally:
+            timeline.close()
+            frame.skip()
         return 0
 
     def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
@@ -336,16 +372,28 @@ class CudaExecutable(Resident):
         self._failures = 0
         return graph
 
-    def _call_host(self, frame: Frame, number: int) -> None:
-        """Let a library do a command, or launch the kernel that does the same; or draw a key."""
+    def _call_host(
+        self, frame: Frame, number: int, before_waiting: Callable[[], None] = lambda: None
+    ) -> None:
+        """Let a library do a command, or launch the kernel that does the same; or draw a key.
+
+        `before_waiting` is called before anything may wait for the stream.
+        """
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
         if number not in self._calls:
+            before_waiting()
             self._draw(frame, number)
             return
         library_call, first, last = self._calls[number]
         start = self.image.argument_places[number]
         words = frame.table("arguments")[start + first : start + last].tolist()
-        place = Place(frame.launches.queue.handle, frame.work_in)
+
+        def work_in(size_bytes: int) -> int:
+            if size_bytes > frame.workspace_bytes:
+                before_waiting()
+            return frame.work_in(size_bytes)
+
+        place = Place(frame.launches.queue.handle, work_in)
         if self.libraries.run(library_call, words, place):
             self._undone.discard(number)
         else:

@@ -132,6 +132,11 @@ class CudaFrame(Frame):
             self.launches.use_arguments()
             self.launches.use_stream(self.queue)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """How much memory there is for calls of libraries."""
+        return self._workspace.capacity_bytes
+
     def work_in(self, size_bytes: int) -> int:
         """The address of so much memory for calls of libraries."""
         if size_bytes > self._workspace.capacity_bytes:

@@ -192,7 +192,8 @@ def _cublaslt_on(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> tuple[A
 _PROJECTED = """g (float[B,S,8] x, float[B,P,8] past, float[B,P,8] old)
     => (float[B,S,8] y, float[B,T,8] present, float[B,T,8] longer)
     { h = Mul(x, half) c = MatMul(h, w) present = Concat<axis=1>(past, c)
-      d = MatMul(h, u) longer = Concat<axis=1>(old, d) t = Transpose<perm=[0,2,1]>(present)
+      n = Mul(x, half) d0 = Neg(n) d = MatMul(d0, u) longer = Concat<axis=1>(old, d)
+      t = Transpose<perm=[0,2,1]>(present)
       s = MatMul(h, t) p = Softmax<axis=-1>(s) y = MatMul(p, longer) }"""
 
 
@@ -211,7 +212,7 @@ def test_steps_with_a_library_are_few_graphs(monkeypatch: pytest.MonkeyPatch) ->
             x, before = _draw(1, 1, 8), driver.captures
             h = x * np.float32(0.5)
             keys, values = (
-                np.concatenate((c.numpy(), h @ p), 1) for c, p in zip(held, (w, u), strict=True)
+                np.concatenate((c.numpy(), h @ p), 1) for c, p in zip(held, (w, -u), strict=True)
             )
             scores = np.exp(h @ keys.transpose(0, 2, 1))
             found = engine.run_to([x, *held], Wanted([memory] * 3))

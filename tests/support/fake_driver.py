@@ -107,7 +107,7 @@ class FakeDriver:
     CUmemorytype = CUmemorytype
     CUDA_MEMCPY2D = types.SimpleNamespace
     CUdevice_attribute = CUstream_flags = CUstreamCaptureMode = _Names()
-    CUevent_flags = CUpointer_attribute = CUdevice_attribute
+    CUevent_flags = CUpointer_attribute = CUstreamWaitValue_flags = CUdevice_attribute
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
@@ -289,6 +289,13 @@ class FakeDriver:
         assert isinstance(first, int)
         assert isinstance(last, int)
         return CUresult.CUDA_SUCCESS, 1.5
+
+    def cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> Any:
+        def work() -> None:
+            found = ctypes.c_uint32.from_address(address).value
+            assert found == value, "a stream that is held is waited for"
+
+        return self.do("wait for a value", work, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
         held = _Event()

@@ -1,0 +1,70 @@
+"""Times of the kernels of a run, by events between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import sardonyx as ort
+from sardonyx.cuda.timing import kernel_times
+from tests.support.fake_driver import FakeDriver
+from tests.support.session import model_of
+
+_CUDA = ["CUDAExecutionProvider"]
+_TEXT = """g (float[N,8] x, float[8,8] w) => (float[N,8] y)
+    { a = MatMul(x, w) b = Softmax<axis=-1>(a) y = Softmax<axis=0>(b) }"""
+
+
+def _session(text: str) -> ort.InferenceSession:
+    model = model_of(text)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{number}"
+    return ort.InferenceSession(model.SerializeToString(), providers=_CUDA)
+
+
+def _feeds() -> dict[str, Any]:
+    draw = np.random.default_rng(0).standard_normal
+    return {n: draw((8, 8)).astype(np.float32) for n in "xw"}
+
+
+def test_every_kernel_is_measured_once(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(_TEXT), _feeds()
+    wanted = [session.run(None, feeds) for _ in range(3)][-1]
+    with kernel_times() as times:
+        found = session.run(None, feeds)
+        assert len(times.kernels) == len(session._engine.record.plan.commands)
+        session.run(None, feeds)
+    np.testing.assert_array_equal(found[0], wanted[0])
+    session.run(None, feeds)
+    count = len(times.kernels) // 2
+    assert [k.kernel for k in times.kernels[:count]] == [k.kernel for k in times.kernels[count:]]
+    nodes = [name for k in times.kernels[:count] for name in k.nodes]
+    assert {"MatMul_0", "Softmax_1", "Softmax_2"} <= set(nodes)
+    starts = [k.start_ns for k in times.kernels[:count]]
+    assert starts == sorted(starts)
+    assert all(k.duration_ns > 0 for k in times.kernels)
+    assert not times.refused
+
+
+def test_runs_that_the_host_steers_are_not(gpu: FakeDriver | None) -> None:
+    session = _session("g (float[N,8] x, float[8,8] w) => (int64[A,B] y) { y = NonZero(x) }")
+    feeds = _feeds()
+    with kernel_times() as times:
+        found = session.run(None, feeds)
+    np.testing.assert_array_equal(found[0], np.stack(np.nonzero(feeds["x"])))
+    assert times.kernels == []
+    assert "host reads" in times.refused
+
+
+def test_a_replayed_binding_is_measured(gpu: FakeDriver | None) -> None:
+    session, feeds = _session(_TEXT), _feeds()
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    binding.bind_output("y", "cuda", 0, np.float32, [8, 8])
+    for _ in range(4):
+        session.run_with_iobinding(binding)
+    with kernel_times() as times:
+        session.run_with_iobinding(binding, ort.RunOptions())
+    assert len(times.kernels) == len(session._engine.record.plan.commands)
