@@ -17,7 +17,7 @@ from sardonyx.cuda.libraries import Libraries, LibrarySettings
 from sardonyx.runtime.session import EngineOptions, create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
-from tests.support.fake_driver import FakeDriver, FakeProvider, installed
+from tests.support.fake_driver import FakeDriver, FakeProvider
 from tests.support.session import model_of
 
 CUDA = "CUDAExecutionProvider"
@@ -35,7 +35,7 @@ _random = np.random.default_rng(3)
 
 def _session(text: str = _TEXT, weights: Any = None) -> ort.InferenceSession:
     model = model_of(text, _WEIGHTS if weights is None else weights).SerializeToString()
-    return ort.InferenceSession(model, providers=[CUDA])
+    return ort.InferenceSession(model, providers=[(CUDA, {"use_tf32": 0})])
 
 
 def _draw(*shape: int) -> Any:
@@ -197,27 +197,28 @@ _PROJECTED = """g (float[B,S,8] x, float[B,P,8] past, float[B,P,8] old)
       s = MatMul(h, t) p = Softmax<axis=-1>(s) y = MatMul(p, longer) }"""
 
 
-def test_steps_with_a_library_are_few_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_with_a_library_are_few_graphs(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A graph has the addresses of a library's calls in it: none of them is where a row goes."""
     w, u = _draw(8, 8), _draw(8, 8)
-    with installed() as driver:
-        library, bindings = _cublaslt_on(driver, monkeypatch)
-        provider: Any = FakeProvider(driver, libraries=Libraries({"matmul": library}))
-        model = model_of(_PROJECTED, {"half": np.float32(0.5), "w": w, "u": u})
-        options = EngineOptions(provider=provider, use_cache=False)
-        engine = create_engine(model.SerializeToString(), options)
-        memory = engine.executable.memory_kind
-        held: list[Any] = [memory.copy_of(_draw(1, 66, 8)) for _ in range(2)]
-        for number in range(20):
-            x, before = _draw(1, 1, 8), driver.captures
-            h = x * np.float32(0.5)
-            keys, values = (
-                np.concatenate((c.numpy(), h @ p), 1) for c, p in zip(held, (w, -u), strict=True)
-            )
-            scores = np.exp(h @ keys.transpose(0, 2, 1))
-            found = engine.run_to([x, *held], Wanted([memory] * 3))
-            y = scores / scores.sum(-1, keepdims=True) @ values
-            _check(found, [y, keys, values])
-            held = found[1:]
-            assert number < 6 or driver.captures == before
-        assert bindings.products and driver.replays > 10
+    library, bindings = _cublaslt_on(lazy, monkeypatch)
+    provider: Any = FakeProvider(lazy, libraries=Libraries({"matmul": library}))
+    model = model_of(_PROJECTED, {"half": np.float32(0.5), "w": w, "u": u})
+    options = EngineOptions(provider=provider, use_cache=False)
+    engine = create_engine(model.SerializeToString(), options)
+    memory = engine.executable.memory_kind
+    held: list[Any] = [memory.copy_of(_draw(1, 66, 8)) for _ in range(2)]
+    for number in range(20):
+        x, before = _draw(1, 1, 8), lazy.captures
+        h = x * np.float32(0.5)
+        keys, values = (
+            np.concatenate((c.numpy(), h @ p), 1) for c, p in zip(held, (w, -u), strict=True)
+        )
+        scores = np.exp(h @ keys.transpose(0, 2, 1))
+        found = engine.run_to([x, *held], Wanted([memory] * 3))
+        y = scores / scores.sum(-1, keepdims=True) @ values
+        _check(found, [y, keys, values])
+        held = found[1:]
+        assert number < 6 or lazy.captures == before
+    assert bindings.products and lazy.replays > 10
