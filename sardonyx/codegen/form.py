@@ -213,7 +213,9 @@ class Former:
         copy = general_copy(contents, packed, strides) if isinstance(contents, Map) else None
         if copy is None:
             return packed, [self._pack(contents, packed, strides)]
-        made = self._pack(copy.contents, copy.target, copy.strides)
+        # What stands for constants there does not say that it never changes.
+        never_changes = all(is_constant(x.tensor) for x in loads_of(contents.body))
+        made = self._pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
         return packed, [copy.specific(made)]
 
     def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
@@ -248,11 +250,16 @@ class Former:
         return f"{prefix}_{len(self.kernels)}"
 
     def rows(
-        self, group: Rows, strides: dict[Tensor, tuple[Dim, ...]], name: str | None = None
+        self,
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        name: str | None = None,
+        *,
+        is_early: bool = False,
     ) -> Invocation:
-        """The invocation that computes maps and reductions."""
+        """The invocation that computes maps and reductions, before any run if `is_early`."""
         canonical = Canonical(group, strides)
-        tiling = None if is_prepared(group) else self.grain.tiling
+        tiling = None if is_early or is_prepared(group) else self.grain.tiling
 
         def build() -> Formed:
             renamed = canonical.group
@@ -445,10 +452,13 @@ class Former:
         packed: Buffer,
         strides: dict[Tensor, tuple[Dim, ...]],
         name: str | None = None,
+        *,
+        is_early: bool = False,
     ) -> Invocation:
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
-        return self.rows(group, {**strides, packed: row_major(packed.shape)}, name)
+        own = {**strides, packed: row_major(packed.shape)}
+        return self.rows(group, own, name, is_early=is_early)
 
 
 def _actual(packing: Packing, canonical: Canonical) -> Map | Reduce:

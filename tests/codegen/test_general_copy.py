@@ -3,7 +3,9 @@ import pytest
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.codegen.general_copy import general_copy
+from sardonyx.codegen.ptx import ptx_target
 from sardonyx.codegen.target import host_target
+from sardonyx.kernel.grain import Tiling
 from sardonyx.loader.load import load as load_model
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -80,3 +82,13 @@ def test_only_copies_of_known_sizes_are_general():
     assert general_copy(symbolic, target, {source: (3, 1)}) is None
     empty, source = contents(0, 3)
     assert general_copy(empty, target, {source: (3, 1)}) is None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_of_a_device_are_packed_before_any_run(name):
+    text, held, _, _ = MODELS[name]
+    graph = load_model(model_of(text, held).SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), ptx_target("sm_90", Tiling(132)))
+    assert compiled.preparations
+    assert not [c.kernel for c in compiled.main.calls if not c.origin]
