@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from types import TracebackType
+from typing import Any
 
 _LOCKS: list[threading.RLock] = []
 
@@ -23,7 +23,12 @@ def lock_over_forks() -> threading.RLock:
     return _LOCKS[-1]
 
 
-class RenewedLock:
+#: Taken and let go of natively: what a handler of signals raises never comes between the two halves
+#: of a `with`.
+_Recursive: Any = type(threading.RLock())
+
+
+class RenewedLock(_Recursive):  # type: ignore[misc]  # the class has no public name
     """A lock of one object, which may be taken again by the thread that has it.
 
     Forking does not wait for it: the forked process gets a new, open one. What it guards must make
@@ -31,23 +36,12 @@ class RenewedLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        super().__init__()
         _RENEWED.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
 
     def renew(self) -> None:
         """Forget who has it: a thread that this process does not have."""
-        self._lock = threading.RLock()
+        self._at_fork_reinit()
 
 
 _RENEWED: weakref.WeakSet[RenewedLock] = weakref.WeakSet()

@@ -119,6 +119,9 @@ def number_of(x: Tensor | None, what: str, low: int) -> Dim:
         raise InvalidGraph(message(what, "The input is missing"))
     found: Dim
     (found,) = contents(reshape(scalar_of(x, what), (1,)), what, low)
+    if isinstance(found, int) and found < low:
+        text = "The number is too small"
+        raise InvalidGraph(message(what, text, expected=f"at least {low}", got=str(found)))
     return found
 
 
