@@ -165,7 +165,8 @@ def from_terms(terms: Mapping[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    kept.sort(key=_monomial_key)
+    if len(kept) > 1:
+        kept.sort(key=_monomial_key)
     return _intern(tuple(kept))
 
 
@@ -249,7 +250,7 @@ def add(a: Dim, b: Dim) -> Dim:
         a, b = b, a
     assert isinstance(a, Size)  # noqa: S101 - one of the two is
     if isinstance(b, int):
-        return _add_number(a, b)
+        return _add_number(a, b) if b else a
     sums = dict(a.terms)
     for monomial, coefficient in b.terms:
         sums[monomial] = sums.get(monomial, 0) + coefficient
@@ -320,10 +321,24 @@ def product(factors: Iterable[Dim]) -> Dim:
 
 def total(summands: Iterable[Dim]) -> Dim:
     """The sum of all; 0 for none."""
-    result: Dim = 0
+    number, first, sums = 0, None, dict[Monomial, int]()
     for summand in summands:
-        result = add(result, summand)
-    return result
+        if isinstance(summand, int):
+            number += summand
+        elif first is None:
+            first = summand
+        else:
+            if not sums:
+                sums.update(first.terms)
+            for monomial, coefficient in summand.terms:
+                sums[monomial] = sums.get(monomial, 0) + coefficient
+    if first is None:
+        return number
+    if not sums:
+        return _add_number(first, number) if number else first
+    if number:
+        sums[()] = sums.get((), 0) + number
+    return from_terms(sums)
 
 
 def variable(a: Dim) -> Atom:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sardonyx.base.integer import floordiv, maximum, minimum
-from sardonyx.base.sizes import Atom, Dim, add, multiply, of_atom
+from sardonyx.base.sizes import Atom, Dim, Monomial, from_terms, multiply, of_atom, terms_of
 
 
 def substitute(a: Dim, replacements: Mapping[Atom, Dim]) -> Dim:
@@ -19,15 +19,20 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
     if isinstance(a, int):
         return a
-    if all(_is_kept(atom, replace) for monomial, _ in a.terms for atom in monomial):
+    kept = [all([_is_kept(atom, replace) for atom in monomial]) for monomial, _ in a.terms]
+    if all(kept):
         return a
-    result: Dim = 0
-    for monomial, coefficient in a.terms:
+    sums: dict[Monomial, int] = {}
+    for (monomial, coefficient), stays in zip(a.terms, kept, strict=True):
+        if stays:
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+            continue
         value: Dim = coefficient
         for atom in monomial:
             value = multiply(value, _rebuild_atom(atom, replace))
-        result = add(result, value)
-    return result
+        for changed, number in terms_of(value):
+            sums[changed] = sums.get(changed, 0) + number
+    return from_terms(sums)
 
 
 def _is_kept(atom: Atom, replace: Callable[[Atom], Dim | None]) -> bool:

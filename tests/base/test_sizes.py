@@ -72,3 +72,19 @@ def test_quotient_of_a_number_that_is_left():
     assert integer.floordiv(2 * n - 1, 2) == n - 1
     a, b = sizes.numbered_index(9, 0, "a"), sizes.numbered_index(9, 1, "b")
     assert integer.floordiv(6 * a + 10 * b, 30) == integer.floordiv(3 * a + 5 * b, 15)
+
+
+@pytest.mark.parametrize(
+    "summands",
+    [
+        [], [3], [3, 4, -7], [sizes.symbol("n")], [sizes.symbol("n"), 0], [2, sizes.symbol("n"), 5],
+        [sizes.symbol("n"), -sizes.symbol("n")], [sizes.symbol("n") + 1, -sizes.symbol("n"), 4],
+        [sizes.symbol("n") * 2 + 3, sizes.symbol("m"), -3, sizes.symbol("n")],
+    ],
+)  # fmt: skip
+def test_a_total_is_the_sum_in_turn(summands):
+    expected = 0
+    for summand in summands:
+        expected = sizes.add(expected, summand)
+    assert sizes.total(summands) == expected
+    assert sizes.total(reversed(summands)) == expected
