@@ -28,6 +28,9 @@ def sparse_to_dense_matmul(
     The sparse one is an input of the model, or a constant of which the file has few elements; it
     is never made dense. A dense constant is multiplied as one.
     """
+    if b.dtype.is_integer and (alpha % 1 or (alpha < 0 and b.dtype.kind == "u")):
+        what = f"alpha is no number of its type {b.dtype.name}"
+        raise InvalidGraph(message(_NAME, what, expected="a whole number", got=str(alpha)))
     if sparse_type(a) is not None and b.rank != 2:
         what = "B, which a sparse tensor is multiplied by, has the wrong rank"
         raise InvalidGraph(message(_NAME, what, expected="2", got=str(b.rank)))

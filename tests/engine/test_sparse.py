@@ -260,6 +260,23 @@ def test_feeds_that_do_not_fit(a, b, text):
         product_session().run(None, {"a": a, "b": b.astype(np.float32)})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "alpha"), [(np.int64, 0.5), (np.uint32, -1.0), (np.int32, float("nan"))]
+)
+def test_a_factor_that_integers_do_not_have_is_refused(dtype, alpha):
+    with pytest.raises(InvalidGraph, match=f"alpha is no number of its type {np.dtype(dtype)}"):
+        product_session(dtype, alpha=alpha)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dense", "text"),
+    [((2, 3, 4), ("k2", "n"), "sparse tensor has the wrong rank"), (("m", "k"), (2, 3, 4), "B, ")],
+)
+def test_ranks_that_do_not_fit(shape, dense, text):
+    with pytest.raises(InvalidGraph, match=f"SparseToDenseMatMul.*{text}"):
+        product_session(shape=shape, dense=dense)
+
+
 def test_declared_sizes_hold():
     session = product_session(shape=(3, "k"))
     (info, _) = session.get_inputs()
