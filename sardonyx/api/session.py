@@ -112,7 +112,7 @@ class InferenceSession(UnderWay):
                 object with `__cuda_stream__`. By default one of the session's own.
 
         Returns:
-            NumPy arrays.
+            NumPy arrays; for what is no tensor a list, a dict, a `SparseTensor` or None.
 
         Raises:
             InvalidArgument: An input is missing, or a name, type, rank, size or device is wrong.

@@ -64,7 +64,7 @@ def rows_of(x: Tensor, transposed: bool, where: str) -> CompressedRows | None:
                                    got=str(len(known.shape))))  # fmt: skip
     listed = [(INT64, (None,)), (INT64, (None,)), (known.element, (None,))]
     facts = {"shape": known.shape or (None, None), "transposed": transposed}
-    outer, inner, values = calls_for_tensors("sparse.rows", [x], listed, **facts)  # type: ignore[arg-type]  # tuples are immutable
+    outer, inner, values = calls_for_tensors("sparse.rows", [x], listed, **facts)
     extents = call_for_tensor("sparse.sizes", [x], INT64, (2,), transposed=transposed)
     rows, columns = contents(extents, "A sparse tensor's shape", 0)
     assume_shape(inner.shape, values.shape, where, "The list of inner indices")

@@ -12,6 +12,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
 from sardonyx.ops.object_values import declared_dtype
 from sardonyx.runtime.declared import ValueInfo
@@ -24,9 +25,19 @@ def input_info(value: Value) -> ValueInfo:
     Raises:
         NotImplemented: It is of a kind or type that cannot be fed.
     """
-    dtype = declared_dtype(value)
-    shape = (value.shape or ()) if value.kind in ("tensor", "sparse") else ()
+    sparse = _sparse_type(value)
+    if sparse is not None:  # that of an initializer, too, whose constant is dense
+        dtype, shape = sparse.as_dtype() or declared_dtype(value), sparse.shape or ()
+    else:
+        dtype = declared_dtype(value)
+        shape = (value.shape or ()) if value.kind == "tensor" else ()
     return ValueInfo(value.name, dtype, tuple(_size(value, k, d) for k, d in enumerate(shape)))
+
+
+def _sparse_type(value: Value) -> ValueType | None:
+    """The declared type, if it is that of a sparse tensor."""
+    declared = value.declared
+    return declared if declared is not None and declared.kind == "sparse" else None
 
 
 def output_info(value: Value, tensor: Tensor) -> ValueInfo:
@@ -57,7 +68,10 @@ def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
     by_name = {v.name: v for v in graph.overridable}
     for name in names:
         value = by_name[name]
-        if value.declared is not None and value.declared.kind == "tensor":
+        sparse = _sparse_type(value)
+        if sparse is not None:
+            value.kind, value.type = "sparse", sparse
+        elif value.declared is not None and value.declared.kind == "tensor":
             value.shape = value.declared.shape
         value.constant = None
         del graph.initializers[name]

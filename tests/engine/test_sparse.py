@@ -177,6 +177,28 @@ def test_products_of_sparse_weights(dtype, attributes):
     np.testing.assert_array_equal(session.run(None, {"b": b})[0], expected_of(a, b, attributes))
 
 
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_a_sparse_weight_that_may_be_fed_has_the_type_that_is_declared(is_sparse):
+    a, other = some_of((6, 5), np.float32), some_of((6, 5), np.float32, seed=4)
+    b = some_of((5, 7), np.float32, 1)
+    proto = sparse(a[np.nonzero(a)], np.flatnonzero(a), "a", a.shape)
+    node = helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain="com.microsoft")
+    declare = helper.make_sparse_tensor_value_info if is_sparse else helper.make_tensor_value_info
+    inputs = [
+        helper.make_tensor_value_info("b", TensorProto.FLOAT, ["k", "n"]),
+        declare("a", TensorProto.FLOAT, [6, 5]),
+    ]
+    session = sardonyx.InferenceSession(model_of([node], inputs, [proto]).SerializeToString())
+    (info,) = session.get_overridable_initializers()
+    word = "sparse_tensor" if is_sparse else "tensor"
+    assert (info.name, info.type, info.shape) == ("a", f"{word}(float)", [6, 5])
+    np.testing.assert_array_equal(session.run(None, {"b": b})[0], a @ b)
+    right, wrong = (pairs(other), other) if is_sparse else (other, pairs(other))
+    np.testing.assert_array_equal(session.run(None, {"b": b, "a": right})[0], other @ b)
+    with pytest.raises(sardonyx.base.errors.InvalidArgument, match="input a"):
+        session.run(None, {"b": b, "a": wrong})
+
+
 def test_a_large_sparse_weight_is_never_made_dense():
     side = 1 << 20
     proto = sparse(np.float32([2, 3]), [[5, side - 1], [7, 1]], "a", (side, side))
