@@ -15,7 +15,7 @@ from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import buffer
+from sardonyx.tensor.tensor import Buffer, buffer
 from sardonyx.tensor.traverse import loads_of
 
 _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
@@ -141,6 +141,8 @@ def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Atten
         second.accumulator.name,
     } != {"float"}:
         return None
+    if _is_constant(keys) or _is_constant(values):
+        return None
     batch = tuple(v for v in loops if v is not at_rows[0] and v is not columns[0])
     score_token = scalar.make_load(buffer("score", (), score.dtype), ())
     result_token = scalar.make_load(buffer("weighted", (), result.dtype), ())
@@ -216,6 +218,12 @@ def _digits(index: Dim) -> list[tuple[Dim, Dim]]:
         found.append((sizes.of_atom(atom), weight))
         weight, left = sizes.multiply(weight, atom.arguments[0]), split[1]
     return found
+
+
+def _is_constant(factor: Scalar) -> bool:
+    """Whether a factor is weights: a product packs them once, an attention in every run."""
+    tensors = [x.tensor for x in loads_of(factor)]
+    return all(isinstance(t, Buffer) and t.constant is not None for t in tensors)
 
 
 def _swap(body: Scalar, load: Scalar, token: Scalar) -> Scalar:

@@ -56,7 +56,22 @@ def test_scores_that_are_another_attention() -> None:
         e = MatMul(d, w)  f = Softmax(e)  y = MatMul(f, w)
     }"""
     feeds = [{"x": np.eye(n, 24, dtype=np.float32) * n} for n in (1, 5, 30)]
-    check(model_of(text, {"w": weight}), feeds)
+    session = check(model_of(text, {"w": weight}), feeds)
+    # Weights are packed once for products, but would be in every run for an attention.
+    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    assert not any(k.startswith("attention") for k in kernels)
+
+
+def test_weighted_sums_that_are_scores_again() -> None:
+    text = """g (float[N,S,24] x, float[N,24,9] z) => (float[N,S,9] y) {
+        t = Transpose<perm = [0, 2, 1]>(x)  a = MatMul(x, t)  b = Softmax(a)  c = MatMul(b, x)
+        d = Softmax(c)  y = MatMul(d, z)
+    }"""
+    z = _random.standard_normal((2, 24, 9)).astype(np.float32)
+    feeds = [
+        {"x": _random.standard_normal((2, n, 24)).astype(np.float32), "z": z} for n in (1, 7, 40)
+    ]
+    check(model_of(text), feeds, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("size", ["4, 6", "H, W", "1, 6", "9, 1"])
