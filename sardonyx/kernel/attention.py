@@ -19,7 +19,7 @@ from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
-from sardonyx.kernel.transpose import build_transpose
+from sardonyx.kernel.transpose import build_transpose, sums_of
 from sardonyx.kernel.types import F32, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
@@ -68,6 +68,8 @@ class AttentionKernel(AttentionPacking):
         many = isinstance(self.rows, int) and not few
         #: Whether values may be packed, and whether they may be left where they are.
         self.packs, self.leaves = not few, not many
+        #: Whether keys are read where they are if there are a few rows.
+        self.walks_keys = self.leaves and grain.turns
 
     def build(self) -> Kernel:
         """The kernel, with what it asks of its caller."""
@@ -139,6 +141,7 @@ class AttentionKernel(AttentionPacking):
         self.n_keys, self.n_depth = dim(self.keys), dim(self.depth)
         self.n_padded, self.n_rows, self.n_width = dim(self.padded), dim(self.rows), dim(self.width)
         self.n_line = dim(self.line)
+        self.full_depth = dim(sizes.multiply(integer.floordiv(self.depth, self.lanes), self.lanes))
         self.whole_keys, self.whole_width = dim(self.over_keys.whole), dim(self.over_width.whole)
         self.full_lanes = dim(sizes.multiply(integer.floordiv(self.keys, self.lanes), self.lanes))
         self._divide_scratch()
@@ -156,9 +159,12 @@ class AttentionKernel(AttentionPacking):
             found = b.coordinates(batch, [extents[axis] for axis in axes])
             level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
             with b.if_(b.compare("ne", packed.get(), batch)):
-                self._pack_keys(level)
+                if not self.walks_keys:
+                    self._pack_keys(level)
                 if self.packs:
                     with b.if_(many):
+                        if self.walks_keys:
+                            self._pack_keys(level)
                         self._pack_values(level)
                 packed.set(batch)
             low = b.binary("mul", part, self.block_rows)
@@ -181,21 +187,30 @@ class AttentionKernel(AttentionPacking):
             count = b.select(enough, b.value(I64, rows), count)
         return count
 
+    def _at_row(self, level: Expression, row: Operand) -> Expression:
+        atom = sizes.as_atom(self.group.row)
+        return level.child({} if atom is None else {atom: row})
+
     # -- one tile of rows ---------------------------------------------------------------------
 
     def _tile(self, level: Expression, first: Operand, count: Operand, many: Operand) -> None:
-        b, atom = self.b, sizes.variable(self.group.row)
+        b = self.b
         queries = self.scratch["queries"]
         with b.for_(0, count) as r:
             line = b.offset(queries, b.binary("mul", r, self.n_line), F32)
-            self._copy_line(level.child({atom: b.binary("add", first, r)}), self.group.query, line)
-        for start, vectors in self.over_keys.loop(b, self.whole_keys):
-            panel = b.offset(self.scratch["keys"], b.binary("mul", start, self.n_depth), F32)
-            target = b.offset(self.scratch["scores"], start, F32)
-            self._multiply("queries", count, vectors, self.n_depth, panel, target, self.n_padded)
+            self._copy_line(self._at_row(level, b.binary("add", first, r)), self.group.query, line)
+        if not self.walks_keys:
+            self._score(count)
+        elif self.packs:
+            with b.if_(many):
+                self._score(count)
+            with b.else_():
+                self._score_in_place(level, count)
+        else:
+            self._score_in_place(level, count)
         totals = b.local(F32, _ROWS)
         with b.for_(0, count) as r:
-            row = level.child({atom: b.binary("add", first, r)})
+            row = self._at_row(level, b.binary("add", first, r))
             b.store(self._softmax(row, r), totals, r)
         if not self.leaves:
             self._weigh(level, first, count, totals)
@@ -207,6 +222,33 @@ class AttentionKernel(AttentionPacking):
             self._weigh(level, first, count, totals)
         with b.else_():
             self._weigh_in_place(level, first, count, totals)
+
+    def _score(self, count: Operand) -> None:
+        """scores[row][t] = sum over d of queries[row][d] * keys[t][d]."""
+        b = self.b
+        for start, vectors in self.over_keys.loop(b, self.whole_keys):
+            panel = b.offset(self.scratch["keys"], b.binary("mul", start, self.n_depth), F32)
+            target = b.offset(self.scratch["scores"], start, F32)
+            self._multiply("queries", count, vectors, self.n_depth, panel, target, self.n_padded)
+
+    def _score_in_place(self, level: Expression, count: Operand) -> None:
+        """The same with keys where they are: as many at a time as there are lanes."""
+        b, lanes = self.b, self.lanes
+        along = self._keys_lie_along_depth()
+        with b.for_(0, count) as r:
+            line = b.offset(self.scratch["queries"], b.binary("mul", r, self.n_line), F32)
+            scores = b.offset(self.scratch["scores"], b.binary("mul", r, self.n_padded), F32)
+            if not along:
+                self._times_columns_of_keys(level, line, scores)
+                return
+            with b.for_(0, self.full_lanes, lanes) as t:
+                products = self._times_keys(
+                    level, line, [b.binary("add", t, k) for k in range(lanes)]
+                )
+                b.store(sums_of(b, products), scores, t)
+            with b.for_(self.full_lanes, self.n_keys) as t:
+                (product,) = self._times_keys(level, line, [t])
+                b.store(b.reduce("reduce_add", product), scores, t)
 
     def _multiply(
         self,
@@ -297,10 +339,10 @@ class AttentionKernel(AttentionPacking):
     ) -> None:
         """Divide, do the epilogue and store, vector by vector."""
         b, g, lanes = self.b, self.group, self.lanes
-        column, row_atom = sizes.variable(g.column), sizes.variable(g.row)
+        column = sizes.variable(g.column)
         whole = isinstance(self.width, int) and self.width % self.panel == 0
         with b.for_(0, count) as r:
-            row = level.child({row_atom: b.binary("add", first, r)})
+            row = self._at_row(level, b.binary("add", first, r))
             row.hoist([g.epilogue], frozenset((column,)), frozenset((g.result,)), frozenset())
             total = b.splat(b.load(F32, totals, r), lanes)
             line = b.offset(self.scratch["tile"], b.binary("mul", r, self.panel), F32)

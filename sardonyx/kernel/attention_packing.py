@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.sizes import Dim
+from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.transpose import transpose_name
 from sardonyx.kernel.types import F32, I64, Type
-from sardonyx.plan.axes import extent_of
+from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.groups import Attention
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 
 class Panels:
@@ -49,10 +51,13 @@ class AttentionPacking:
         lanes, vector: Lanes of a vector of floats, and its type.
         turns: Whether the target turns squares in registers.
         scratch: Parts of the thread's memory by name.
-        width: Extent of the values' last axis.
+        strides: Elements per step along each axis, for every buffer.
+        depth: How many elements a key has.
+        keys, width: How many keys there are, and columns of values.
         over_keys, over_width: How keys and columns of values are cut into panels.
         whole_keys, whole_width: Where their full panels end.
         n_keys, n_depth, n_width: Extents.
+        full_depth: Where the full vectors of the depth end.
         n_line: Elements of a line in scratch.
     """
 
@@ -62,13 +67,17 @@ class AttentionPacking:
     vector: Type
     turns: bool
     scratch: dict[str, Operand]
+    strides: dict[Tensor, tuple[Dim, ...]]
+    depth: Dim
     width: Dim
+    keys: Dim
     over_keys: Panels
     over_width: Panels
     whole_keys: Operand
     whole_width: Operand
     n_keys: Operand
     n_depth: Operand
+    full_depth: Operand
     n_width: Operand
     n_line: Operand
 
@@ -94,7 +103,7 @@ class AttentionPacking:
                 b.store(value, line, b.binary("add", number.get(), i), mask=mask)
             number.set(b.binary("add", number.get(), extent))
 
-        axes = tuple(v for v in self.group.depth if sizes.as_atom(v) is not None)
+        axes = self._depth_axes()
         if axes:
             nest(level, axes[0], axes[1:])
         else:
@@ -124,6 +133,68 @@ class AttentionPacking:
                     source = b.offset(lines, d, F32)
                     b.call(transpose_name(F32, lanes), [source, self.n_line, target, width])
 
+    def _keys_lie_along_depth(self) -> bool:
+        """Whether vectors along the depth, of one axis, are where keys are."""
+        axes = self._depth_axes()
+        offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(self.group.keys)]
+        if len(axes) != 1:
+            return False
+        steps = [sizes.coefficient_of(offset, sizes.variable(axes[0])) for offset in offsets]
+        return all(step is not None and step[0] == 1 for step in steps)
+
+    def _depth_axes(self) -> tuple[Dim, ...]:
+        return tuple(v for v in self.group.depth if sizes.as_atom(v) is not None)
+
+    def _times_keys(
+        self, level: Expression, line: Operand, numbers: Sequence[Operand]
+    ) -> list[Operand]:
+        """For each key vectors of its products with a line of queries, added up."""
+        b, lanes, body = self.b, self.lanes, self.group.keys
+        (axis,) = self._depth_axes()
+        atom, key = sizes.variable(axis), sizes.variable(self.group.key)
+        rows = [level.child({key: number}) for number in numbers]
+        for row in rows:
+            row.hoist([body], frozenset((atom,)))
+        sums = [b.variable(0.0, self.vector) for _ in rows]
+
+        def add(d: Operand, mask: Operand | None) -> None:
+            queries = b.load(self.vector, line, d, mask=mask)
+            for row, total in zip(rows, sums, strict=True):
+                here = row.child({atom: d}, vector=atom, lanes=lanes, mask=mask)
+                value = b.lift(b.convert(here.scalar(body), F32), self.vector)
+                total.set(b.fma(queries, value, total.get()))
+
+        with b.for_(0, self.full_depth, lanes) as d:
+            add(d, None)
+        if not (isinstance(self.depth, int) and self.depth % lanes == 0):
+            with b.if_(b.compare("lt", self.full_depth, self.n_depth)):
+                add(
+                    self.full_depth,
+                    b.tail_mask(b.binary("sub", self.n_depth, self.full_depth), lanes),
+                )
+        return [total.get() for total in sums]
+
+    def _times_columns_of_keys(self, level: Expression, line: Operand, scores: Operand) -> None:
+        """A line of queries times all keys, a few vectors of keys at a time."""
+        b, lanes, body = self.b, self.lanes, self.group.keys
+        atom = sizes.variable(self.group.key)
+        for first, vectors in self.over_keys.loop(b, self.whole_keys):
+            masked = not (isinstance(self.keys, int) and self.keys % lanes == 0)
+            columns = []
+            for v in range(vectors):
+                at = b.binary("add", first, v * lanes)
+                mask = b.tail_mask(b.binary("sub", self.n_keys, at), lanes) if masked else None
+                columns.append(level.child({atom: at}, vector=atom, lanes=lanes, mask=mask))
+            sums = [b.variable(0.0, self.vector) for _ in columns]
+            for inside, d in self._over_depth(level.child(), [body], atom):
+                query = b.splat(b.load(F32, line, d), lanes)
+                for column, total in zip(columns, sums, strict=True):
+                    here = inside.child(column.atoms, vector=atom, lanes=lanes, mask=column.mask)
+                    value = b.lift(b.convert(here.scalar(body), F32), self.vector)
+                    total.set(b.fma(query, value, total.get()))
+            for v, total in enumerate(sums):
+                b.store(total.get(), scores, b.binary("add", first, v * lanes))
+
     def _gather_keys(self, level: Expression, first: Operand, vectors: int, panel: Operand) -> None:
         """One panel of keys, where a target does not turn squares."""
         b, lanes, atom = self.b, self.lanes, sizes.variable(self.group.key)
@@ -136,8 +207,11 @@ class AttentionPacking:
                 at = b.binary("add", b.binary("mul", d, vectors * lanes), v * lanes)
                 b.store(value, panel, at)
 
-    def _over_depth(self, level: Expression, bodies: list[Scalar]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
-        """Loops over the depth variables; gives the emitter inside and the flat number."""
+    def _over_depth(self, level: Expression, bodies: list[Scalar], *further: Atom):  # type: ignore[no-untyped-def]  # a generator of nested contexts
+        """Loops over the depth variables; gives the emitter inside and the flat number.
+
+        `further`: what else gets a value only inside.
+        """
         b = self.b
         number = b.variable(0, I64, name="d")
 
@@ -146,7 +220,7 @@ class AttentionPacking:
                 yield inner, number.get()
                 number.set(b.binary("add", number.get(), 1))
                 return
-            inner.hoist(bodies, frozenset(map(sizes.variable, rest)))
+            inner.hoist(bodies, frozenset((*map(sizes.variable, rest), *further)))
             with b.for_(0, inner.dim(extent_of(rest[0]))) as i:
                 child = inner.child(
                     {sizes.variable(rest[0]): i},

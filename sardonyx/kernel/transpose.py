@@ -54,6 +54,16 @@ def turned(b: Builder, rows: Sequence[Operand]) -> list[Operand]:
     return square
 
 
+def sums_of(b: Builder, rows: Sequence[Operand]) -> Operand:
+    """The sum of each row, side by side: as many rows as each has lanes, a power of two."""
+    left, distance = list(rows), 1
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=True)
+        left = [b.binary("add", *_exchanged(b, x, y, distance)) for x, y in pairs]
+        distance *= 2
+    return left[0]
+
+
 def _exchanged(b: Builder, x: Operand, y: Operand, distance: int) -> tuple[Operand, Operand]:
     lanes = range(x.type.lanes)
     n = len(lanes)

@@ -21,13 +21,8 @@ from sardonyx.tensor.traverse import loads_of
 _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
-def fuse_attention(groups: list[Group], *, single: bool = False) -> list[Group]:
-    """The groups with every attention as one; their order stays.
-
-    Args:
-        groups: In their order.
-        single: Whether an attention of one query counts. On a processor three kernels are as good.
-    """
+def fuse_attention(groups: list[Group]) -> list[Group]:
+    """The groups with every attention as one; their order stays."""
     writers: dict[object, Group] = {root.buffer: g for g in groups for root in g.roots}
     fused: dict[Group, Attention] = {}
     gone: set[Group] = set()
@@ -38,7 +33,7 @@ def fuse_attention(groups: list[Group], *, single: bool = False) -> list[Group]:
         parts = _parts(whole, writers)
         # What weights the values of one attention may be the scores of another: it is fused once.
         free = parts is not None and parts[0] not in fused
-        attention = _combine(*parts, whole, single) if parts and free else None
+        attention = _combine(*parts, whole) if parts and free else None
         if parts and attention:
             fused[group] = attention
             gone.update(parts)
@@ -104,7 +99,7 @@ def _value(stage: Stage) -> Scalar:
     return scalar.load(stage.root.buffer, stage.indices)
 
 
-def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Attention | None:
+def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
     """Both products in the variables of the second; None where the roles do not fit."""
     loops, reduced, weights = second.loops, second.reduced, second.left
     values, epilogue, result = second.right, second.epilogue, second.result
@@ -133,24 +128,23 @@ def _combine(first: Product, rows: Rows, second: Product, single: bool) -> Atten
         query, keys = keys, query
     at_rows = [v for v in loops if _uses(query, v) and not _uses(keys, v)]
     columns = [v for v in loops if _uses(values, v) and not _uses(query, v) and not _uses(keys, v)]
-    at_rows = at_rows or ([0] if single else [])
-    if len(at_rows) != 1 or len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
+    if len(at_rows) > 1 or len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
         return None
-    if (at_rows[0] != 0 and _uses(values, at_rows[0])) or {
-        first.accumulator.name,
-        second.accumulator.name,
-    } != {"float"}:
+    if {first.accumulator.name, second.accumulator.name} != {"float"}:
         return None
     if _is_constant(keys) or _is_constant(values):
         return None
-    batch = tuple(v for v in loops if v is not at_rows[0] and v is not columns[0])
+    row: Dim = at_rows[0] if at_rows else 0
+    if row != 0 and _uses(values, row):
+        return None
+    batch = tuple(v for v in loops if v is not row and v is not columns[0])
     score_token = scalar.make_load(buffer("score", (), score.dtype), ())
     result_token = scalar.make_load(buffer("weighted", (), result.dtype), ())
     return Attention(
         root=second.root,
         inner=(first.root, *rows.roots, second.contraction),
         batch=batch,
-        row=at_rows[0],
+        row=row,
         key=key,
         column=columns[0],
         depth=depth,

@@ -191,8 +191,7 @@ class Blocks:
         # A graph with a call of a library has the address in it, and where rows go always changes.
         apart = self.slots if self.former.accelerator is not None else ()
         groups = make_groups(roots, fuse=fuse, apart=apart)
-        tiled = self.former.grain.tiling is not None
-        groups = fuse_attention(groups, single=tiled) if fuse else groups
+        groups = fuse_attention(groups) if fuse else groups
         groups = [as_integers(group) for group in groups] if integers else groups
         orders = choose_layouts(groups, fuse=fuse)
         self.seconds["group"] += time.perf_counter() - start

@@ -14,6 +14,10 @@ SHAPES = [
     (2, 7, 65, 5, 3),
     (2, 97, 197, 24, 130),
     (1, 13, 128, 16, 48),
+    (3, 1, 70, 40, 24),
+    (2, 1, 130, 16, 65),
+    (2, 4, 33, 5, 17),
+    (1, 1, 3, 64, 64),
 ]
 
 
@@ -95,3 +99,36 @@ def test_tokens_that_become_an_image(size):
     session = check(model_of(text, opset=18), feeds)
     kernels = [c.kernel for c in session._engine.executable.plan.commands]
     assert sum(k.startswith("attention") for k in kernels) == 1, kernels
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] < 6], ids=str)
+def test_few_queries_and_turned_keys(shape):
+    heads, rows, keys, depth, columns = shape
+
+    def model(heads, rows, keys, depth, columns):
+        return model_of(
+            f"""g (float[2, {heads}, {rows}, {depth}] q, float[2, {heads}, {depth}, {keys}] k,
+                float[2, {heads}, {keys}, {columns}] v) => (float[b, h, s, e] y) {{
+            s = MatMul(q, k) p = Softmax<axis = -1>(s) y = MatMul(p, v) }}"""
+        )
+
+    feeds = _feeds(*shape)
+    feeds["k"] = np.ascontiguousarray(feeds["k"].transpose(0, 2, 3, 1))
+    del feeds["m"]
+    check(model(*shape), [feeds])
+    check(model("H", "S", "T", "D", "E"), [feeds])
+    check(model(heads, rows, "T", depth, columns), [feeds])
+
+
+def test_keys_in_two_parts():
+    text = """g (float[1, 2, 1, 24] q, float[1, 2, P, 24] past, float[1, 2, 1, 24] new,
+               float[1, 2, T, 40] v) => (float[b, h, s, e] y) {
+        k = Concat<axis = 2>(past, new) t = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, t)
+        p = Softmax<axis = -1>(s) y = MatMul(p, v) }"""
+    shapes = [(1, 2, 1, 24), (1, 2, 37, 24), (1, 2, 1, 24), (1, 2, 38, 40)]
+    draw = _random.standard_normal
+    names = ("q", "past", "new", "v")
+    check(
+        model_of(text),
+        [{n: draw(s).astype(np.float32) for n, s in zip(names, shapes, strict=True)}],
+    )
