@@ -349,9 +349,10 @@ class Expression(SymbolicIntegers):
             held = self._held_mask(guard, 1)
             return b.load(element, where.pointer, self.dim(offset), mask=held)
         stride = self._short_stride(offset)
-        if stride is not None and self.mask is None and guard is None:
+        if stride is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
-            return load_strided(b, base, element, self.lanes, stride)
+            mask = self._load_mask(guard, self.lanes)
+            return load_strided(b, base, element, self.lanes, stride, mask)
         at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1

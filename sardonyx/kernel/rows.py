@@ -15,6 +15,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.interleaved_blocks import store_interleaved
 from sardonyx.kernel.member import Member, loads_of_members
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
@@ -92,6 +93,9 @@ class RowsKernel:
             low, high = self._chunk_bounds(chunk, extents[self.schedule.vector])
             if self.schedule.squares is not None:
                 self._write_squares(outside, atoms, low, high, extents)
+                return
+            if self.schedule.interleaved is not None:
+                self._write_interleaved(outside, atoms, low, high)
                 return
             for level, copies in self._copies(outside, atoms):
                 self._write_lanes(level, copies, low, high, extents)
@@ -198,6 +202,25 @@ class RowsKernel:
         with b.else_(), b.for_(first, extent) as at:
             level = outside.child(atoms | {axis: at})
             self._write_lanes(level, [schedule.members], low, high, extents)
+
+    def _write_interleaved(
+        self, outside: Expression, atoms: dict[Atom, Operand], low: Operand, high: Operand
+    ) -> None:
+        """A block with all neighbours that lie between the lanes."""
+        schedule = self.schedule
+        axis, vector = schedule.interleaved, schedule.vector
+        assert axis is not None  # noqa: S101 - narrows the type for the checker
+        assert vector is not None  # noqa: S101 - the same
+        del atoms[sizes.variable(axis)]
+        level = outside.child(atoms)
+        count = extent_of(axis)
+        assert isinstance(count, int)  # noqa: S101 - the same
+        copies = [members_at(schedule.members, axis, k) for k in range(count)]
+        atom = sizes.variable(vector)
+        self._hoist(level, [m for c in copies for m in c], [vector], unrolled=False)
+        for position, lanes, mask in self._vector_loop(low, high, vector):
+            inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
+            store_interleaved(self.builder, inside, [m for (m,) in copies])
 
     def _hoist(
         self, level: Expression, members: Sequence[Member], moving: list[Dim], *, unrolled: bool

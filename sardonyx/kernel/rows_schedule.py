@@ -12,6 +12,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.interleaved_blocks import choose_interleaved
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
@@ -45,6 +46,7 @@ class RowsSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
         squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        interleaved: The axis whose elements lie between the lanes, all of which a block computes.
 
     Args:
         group: What to compute.
@@ -85,6 +87,11 @@ class RowsSchedule:
         self.squares: TurnedBlocks | None = None
         if grain.turns and not self.inner and self.vector is not None:
             self.squares = choose_squares(
+                self.members, self.strides, self.vector, self.block_axes, self.lanes
+            )
+        self.interleaved: Dim | None = None
+        if grain.turns and not self.inner and self.vector is not None and self.squares is None:
+            self.interleaved = choose_interleaved(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
         self.endless = self._find_endless()
@@ -303,6 +310,8 @@ class RowsSchedule:
             return self.window.blocks
         if self.squares is not None and axis is self.squares.axis:
             return self.squares.blocks
+        if axis is self.interleaved:
+            return 1
         return extent_of(axis)
 
     def chunks(self) -> Dim:

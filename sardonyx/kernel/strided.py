@@ -1,13 +1,16 @@
-"""Lanes a few elements apart, out of vectors that lie side by side.
+"""Lanes a few elements apart, out of and into vectors that lie side by side.
 
 A pooling or a convolution by strides of 2 along the lanes would gather them one by one: as many
-loads as there are lanes, where as many as the stride have all that is needed.
+loads as there are lanes, where as many as the stride have all that is needed. Likewise what lies
+between the results of one vector (images that become twice as large) comes from a few others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.program import Operand
+from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import Type
 
 #: Strides above this leave too much of every vector unused.
@@ -16,7 +19,9 @@ LONGEST_STRIDE = 4
 FEWEST_LANES = 8
 
 
-def load_strided(b: Builder, base: Operand, element: Type, lanes: int, stride: int) -> Operand:
+def load_strided(
+    b: Builder, base: Operand, element: Type, lanes: int, stride: int, mask: Operand | None = None
+) -> Operand:
     """The elements at `base`, `stride` apart: nothing before the first or behind the last is read.
 
     Args:
@@ -25,11 +30,15 @@ def load_strided(b: Builder, base: Operand, element: Type, lanes: int, stride: i
         element: Type of an element in memory.
         lanes: How many.
         stride: From 2 to `LONGEST_STRIDE`.
+        mask: Lanes that are wanted: nothing else is read. Others are zero.
     """
     last = (stride - 1) * (lanes - 1)  # so that the last vector ends with the last lane
     starts = [min(k * lanes, last) for k in range(stride)]
     kind = element.with_lanes(lanes)
-    vectors = [b.load(kind, base, start) for start in starts]
+    masks = [None if mask is None else _elements(b, mask, stride, start) for start in starts]
+    vectors = [
+        b.load(kind, base, start, mask=wanted) for start, wanted in zip(starts, masks, strict=True)
+    ]
     holders = [min(lane * stride // lanes, stride - 1) for lane in range(lanes)]
     result = vectors[0]
     for number in range(1, stride):
@@ -42,3 +51,30 @@ def load_strided(b: Builder, base: Operand, element: Type, lanes: int, stride: i
                 chosen.append(at if number == 1 and holder == 0 else lane)
         result = b.shuffle(result, vectors[number], chosen)
     return result
+
+
+def _elements(b: Builder, mask: Operand, stride: int, start: int) -> Operand:
+    """Which elements of the vector at `start` belong to lanes of the mask."""
+    lanes = mask.type.lanes
+    none = Constant(mask.type, 0)
+    chosen = [lanes if (start + k) % stride else (start + k) // stride for k in range(lanes)]
+    return b.shuffle(mask, none, chosen)
+
+
+def interleaved(b: Builder, vectors: Sequence[Operand]) -> list[Operand]:
+    """Lane 0 of each vector, then lane 1 of each, and so on: as many vectors as there are."""
+    count, lanes = len(vectors), vectors[0].type.lanes
+    results = []
+    for first in range(0, count * lanes, lanes):
+        places = [divmod(first + k, count) for k in range(lanes)]
+        result = vectors[0]
+        for number in range(1, count):
+            chosen = []
+            for k, (lane, holder) in enumerate(places):
+                if holder == number:
+                    chosen.append(lanes + lane)
+                else:
+                    chosen.append(lane if number == 1 else k)
+            result = b.shuffle(result, vectors[number], chosen)
+        results.append(result)
+    return results
