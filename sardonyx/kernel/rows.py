@@ -156,12 +156,28 @@ class RowsKernel:
         """All results of a block, a vector of each at a time."""
         vector = self.schedule.vector
         assert vector is not None  # noqa: S101 - narrows the type for the checker
+        count, lanes = self.schedule.together, self.schedule.lanes
+        if count > 1:
+            places = (sizes.add(vector, k * lanes) for k in range(count))
+            together = [members_at(self.schedule.members, vector, at) for at in places]
+            self._hoist_lanes(level, together)
+            atom = sizes.variable(vector)
+            end = self._end_of_full(low, high, count * lanes)
+            with self.builder.for_(low, end, count * lanes) as position:
+                inside = level.child({atom: position}, vector=atom, lanes=lanes)
+                self._write_row(inside, together, extents)
+            low = end
+        self._hoist_lanes(level, copies)
+        for position, width, mask in self._vector_loop(low, high, vector):
+            atom = sizes.variable(vector)
+            inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
+            self._write_row(inside, copies, extents)
+
+    def _hoist_lanes(self, level: Expression, copies: list[list[Member]]) -> None:
+        vector = self.schedule.vector
+        assert vector is not None  # noqa: S101 - narrows the type for the checker
         members = [m for copy in copies for m in copy]
         self._hoist(level, members, [vector, *self.schedule.inner], unrolled=True)
-        atom = sizes.variable(vector)
-        for position, lanes, mask in self._vector_loop(low, high, vector):
-            inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
-            self._write_row(inside, copies, extents)
 
     def _write_squares(
         self,
@@ -282,19 +298,24 @@ class RowsKernel:
             with b.for_(low, high, lanes) as i:
                 yield i, lanes, None
             return
-        count = high if _is_zero(low) else b.binary("sub", high, low)
-        full = (
-            b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -lanes)
-            if not isinstance(count, Constant)
-            else Constant(count.type, int(count.value) // lanes * lanes)
-        )
-        end = full if _is_zero(low) else b.binary("add", low, full)
+        end = self._end_of_full(low, high, lanes)
         if not (isinstance(end, Constant) and end.value == 0):
             with b.for_(low, end, lanes) as i:
                 yield i, lanes, None
         rest = b.binary("sub", high, end)
         with b.if_(b.compare("gt", rest, 0)):
             yield end, lanes, b.tail_mask(rest, lanes)
+
+    def _end_of_full(self, low: Operand, high: Operand, step: int) -> Operand:
+        """Where steps of so many elements, a power of two, end that fit between two places."""
+        b = self.builder
+        count = high if _is_zero(low) else b.binary("sub", high, low)
+        full: Operand = (
+            b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -step)
+            if not isinstance(count, Constant)
+            else Constant(count.type, int(count.value) // step * step)
+        )
+        return full if _is_zero(low) else b.binary("add", low, full)
 
     # -- one row ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
 from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows
-from sardonyx.plan.inline import cost_of
+from sardonyx.plan.inline import cost_of, node_count
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -27,6 +27,8 @@ from sardonyx.tensor.traverse import loads_of
 PIECE = 1 << 16
 #: Inner steps that are over soon enough, whatever bounds them.
 _SHORT = 1 << 20
+#: Accumulators of a loop over rows that lie apart, and nodes of what is written out for them.
+_ACCUMULATORS, _MOST_NODES = 8, 200
 #: Longest reduction of lanes that is written out instead of looped over.
 _UNROLL = 50
 
@@ -46,6 +48,7 @@ class RowsSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
         squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
 
     Args:
@@ -94,6 +97,7 @@ class RowsSchedule:
             self.interleaved = choose_interleaved(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
+        self.together = 1 if self.window is not None else self._vectors_together(grain)
         self.endless = self._find_endless()
 
     @staticmethod
@@ -244,6 +248,19 @@ class RowsSchedule:
                     )
                     for at in itertools.product(*(range(int(e)) for e in extents))
                 ]
+
+    def _vectors_together(self, grain: Grain) -> int:
+        """How many vectors of rows: one alone waits for its sum, and takes little of each line."""
+        full = [m for m in self.members if m.stage.full]
+        apart = self.vector is not None and not self.vector_inside and self.lanes > 1
+        if not apart or not full or grain.tiling is not None or all(m.unrolled for m in full):
+            return 1
+        nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
+        extent = extent_of(self.vector)
+        count = min(_ACCUMULATORS // len(full), _MOST_NODES // nodes)
+        if isinstance(extent, int):
+            count = min(count, extent // self.lanes)
+        return 1 << max(0, count.bit_length() - 1)
 
     def has_lanes(self, tensor: Tensor) -> bool:
         """Whether a tensor has as many elements as there are lanes, wherever there is a block."""

@@ -185,19 +185,8 @@ def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -
         (result,) = make_call("scan", (wide, place), ((x.shape, wide.dtype),), **facts)
         return cast(result, x.dtype)
     chosen = normalise_axis(position, x.rank, kind)
-    # Operands of a call have memory: the axis is made the last one, so that rows are contiguous.
-    rows = _swap(wide, chosen)
-    (result,) = make_call("scan", (rows,), ((rows.shape, rows.dtype),), **facts)
-    return cast(_swap(result, chosen), x.dtype)
-
-
-def _swap(x: Tensor, axis: int) -> Tensor:
-    """`x` with `axis` and the last axis exchanged, which is its own inverse."""
-    if axis == x.rank - 1:
-        return x
-    order = list(range(x.rank))
-    order[axis], order[-1] = order[-1], order[axis]
-    return x.transpose(*order)
+    (result,) = make_call("scan", (wide,), ((x.shape, wide.dtype),), axis=chosen - x.rank, **facts)
+    return cast(result, x.dtype)
 
 
 @op("CumSum", 11, 14)

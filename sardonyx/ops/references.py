@@ -15,7 +15,7 @@ _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maxi
 
 
 def _running(kind: str, call: Call, operands: Sequence[Array]) -> Array:
-    axis = int(operands[1].reshape(-1)[0]) if len(operands) > 1 else -1
+    axis = int(operands[1].reshape(-1)[0]) if len(operands) > 1 else _axis(call)
     x = np.moveaxis(operands[0], axis, -1)
     reverse = bool(call.attribute("reverse"))
     rows = x[..., ::-1] if reverse else x
@@ -25,6 +25,11 @@ def _running(kind: str, call: Call, operands: Sequence[Array]) -> Array:
         first = np.full_like(result[..., :1], start)
         result = np.concatenate([first, result[..., :-1]], axis=-1)
     return np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)
+
+
+def _axis(call: Call) -> int:
+    given = call.attribute("axis")
+    return given if isinstance(given, int) else -1
 
 
 def _scan_magnitudes(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
@@ -40,7 +45,7 @@ def _scan_magnitudes(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
 def scan(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Running sums or products along the last axis, or along the one that a second operand says.
 
-    Attributes: kind, exclusive, reverse.
+    Attributes: kind, exclusive, reverse, perhaps axis (counted from the end).
     """
     return [_running(str(call.attribute("kind")), call, operands)]
 

@@ -80,7 +80,7 @@ def _values(shape: tuple[int, ...], kind: Any) -> Any:
 def test_axes_at_three_sizes(axis: int, name: str, exclusive: int, reverse: int) -> None:
     attributes = {"exclusive": exclusive, "reverse": reverse}
     session = _session(name, np.float32, ["A", "B", "C"], axis, **attributes)
-    for shape in [(2, 3, 4), (1, 9, 33), (17, 1, 5)]:
+    for shape in [(2, 3, 4), (1, 9, 33), (17, 1, 5), (2, 5, 64), (3, 2, 150)]:
         x = _values(shape, np.float32)
         (got,) = session.run(None, {"x": x})
         kind = name.removeprefix("Cum").lower()
@@ -89,11 +89,12 @@ def test_axes_at_three_sizes(axis: int, name: str, exclusive: int, reverse: int)
 
 @pytest.mark.parametrize("name", ["CumSum", "CumProd"])
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: np.dtype(kind).name)
-def test_types(kind: Any, name: str) -> None:
-    x = _values((5, 12), kind)
-    (got,) = _session(name, kind, [5, 12], 1).run(None, {"x": x})
+@pytest.mark.parametrize("axis", [0, 1])
+def test_types(axis: int, kind: Any, name: str) -> None:
+    x = _values((5, 83) if axis == 0 else (5, 12), kind)
+    (got,) = _session(name, kind, list(x.shape), axis).run(None, {"x": x})
     assert got.dtype == x.dtype
-    np.testing.assert_array_equal(got, _expected(x, 1, name.removeprefix("Cum").lower(), 0, 0))
+    np.testing.assert_array_equal(got, _expected(x, axis, name.removeprefix("Cum").lower(), 0, 0))
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])

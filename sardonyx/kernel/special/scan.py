@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
-from sardonyx.kernel.special.frame import KernelFrame, volume
+from sardonyx.kernel.special.frame import KernelFrame, volume, without
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import I64
 
 #: Blocks among which the rows are divided if only the run knows how many there are.
 _PARTS = 64
+#: Vectors of columns that go along an axis in step.
+_VECTORS = 4
 
 
 @special("scan")
 def build_scan(task: SpecialTask, symbol: str) -> Kernel:
-    """x (..., n), perhaps an int64 axis of one element -> y like x; kind, exclusive, reverse.
+    """x, perhaps an int64 axis of one element -> y like x; kind, exclusive, reverse, axis.
 
-    Along the last axis, unless there is a second operand. A block is one row, or a part of them.
+    Along the last axis, unless there is a second operand or an attribute, counted from the end. A
+    block is one row, or a part of them, or a few vectors of columns.
     """
     return _Scan(task, symbol).build()
 
@@ -37,6 +42,10 @@ class _Scan:
         self.op, self.neutral = ("add", 0) if is_sum else ("mul", 1)
         self.exclusive = bool(task.attribute("exclusive"))
         self.reverse = bool(task.attribute("reverse"))
+        along = task.attribute("axis", -1)
+        rank = len(self.x.shape)
+        self.along = rank + along if isinstance(along, int) else rank - 1
+        self.lanes = task.lanes // 2 if self.x.dtype.bits >= 64 else task.lanes
 
     def build(self) -> Kernel:
         b, frame, x = self.b, self.frame, self.x
@@ -45,20 +54,62 @@ class _Scan:
             with b.parallel() as part:
                 self._along_any(part)
             return frame.kernel(_PARTS, cost)
+        along = self.along
+        if along + 1 < len(x.shape) and x.strides[-1] == self.y.strides[-1] == 1:
+            return self._by_columns(cost)
+        others = without(x.shape, along)
         with b.parallel() as row:
-            lead = frame.coordinates(row, x.shape[:-1])
-            self._row(frame.dim(x.shape[-1]), lambda i: [*lead, i])
-        return frame.kernel(volume(x.shape[:-1]), cost)
+            lead = frame.coordinates(row, others)
+            self._rows(frame.dim(x.shape[along]), [lambda i: [*lead[:along], i, *lead[along:]]])
+        return frame.kernel(volume(others), cost)
 
-    def _row(self, length: Operand, at: Callable[[Operand], Sequence[Operand]]) -> None:
+    def _by_columns(self, cost: Dim) -> Kernel:
+        """Lanes lie along the last axis: each has a sum of its own."""
+        b, frame, shape, lanes = self.b, self.frame, self.x.shape, self.lanes
+        width = lanes * _VECTORS
+        others, parts = without(shape[:-1], self.along), integer.ceildiv(shape[-1], width)
+        length, extent = frame.dim(shape[self.along]), frame.dim(shape[-1])
+        count = frame.dim(parts)
+        with b.parallel() as block:
+            lead = frame.coordinates(b.binary("div", block, count), others)
+            first = b.binary("mul", b.binary("rem", block, count), width)
+            before, after = lead[: self.along], lead[self.along :]
+
+            def write(column: Operand, vectors: int, lanes: int) -> None:
+                def place(i: Operand, k: int) -> list[Operand]:
+                    return [*before, i, *after, b.binary("add", column, k * lanes)]
+
+                self._rows(length, [partial(place, k=k) for k in range(vectors)], lanes)
+
+            end = b.binary("add", first, width)
+            with b.if_(b.compare("le", end, extent)):
+                write(first, _VECTORS, lanes)
+            with b.else_():
+                rest = b.binary("and", b.binary("sub", extent, first), -lanes)
+                whole = b.binary("add", first, rest)
+                with b.for_(first, whole, lanes) as column:
+                    write(column, 1, lanes)
+                with b.for_(whole, extent) as column:
+                    write(column, 1, 1)
+        return frame.kernel(sizes.multiply(volume(others), parts), cost)
+
+    def _rows(
+        self,
+        length: Operand,
+        rows: Sequence[Callable[[Operand], Sequence[Operand]]],
+        lanes: int = 1,
+    ) -> None:
+        """Rows in step: each says where its element of a number lies."""
         b, frame = self.b, self.frame
-        total = b.variable(Constant(value_type(self.x.dtype), self.neutral), name="total")
+        start = Constant(value_type(self.x.dtype).with_lanes(lanes), self.neutral)
+        totals = [b.variable(start, name="total") for _ in rows]
         with b.for_(0, length) as i:
-            place = at(b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i)
-            before = total.get()
-            after = b.binary(self.op, before, frame.load(self.x, place))
-            total.set(after)
-            frame.store(self.y, place, before if self.exclusive else after)
+            number = b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i
+            for row, total in zip(rows, totals, strict=True):
+                place, before = row(number), total.get()
+                after = b.binary(self.op, before, frame.load(self.x, place, lanes))
+                total.set(after)
+                frame.store(self.y, place, before if self.exclusive else after)
 
     def _along_any(self, part: Operand) -> None:
         """This part of the rows along the axis that the second operand names."""
@@ -88,4 +139,4 @@ class _Scan:
             def at(i: Operand) -> list[Operand]:
                 return [b.select(here, i, c) for here, c in zip(chosen, lead, strict=True)]
 
-            self._row(length, at)
+            self._rows(length, [at])
