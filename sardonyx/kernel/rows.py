@@ -163,8 +163,8 @@ class RowsKernel:
             self._hoist_lanes(level, together)
             atom = sizes.variable(vector)
             end = self._end_of_full(low, high, count * lanes)
-            with self.builder.for_(low, end, count * lanes) as position:
-                inside = level.child({atom: position}, vector=atom, lanes=lanes)
+            with self.builder.for_(low, end, count * lanes) as first:
+                inside = level.child({atom: first}, vector=atom, lanes=lanes)
                 self._write_row(inside, together, extents)
             low = end
         self._hoist_lanes(level, copies)
@@ -310,11 +310,11 @@ class RowsKernel:
         """Where steps of so many elements, a power of two, end that fit between two places."""
         b = self.builder
         count = high if _is_zero(low) else b.binary("sub", high, low)
-        full: Operand = (
-            b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -step)
-            if not isinstance(count, Constant)
-            else Constant(count.type, int(count.value) // step * step)
-        )
+        full: Operand
+        if isinstance(count, Constant):
+            full = Constant(count.type, int(count.value) // step * step)
+        else:
+            full = b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -step)
         return full if _is_zero(low) else b.binary("add", low, full)
 
     # -- one row ------------------------------------------------------------------------------

@@ -252,8 +252,9 @@ class RowsSchedule:
     def _vectors_together(self, grain: Grain) -> int:
         """How many vectors of rows: one alone waits for its sum, and takes little of each line."""
         full = [m for m in self.members if m.stage.full]
-        apart = self.vector is not None and not self.vector_inside and self.lanes > 1
-        if not apart or not full or grain.tiling is not None or all(m.unrolled for m in full):
+        if self.vector is None or self.vector_inside or self.lanes == 1:
+            return 1
+        if not full or grain.tiling is not None or all(m.unrolled for m in full):
             return 1
         nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
         extent = extent_of(self.vector)

@@ -99,7 +99,7 @@ class Attention:
         root: The root that is written.
         inner: The roots between, which get no memory.
         batch: Variables of independent products.
-        row: The variable of queries.
+        row: The variable of queries; 0 if there is one.
         key: The variable that the softmax runs over.
         column: The variable of the output's last factor.
         depth: Variables that the scores sum over.
