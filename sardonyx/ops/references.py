@@ -28,8 +28,9 @@ def _running(kind: str, call: Call, operands: Sequence[Array]) -> Array:
 
 
 def _axis(call: Call) -> int:
-    given = call.attribute("axis")
-    return given if isinstance(given, int) else -1
+    given = dict(call.attributes).get("axis", -1)
+    assert isinstance(given, int)  # noqa: S101 - narrows the type for the checker
+    return given
 
 
 def _scan_magnitudes(call: Call, operands: Sequence[Array]) -> Sequence[Array]:
