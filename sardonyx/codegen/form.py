@@ -29,7 +29,7 @@ from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
-from sardonyx.kernel.rows_schedule import RowsSchedule
+from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.kernel.thread_rows import thread_form
 from sardonyx.kernel.tile import TileKernel
 from sardonyx.kernel.tile_attention import AttentionTileKernel
@@ -177,9 +177,21 @@ class Former:
         tiling = self.grain.tiling
         if tiling is not None and takes(group, tiling) and not is_prepared(group):
             return self._tiles(group, strides, tiling, pack)
-        if roles(group) is not None:
+        found = roles(group)
+        if found is not None and not self._fills_no_panel(group, *found):
             return self._product(group, strides, pack)
         return self._per_lane(group, strides)
+
+    def _fills_no_panel(
+        self, group: Product, batch: list[Dim], rows: list[Dim], columns: list[Dim]
+    ) -> bool:
+        """Whether columns are so few, of so short sums, that lanes had better lie across batches."""
+        width, depth = (sizes.product(map(extent_of, axes)) for axes in (columns, group.reduced))
+        if not (batch and rows and isinstance(width, int) and isinstance(depth, int)):
+            return False
+        if not self.grain.turns or integer_factors(group) is not None:
+            return False
+        return 2 * width <= self.lanes and depth <= LONGEST_WINDOW
 
     def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """A contraction without columns (a depthwise convolution): every lane sums its own.

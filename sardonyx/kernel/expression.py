@@ -27,7 +27,13 @@ from sardonyx.kernel.representation import (
     to_memory,
     value_type,
 )
-from sardonyx.kernel.strided import FEWEST_LANES, LONGEST_STRIDE, load_strided
+from sardonyx.kernel.strided import (
+    FEWEST_LANES,
+    LONGEST_STRIDE,
+    load_repeated,
+    load_strided,
+    repeats,
+)
 from sardonyx.kernel.symbolic_integers import SymbolicIntegers
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.tensor.operations import COMPARE
@@ -80,6 +86,8 @@ class Expression(SymbolicIntegers):
         #: Whether a tensor has elements for all lanes at its beginning: what a guard keeps from
         #: being read may be read there instead, so that no load hangs on a branch.
         self.has_lanes: Callable[[Tensor], bool] | None = parent.has_lanes if parent else None
+        #: Whether lane 0 is always at a multiple of the number of lanes.
+        self.whole_vectors: bool = parent.whole_vectors if parent else False
         self.dependence: Dependence = parent.dependence if parent else Dependence()
 
     def child(
@@ -353,6 +361,11 @@ class Expression(SymbolicIntegers):
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
             mask = self._load_mask(guard, self.lanes)
             return load_strided(b, base, element, self.lanes, stride, mask)
+        repeated = self._repeated(offset) if guard is None or guard.type.lanes == 1 else None
+        if repeated is not None:
+            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
+            mask = self._load_mask(guard, self.lanes)
+            return load_repeated(b, base, element, self.lanes, *repeated, mask)
         at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
@@ -368,6 +381,20 @@ class Expression(SymbolicIntegers):
             return None
         step = linear[0]
         return step if isinstance(step, int) and 2 <= step <= LONGEST_STRIDE else None
+
+    def _repeated(self, offset: Dim) -> tuple[int, int] | None:
+        """How many lanes read the same element, and how far off the next is, where all are near."""
+        if not self.whole_vectors:
+            return None
+        for atom in sizes.atoms_of(offset, "floordiv"):
+            dividend, count = atom.arguments
+            linear = sizes.coefficient_of(offset, atom)
+            if sizes.as_atom(dividend) is not self.vector or linear is None:
+                continue
+            step, rest = linear
+            if isinstance(count, int) and isinstance(step, int) and not self._is_vector(rest):
+                return (count, step) if step > 0 and repeats(self.lanes, count, step) else None
+        return None
 
     def with_scalar_vector(self) -> Expression:
         """An emitter at the same place in which the vector index is that of lane 0."""

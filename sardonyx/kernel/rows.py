@@ -78,6 +78,7 @@ class RowsKernel:
         b = self.builder
         places = self.parameters.places(b, self.schedule.strides)
         outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
+        outside.whole_vectors = True
         if self.schedule.reads_anyway:
             outside.has_lanes = self.schedule.has_lanes
         self._write_scratch_places(outside, places)

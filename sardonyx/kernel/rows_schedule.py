@@ -14,9 +14,10 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.interleaved_blocks import choose_interleaved
 from sardonyx.kernel.member import Member
+from sardonyx.kernel.strided import LONGEST_STRIDE
 from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
-from sardonyx.plan.axes import Access, Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import cost_of, node_count
 from sardonyx.tensor.rewriting import rewrite
@@ -30,7 +31,7 @@ _SHORT = 1 << 20
 #: Accumulators of a loop over rows that lie apart, and nodes of what is written out for them.
 _ACCUMULATORS, _MOST_NODES = 8, 200
 #: Longest reduction of lanes that is written out instead of looped over.
-_UNROLL = 50
+LONGEST_WINDOW = 50
 
 
 class RowsSchedule:
@@ -73,7 +74,7 @@ class RowsSchedule:
         self.strides = dict(strides)
         self._split_axes()
         self._set_levels()
-        self._merge_axes()
+        self._merge_axes(lanes if grain.turns else 1)
         self.vector = self._choose_vector()
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
@@ -167,7 +168,7 @@ class RowsSchedule:
             by_atom.get(sizes.as_atom(i), 0) for i in member.stage.indices
         )
 
-    def _merge_axes(self) -> None:
+    def _merge_axes(self, lanes: int) -> None:
         bodies = [m.body for m in self.members]
         stores = [(m.stage.root.buffer, m.indices) for m in self.members]
         needs_position = any(m.stage.kind.startswith("arg") for m in self.members)
@@ -179,6 +180,8 @@ class RowsSchedule:
             axes.spaces.append(held)
         else:
             axes.merge(self.strides)
+            passed = {m.stage.root.buffer for m in self.members if not m.in_memory}
+            axes.join(self.strides, lanes, passed)
         self.outer, self.inner = axes.spaces
         for k, member in enumerate(self.members):
             member.body, member.indices = axes.bodies[k], axes.stores[k][1]
@@ -198,24 +201,34 @@ class RowsSchedule:
         atom = sizes.variable(variable)
         score = 0.0
         for member in self.members:
-            accesses: list[Access] = [(x.tensor, x.at) for x in loads_of(member.body)]
+            # A window reads its taps, and stores one result.
+            weight = 4 if member.stage.full and member.stage.kind != "map" else 1
+            for x in loads_of(member.body):
+                source = self.by_buffer.get(x.tensor)
+                if source is None or source.in_memory:
+                    score += weight * self._ease(x.tensor, x.at, atom, shuffled=True)
             if member.in_memory:
-                accesses.append((member.stage.root.buffer, member.indices))
-            for tensor, at in accesses:
-                if tensor in self.by_buffer and not self.by_buffer[tensor].in_memory:
-                    continue
-                offset = offset_of(self.strides[tensor], at)
-                linear = sizes.coefficient_of(offset, atom)
-                if linear is None:
-                    score -= 2
-                elif linear[0] == 1:
-                    score += 2
-                elif linear[0] != 0:
-                    score -= 2
+                score += self._ease(member.stage.root.buffer, member.indices, atom)
         extent = extent_of(variable)
         if isinstance(extent, int) and extent < 8:
             score -= 6
         return score
+
+    def _ease(
+        self, tensor: Tensor, at: tuple[Dim, ...], atom: Atom, *, shuffled: bool = False
+    ) -> int:
+        """How well lanes along a variable suit an access; some loads come out of whole vectors."""
+        offset = offset_of(self.strides[tensor], at)
+        linear = sizes.coefficient_of(offset, atom)
+        step = None if linear is None else linear[0]
+        if step in (0, 1):
+            return 2 * int(step == 1)
+        if shuffled and isinstance(step, int) and 2 <= step <= LONGEST_STRIDE:
+            return 1
+        repeated = any(
+            a.arguments[0] is sizes.of_atom(atom) for a in sizes.atoms_of(offset, "floordiv")
+        )
+        return 1 if shuffled and linear is None and repeated else -2
 
     def _lanes(self, lanes: int) -> int:
         if self.vector is None or self._score(self.vector) <= -4 * len(self.members):
@@ -233,7 +246,7 @@ class RowsSchedule:
         """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
         extents = [extent_of(i) for i in self.inner]
         volume = sizes.product(extents)
-        if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= _UNROLL:
+        if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= LONGEST_WINDOW:
             return
         for member in self.members:
             if not member.stage.full:

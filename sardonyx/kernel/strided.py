@@ -61,6 +61,43 @@ def _elements(b: Builder, mask: Operand, stride: int, start: int) -> Operand:
     return b.shuffle(mask, none, chosen)
 
 
+def repeats(lanes: int, count: int, step: int) -> bool:
+    """Whether elements `step` apart, each for `count` lanes, lie within one vector."""
+    return lanes >= FEWEST_LANES and lanes % count == 0 and step * (lanes // count - 1) < lanes
+
+
+def load_repeated(
+    b: Builder,
+    base: Operand,
+    element: Type,
+    lanes: int,
+    count: int,
+    step: int,
+    mask: Operand | None = None,
+) -> Operand:
+    """The elements at `base`, `step` apart, each of them for `count` lanes: nothing else is read.
+
+    Args:
+        b: Where statements go.
+        base: Address of the first element.
+        element: Type of an element in memory.
+        lanes: How many lanes there are.
+        count: How many lanes have the same element.
+        step: Such that `repeats` holds.
+        mask: Lanes that are wanted: the first few, a multiple of `count`. Others are zero.
+    """
+    places = [lane // count * step for lane in range(lanes)]
+    every = Constant(Type("i1", lanes), 1)
+    first = {place: lane for lane, place in reversed(list(enumerate(places)))}
+    wanted = b.shuffle(
+        every if mask is None else mask,
+        Constant(every.type, 0),
+        [first.get(place, lanes) for place in range(lanes)],
+    )
+    vector = b.load(element.with_lanes(lanes), base, 0, mask=wanted)
+    return b.shuffle(vector, vector, places)
+
+
 def interleaved(b: Builder, vectors: Sequence[Operand]) -> list[Operand]:
     """Lane 0 of each vector, then lane 1 of each, and so on: as many vectors as there are."""
     count, lanes = len(vectors), vectors[0].type.lanes

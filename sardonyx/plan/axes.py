@@ -7,7 +7,7 @@ if they were one long axis are merged, so that vectors are full and index arithm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from sardonyx.base import integer, quotients, sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -209,3 +209,61 @@ class Axes:
         self.values = values
         space[space.index(b)] = merged
         space.remove(a)
+
+    # -- joining ------------------------------------------------------------------------------
+
+    def join(
+        self, strides: Mapping[Tensor, tuple[Dim, ...]], lanes: int, given: Container[Tensor]
+    ) -> None:
+        """Join axes that stores walk as one where some loads stay for several steps in a row.
+
+        Such as groups and the few channels of each: a vector then covers several groups, and the
+        index of what stays is `axis // count`.
+
+        Args:
+            strides: Of all that lies in memory.
+            lanes: Of a vector; it takes as many steps of every element that stays.
+            given: What is handed on in registers.
+        """
+        loose = self._outside_offsets()
+        for space in self.spaces:
+            for b in list(space):
+                count = extent_of(b)
+                if not isinstance(count, int) or lanes % count or 2 * count > lanes:
+                    continue
+                outer = (
+                    a for a in space if a is not b and self._joinable(a, b, strides, given, loose)
+                )
+                a = next(outer, None)
+                if a is not None:
+                    joined = self._new(sizes.multiply(extent_of(a), count))
+                    high, low = integer.floordiv(joined, count), integer.modulo(joined, count)
+                    self._replace({sizes.variable(a): high, sizes.variable(b): low})
+                    space[space.index(b)] = joined
+                    space.remove(a)
+                    return
+
+    def _joinable(
+        self,
+        a: Dim,
+        b: Dim,
+        strides: Mapping[Tensor, tuple[Dim, ...]],
+        given: Container[Tensor],
+        loose: set[Atom],
+    ) -> bool:
+        outer, inner, count = sizes.variable(a), sizes.variable(b), extent_of(b)
+        if outer in loose or inner in loose:
+            return False
+        stays = 0
+        accesses = [a.payload for body in self.bodies for a in loads_of(body)]
+        written = [offset_of(strides[t], at) for t, at in self.stores if t not in given]
+        read = [offset_of(strides[t], at) for t, at in accesses if t not in given]
+        for offset in (*written, *read):
+            high, low = (sizes.coefficient_of(offset, v) for v in (outer, inner))
+            if high is None or low is None or not isinstance(high[0], int):
+                return False
+            if low[0] == 0 and offset in read:
+                stays += high[0] != 0
+            elif low[0] != 1 or high[0] != count:
+                return False
+        return bool(stays)
