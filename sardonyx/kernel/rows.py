@@ -95,20 +95,34 @@ class RowsKernel:
             if self.schedule.squares is not None:
                 self._write_squares(outside, atoms, low, high, extents)
                 return
-            if self.schedule.interleaved is not None:
-                self._write_interleaved(outside, atoms, low, high)
-                return
-            for level, copies in self._copies(outside, atoms):
-                self._write_lanes(level, copies, low, high, extents)
+            for members, vector, start, end in self._pieces(low, high):
+                if self.schedule.interleaved is not None:
+                    self._write_interleaved(outside, atoms, members, vector, start, end)
+                    continue
+                for level, copies in self._copies(outside, atoms, members):
+                    self._write_lanes(level, copies, vector, start, end, extents)
+
+    def _pieces(
+        self, low: Operand, high: Operand
+    ) -> Iterator[tuple[list[Member], Dim, Operand, Operand]]:
+        """Parts of the axis of the lanes: the members there, its variable, and its bounds."""
+        schedule = self.schedule
+        assert schedule.vector is not None  # noqa: S101 - narrows the type for the checker
+        for part in schedule.parts:
+            zero, length = Constant(high.type, 0), Constant(high.type, part.last - part.first)
+            yield part.members, part.vector, zero, length
+        if not schedule.parts:
+            yield schedule.members, schedule.vector, low, high
 
     def _copies(
-        self, outside: Expression, atoms: dict[Atom, Operand]
+        self, outside: Expression, atoms: dict[Atom, Operand], members: list[Member]
     ) -> Iterator[tuple[Expression, list[list[Member]]]]:
         """The members, once for each result of a block; each item is a block's body to fill."""
-        members, window, b = self.schedule.members, self.schedule.window, self.builder
+        window, b = self.schedule.window, self.builder
         if window is None:
             yield outside.child(atoms), [members]
             return
+        atoms = dict(atoms)
         block = atoms.pop(sizes.variable(window.axis))
         if not window.known:
             yield from self._copies_inside(outside, atoms, window, block)
@@ -150,33 +164,30 @@ class RowsKernel:
         self,
         level: Expression,
         copies: list[list[Member]],
+        vector: Dim,
         low: Operand,
         high: Operand,
         extents: dict[Dim, Operand],
     ) -> None:
         """All results of a block, a vector of each at a time."""
-        vector = self.schedule.vector
-        assert vector is not None  # noqa: S101 - narrows the type for the checker
         count, lanes = self.schedule.together, self.schedule.lanes
         if count > 1:
             places = (sizes.add(vector, k * lanes) for k in range(count))
-            together = [members_at(self.schedule.members, vector, at) for at in places]
-            self._hoist_lanes(level, together)
+            together = [members_at(copies[0], vector, at) for at in places]
+            self._hoist_lanes(level, together, vector)
             atom = sizes.variable(vector)
             end = self._end_of_full(low, high, count * lanes)
             with self.builder.for_(low, end, count * lanes) as first:
                 inside = level.child({atom: first}, vector=atom, lanes=lanes)
                 self._write_row(inside, together, extents)
             low = end
-        self._hoist_lanes(level, copies)
+        self._hoist_lanes(level, copies, vector)
         for position, width, mask in self._vector_loop(low, high, vector):
             atom = sizes.variable(vector)
             inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
             self._write_row(inside, copies, extents)
 
-    def _hoist_lanes(self, level: Expression, copies: list[list[Member]]) -> None:
-        vector = self.schedule.vector
-        assert vector is not None  # noqa: S101 - narrows the type for the checker
+    def _hoist_lanes(self, level: Expression, copies: list[list[Member]], vector: Dim) -> None:
         members = [m for copy in copies for m in copy]
         self._hoist(level, members, [vector, *self.schedule.inner], unrolled=True)
 
@@ -218,22 +229,24 @@ class RowsKernel:
                     self._write_row(inside, [schedule.members], extents)
         with b.else_(), b.for_(first, extent) as at:
             level = outside.child(atoms | {axis: at})
-            self._write_lanes(level, [schedule.members], low, high, extents)
+            self._write_lanes(level, [schedule.members], vector, low, high, extents)
 
     def _write_interleaved(
-        self, outside: Expression, atoms: dict[Atom, Operand], low: Operand, high: Operand
+        self,
+        outside: Expression,
+        atoms: dict[Atom, Operand],
+        members: list[Member],
+        vector: Dim,
+        low: Operand,
+        high: Operand,
     ) -> None:
         """A block with all neighbours that lie between the lanes."""
-        schedule = self.schedule
-        axis, vector = schedule.interleaved, schedule.vector
+        axis = self.schedule.interleaved
         assert axis is not None  # noqa: S101 - narrows the type for the checker
-        assert vector is not None  # noqa: S101 - the same
-        del atoms[sizes.variable(axis)]
-        level = outside.child(atoms)
-        count = extent_of(axis)
+        count, own, atom = extent_of(axis), sizes.variable(axis), sizes.variable(vector)
         assert isinstance(count, int)  # noqa: S101 - the same
-        copies = [members_at(schedule.members, axis, k) for k in range(count)]
-        atom = sizes.variable(vector)
+        level = outside.child({a: x for a, x in atoms.items() if a is not own})
+        copies = [members_at(members, axis, k) for k in range(count)]
         self._hoist(level, [m for c in copies for m in c], [vector], unrolled=False)
         for position, lanes, mask in self._vector_loop(low, high, vector):
             inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
@@ -294,6 +307,8 @@ class RowsKernel:
                 yield i, 1, None
             return
         extent = extent_of(variable)
+        if isinstance(low, Constant) and isinstance(high, Constant):
+            extent = int(high.value) - int(low.value)
         whole = isinstance(extent, int) and extent % lanes == 0
         if whole:
             with b.for_(low, high, lanes) as i:

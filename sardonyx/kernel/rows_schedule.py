@@ -13,6 +13,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.interleaved_blocks import choose_interleaved
+from sardonyx.kernel.lane_borders import LanePart, divide_lanes
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.strided import LONGEST_STRIDE
 from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
@@ -49,6 +50,7 @@ class RowsSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
         squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        parts: Parts of the axis of the lanes that are written apart; none if all is alike.
         together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
 
@@ -98,6 +100,18 @@ class RowsSchedule:
             self.interleaved = choose_interleaved(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
+        self.parts: list[LanePart] = []
+        if (
+            grain.turns
+            and self.window is None
+            and self.squares is None
+            and self.lanes > 1
+            and not self.vector_inside
+            and not any(m.unrolled for m in self.members)
+            and self.chunks() == 1
+        ):
+            assert self.vector is not None  # noqa: S101 - there are lanes
+            self.parts = divide_lanes(self.members, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
         self.endless = self._find_endless()
 

@@ -229,7 +229,7 @@ class Axes:
         for space in self.spaces:
             for b in list(space):
                 count = extent_of(b)
-                if not isinstance(count, int) or lanes % count or 2 * count > lanes:
+                if not isinstance(count, int) or not 2 <= count <= lanes // 2 or lanes % count:
                     continue
                 outer = (
                     a for a in space if a is not b and self._joinable(a, b, strides, given, loose)

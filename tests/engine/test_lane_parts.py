@@ -1,0 +1,59 @@
+"""Rows that mirror, clamp or wrap at their ends: borders and what lies inside are written apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sardonyx
+from tests.support.session import model_of
+
+_random = np.random.default_rng(23)
+_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+_TYPES = {"float": np.float32, "double": np.float64, "uint8": np.uint8, "float16": np.float16}
+
+
+def _padded(name: str, mode: str, x: np.ndarray, pads: tuple[int, int]) -> np.ndarray:
+    before, after = pads
+    counts = f"int64[4] p = {{1, {before}, 0, {after}}}"
+    shape = ",".join(map(str, x.shape))
+    text = f"""graph ({name}[{shape}] x) => ({name}[P,Q] y) <{counts}> {{
+        y = Pad<mode = "{mode}">(x, p) }}"""
+    session = sardonyx.InferenceSession(model_of(text, None, 19).SerializeToString())
+    found: np.ndarray = session.run(None, {"x": x})[0]
+    return found
+
+
+@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("width", [4, 16, 17, 33, 64, 100])
+@pytest.mark.parametrize("pads", [(3, 3), (0, 1), (1, 0), (3, 2)], ids=str)
+def test_pads(mode: str, width: int, pads: tuple[int, int]) -> None:
+    x = _random.standard_normal((3, width)).astype(np.float32)
+    want = np.pad(x, [(1, 0), pads], mode=_MODES[mode])
+    np.testing.assert_array_equal(_padded("float", mode, x, pads), want)
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_types(name: str) -> None:
+    x = (_random.standard_normal((3, 70)) * 50).astype(_TYPES[name])
+    want = np.pad(x, [(1, 0), (5, 7)], mode="reflect")
+    np.testing.assert_array_equal(_padded(name, "reflect", x, (5, 7)), want)
+
+
+@pytest.mark.parametrize("width", [20, 40])
+def test_more_turns_than_parts(width: int) -> None:
+    x = _random.standard_normal((3, width)).astype(np.float32)
+    want = np.pad(x, [(1, 0), (width * 3, width * 2)], mode="wrap")
+    np.testing.assert_array_equal(_padded("float", "wrap", x, (width * 3, width * 2)), want)
+
+
+def test_a_window_over_mirrored_rows() -> None:
+    text = """graph (float[1,2,9,40] x) => (float[1,2,P,Q] y)
+        <int64[8] p = {0, 0, 2, 3, 0, 0, 1, 2}> {
+        a = Pad<mode = "reflect">(x, p) r = Relu(a)
+        y = MaxPool<kernel_shape = [2, 3]>(r) }"""
+    session = sardonyx.InferenceSession(model_of(text, None, 19).SerializeToString())
+    x = _random.standard_normal((1, 2, 9, 40)).astype(np.float32)
+    padded = np.maximum(np.pad(x, [(0, 0), (0, 0), (2, 1), (3, 2)], mode="reflect"), 0)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], windows.max((-1, -2)))
