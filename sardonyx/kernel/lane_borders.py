@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.window_blocks import members_at
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
@@ -80,6 +81,21 @@ def _divide(part: LanePart, depth: int) -> list[LanePart]:
             vector = part.vector
         found += _divide(LanePart(part.first + low, part.first + high, vector, here), depth + 1)
     return found
+
+
+def away_from_borders(offset: Dim, vector: Atom) -> Dim:
+    """An offset without the minima and maxima that only borders of the axis of the lanes need."""
+    for _ in range(_MOST_STEPS):
+        moves: dict[Atom, Dim] = {}
+        for kind in ("max", "min"):
+            for atom in sizes.atoms_of(offset, kind):
+                moving = [a for a in atom.arguments if vector in sizes.atoms_of(a)]
+                if len(moving) == 1:
+                    moves[atom] = moving[0]
+        if not moves:
+            break
+        offset = substitute(offset, moves)
+    return offset
 
 
 def _gathered(

@@ -112,7 +112,7 @@ class RowsKernel:
             zero, length = Constant(high.type, 0), Constant(high.type, part.last - part.first)
             yield part.members, part.vector, zero, length
         if not schedule.parts:
-            yield schedule.members, schedule.vector, low, high
+            yield schedule.copies, schedule.vector, low, high
 
     def _copies(
         self, outside: Expression, atoms: dict[Atom, Operand], members: list[Member]
@@ -243,14 +243,12 @@ class RowsKernel:
         """A block with all neighbours that lie between the lanes."""
         axis = self.schedule.interleaved
         assert axis is not None  # noqa: S101 - narrows the type for the checker
-        count, own, atom = extent_of(axis), sizes.variable(axis), sizes.variable(vector)
-        assert isinstance(count, int)  # noqa: S101 - the same
+        own, atom = sizes.variable(axis), sizes.variable(vector)
         level = outside.child({a: x for a, x in atoms.items() if a is not own})
-        copies = [members_at(members, axis, k) for k in range(count)]
-        self._hoist(level, [m for c in copies for m in c], [vector], unrolled=False)
+        self._hoist(level, members, [vector], unrolled=False)
         for position, lanes, mask in self._vector_loop(low, high, vector):
             inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
-            store_interleaved(self.builder, inside, [m for (m,) in copies])
+            store_interleaved(self.builder, inside, members)
 
     def _hoist(
         self, level: Expression, members: Sequence[Member], moving: list[Dim], *, unrolled: bool

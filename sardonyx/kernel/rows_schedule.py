@@ -13,11 +13,11 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.interleaved_blocks import choose_interleaved
-from sardonyx.kernel.lane_borders import LanePart, divide_lanes
+from sardonyx.kernel.lane_borders import LanePart, away_from_borders, divide_lanes
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.strided import LONGEST_STRIDE
 from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
-from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks
+from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks, members_at
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import cost_of, node_count
@@ -50,6 +50,7 @@ class RowsSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
         squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        copies: The members, or the one map for each element of the axis that is interleaved.
         parts: Parts of the axis of the lanes that are written apart; none if all is alike.
         together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
@@ -100,6 +101,11 @@ class RowsSchedule:
             self.interleaved = choose_interleaved(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
+        self.copies = self.members
+        if self.interleaved is not None:
+            neighbours = range(extent_of(self.interleaved))  # type: ignore[arg-type]  # a number
+            at = (members_at(self.members, self.interleaved, k) for k in neighbours)
+            self.copies = [m for (m,) in at]
         self.parts: list[LanePart] = []
         if (
             grain.turns
@@ -111,7 +117,7 @@ class RowsSchedule:
             and self.chunks() == 1
         ):
             assert self.vector is not None  # noqa: S101 - there are lanes
-            self.parts = divide_lanes(self.members, self.strides, self.vector, self.lanes)
+            self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
         self.endless = self._find_endless()
 
@@ -140,7 +146,7 @@ class RowsSchedule:
             [s.body for s in stages],
             [(s.root.buffer, s.indices) for s in stages],
         )
-        self.axes.split()
+        self.axes.split(self.strides)
         position = substitute(position, self.axes.values)
         self.members = [
             Member(s, self.axes.bodies[k], self.axes.stores[k][1], position)
@@ -232,7 +238,7 @@ class RowsSchedule:
         self, tensor: Tensor, at: tuple[Dim, ...], atom: Atom, *, shuffled: bool = False
     ) -> int:
         """How well lanes along a variable suit an access; some loads come out of whole vectors."""
-        offset = offset_of(self.strides[tensor], at)
+        offset = away_from_borders(offset_of(self.strides[tensor], at), atom)
         linear = sizes.coefficient_of(offset, atom)
         step = None if linear is None else linear[0]
         if step in (0, 1):

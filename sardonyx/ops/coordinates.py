@@ -105,6 +105,25 @@ class ResizedAxis:
         up = shorter % 2 == 1 or rounding in ("ceil", "round_prefer_ceil")
         return o * shorter + (shorter // 2 if up else shorter // 2 - 1)
 
+    def between(self, o: Dim) -> tuple[Dim, Dim, int] | None:
+        """(i, m, d): output `o` lies m / d behind element i, perhaps that before the first.
+
+        None unless the result is a whole number of times longer.
+        """
+        factor = self._whole_factor()
+        if factor is None or factor[0] < 2:
+            return None
+        longer = factor[0]
+        if self.mode == "asymmetric":
+            below = integer.floordiv(o, longer)
+            return below, o - below * longer, longer
+        several = isinstance(self.output, int) and self.output > 1
+        if self.mode == "half_pixel" or (self.mode == "pytorch_half_pixel" and several):
+            place = o * 2 + (1 - longer)
+            below = integer.floordiv(place, 2 * longer)
+            return below, place - below * (2 * longer), 2 * longer
+        return None
+
     def coordinate(self, o: Dim) -> Scalar:
         """The position in the source of output `o`, before rounding and clamping."""
         dtype = self.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors
+from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import (
@@ -117,6 +117,14 @@ class _Resize:
 
     def _weights(self, axis: ResizedAxis, o: Dim) -> list[tuple[Dim, Scalar]]:
         """(index, weight) of every tap of one axis."""
+        exact = axis.between(o) if self.mode == "linear" else None
+        if exact is not None:
+            below, number, parts = exact
+            share = scalar.cast(scalar.size(number), self.wide) * (1.0 / parts)
+            return [
+                (integer.maximum(below, 0), 1.0 - share),
+                (integer.minimum(below + 1, axis.length - 1), share),
+            ]
         position = axis.coordinate(o)
         if self.mode == "linear":
             last = scalar.cast(scalar.size(axis.length - 1), self.wide)

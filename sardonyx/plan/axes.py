@@ -65,6 +65,12 @@ def dims_of(body: Scalar) -> Iterator[Dim]:
         yield from own_dims(x)
 
 
+def _shifted_atom(dim: Dim) -> Atom | None:
+    """The atom that this is, perhaps with a number added."""
+    number = sum(c for monomial, c in sizes.terms_of(dim) if not monomial)
+    return sizes.as_atom(sizes.add(dim, -number))
+
+
 class Axes:
     """The loop variables of a kernel, with the bodies and stores that use them.
 
@@ -103,10 +109,14 @@ class Axes:
 
     # -- splitting ----------------------------------------------------------------------------
 
-    def split(self) -> None:
-        """Split axes until no index divides one of them, where that is possible."""
+    def split(self, strides: Mapping[Tensor, tuple[Dim, ...]] | None = None) -> None:
+        """Split axes until no index divides one of them, where that is possible.
+
+        With `strides` also those that an index divides with a number added, if elements that are
+        read lie side by side along that index.
+        """
         while True:
-            found = self._divided()
+            found = self._divided(strides or {})
             if found is None:
                 return
             space, position, divisor, count = found
@@ -116,14 +126,18 @@ class Axes:
             value = sizes.add(sizes.multiply(high, divisor), low)
             self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]  # an index variable is an atom
 
-    def _divided(self) -> tuple[list[Dim], int, Dim, Dim] | None:
+    def _divided(
+        self, strides: Mapping[Tensor, tuple[Dim, ...]]
+    ) -> tuple[list[Dim], int, Dim, Dim] | None:
         divisions: dict[Atom, None] = {}
         for dim in self._all_dims():
             divisions.update(dict.fromkeys(sizes.atoms_of(dim, "floordiv")))
         for division in divisions:
             numerator, divisor = division.arguments
             atom = sizes.as_atom(numerator)
-            if atom is None:
+            if atom is None and self._lies_along(division, strides):
+                atom = _shifted_atom(numerator)
+            if atom is None or atom.arguments[0] == divisor:
                 continue
             for space in self.spaces:
                 for position, variable in enumerate(space):
@@ -132,6 +146,14 @@ class Axes:
                         if count is not None:
                             return space, position, divisor, count
         return None
+
+    def _lies_along(self, division: Atom, strides: Mapping[Tensor, tuple[Dim, ...]]) -> bool:
+        return any(
+            step == 1 and division in sizes.atoms_of(index)
+            for tensor, at in self._accesses()
+            if tensor in strides
+            for index, step in zip(at, strides[tensor], strict=True)
+        )
 
     def _all_dims(self) -> Iterator[Dim]:
         for body in self.bodies:
