@@ -137,7 +137,7 @@ class Axes:
             atom = sizes.as_atom(numerator)
             if atom is None and self._lies_along(division, strides):
                 atom = _shifted_atom(numerator)
-            if atom is None or atom.arguments[0] == divisor:
+            if atom is None or atom.kind != "index" or atom.arguments[0] == divisor:
                 continue
             for space in self.spaces:
                 for position, variable in enumerate(space):
