@@ -115,7 +115,7 @@ def resnext(groups: int, channels: int, extent: int, out: int = 256) -> None:
 
 
 # fmt: off
-# ruff: noqa: E501
+# ruff: noqa: E501, N802
 # convolutions
 conv('conv3x3 64 56',(1,64,56,56),(64,64,3,3),'pads=[1,1,1,1]')
 conv('conv3x3 s2 64-128 56',(1,64,56,56),(128,64,3,3),'pads=[1,1,1,1],strides=[2,2]')

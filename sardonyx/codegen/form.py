@@ -185,7 +185,7 @@ class Former:
     def _fills_no_panel(
         self, group: Product, batch: list[Dim], rows: list[Dim], columns: list[Dim]
     ) -> bool:
-        """Whether columns are so few, of so short sums, that lanes had better lie across batches."""
+        """Whether columns are so few, of so short sums, that lanes lie better across batches."""
         width, depth = (sizes.product(map(extent_of, axes)) for axes in (columns, group.reduced))
         if not (batch and rows and isinstance(width, int) and isinstance(depth, int)):
             return False
