@@ -170,8 +170,8 @@ class CudaExecutable(Resident):
             if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             again = wanted.memory.get(frame.serial) if wanted.memory else None
-            is_replay = again is not None and TIMES.get() is None
-            if is_replay and again.is_current(self.libraries):
+            is_timed = TIMES.get() is not None
+            if again is not None and not is_timed and again.is_current(self.libraries):
                 return self._run_again(frame, again, wanted, cancel)
             frame.new_serial()
             self._bind_to(frame, feeds, kept)
