@@ -99,7 +99,8 @@ def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
     columns = []
     for axis, index in enumerate(group.at):
         atoms = sizes.atoms_of(index, "index")
-        if any(a in right and a not in left for a in atoms):
+        # A group's number is in both factors; a pixel's, beside the phase in it, is of the rows.
+        if any(a in right - left for a in atoms) and not atoms & (left - right):
             columns.append(axis)
     if not columns:
         return _follow(group.left, group.at, orders)

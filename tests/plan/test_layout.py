@@ -47,3 +47,20 @@ def test_shuffled_channels_are_moved_once():
     optimise(graph)
     roots = find_roots(list(lower(graph).outputs.values()))
     assert len([r for r in roots if not r.never_changes]) == 2
+
+
+def test_transposed_convolutions_keep_channels_last():
+    """Rows and phases make up an axis of pixels: it is no axis of columns."""
+    text = """g (float[1, 40, 8, 8] x, float[1, 40, 16, 16] z) => (float[1, 40, 16, 16] y) {
+        t = ConvTranspose<strides = [2, 2]>(x, w1, b1) s = Conv(z, w0)
+        c = Concat<axis = 1>(t, s) y = Conv(c, w2)
+    }"""
+    shapes = {"w0": (40, 40, 1, 1), "w1": (40, 40, 2, 2), "w2": (40, 80, 1, 1), "b1": (40,)}
+    weights = {name: np.zeros(shape, "f") for name, shape in shapes.items()}
+    graph = load(model_of(text, weights).SerializeToString())
+    optimise(graph)
+    groups = make_groups(find_roots(list(lower(graph).outputs.values())))
+    orders = choose_layouts(groups)
+    images = [r for g in groups for r in g.roots if r.buffer.shape[2:] == (16, 16)]
+    assert len(images) == 4
+    assert all(orders[r.buffer] == (0, 2, 3, 1) for r in images if not r.is_output)
