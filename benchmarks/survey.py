@@ -115,6 +115,7 @@ def resnext(groups: int, channels: int, extent: int, out: int = 256) -> None:
 
 
 # fmt: off
+# A table: one case to a line, whatever its length, by makers of one capital letter.
 # ruff: noqa: E501, N802
 # convolutions
 conv('conv3x3 64 56',(1,64,56,56),(64,64,3,3),'pads=[1,1,1,1]')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.devices import OrtDevice
+from sardonyx.api.making import make_engine
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.providers import choose
@@ -15,7 +16,6 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
@@ -66,9 +66,6 @@ class InferenceSession(UnderWay):
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
     def _create(self, cancel: CancelFlag | None = None) -> Engine:
-        with compiling:  # imported late: a program that only imports makes no engine
-            from sardonyx.api.making import make_engine
-
         return make_engine(self._source, self._options, self._providers, cancel)
 
     def _set_up(self) -> None:

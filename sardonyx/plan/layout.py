@@ -95,7 +95,7 @@ def _divisions(root: Root, strides: tuple[Dim, ...]) -> int:
 
 
 def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
-    left, right = (_atoms(b) for b in (group.left, group.right))
+    left, right = (index_atoms(b) for b in (group.left, group.right))
     columns = []
     for axis, index in enumerate(group.at):
         atoms = sizes.atoms_of(index, "index")
@@ -112,14 +112,6 @@ def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
 
 def _is_short(extent: Dim) -> bool:
     return isinstance(extent, int) and extent < _SHORT
-
-
-def _atoms(body: Scalar) -> set[sizes.Atom]:
-    found: set[sizes.Atom] = set()
-    for x in loads_of(body):
-        for index in x.at:
-            found |= sizes.atoms_of(index, "index")
-    return found
 
 
 def _rows_order(group: Rows, root: Root, orders: dict[Tensor, Order]) -> Order:
