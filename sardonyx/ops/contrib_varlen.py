@@ -49,7 +49,7 @@ def requests_of(starts: Tensor, tokens: Dim) -> Tensor:
     return compute((tokens,), lambda t: scalar.binary("max", scalar.load(counts, (t,)) - 1, 0))
 
 
-def _row(place: Scalar, extent: Dim) -> Dim:
+def row_of(place: Scalar, extent: Dim) -> Dim:
     """A place that is known to be there wherever what is loaded is used."""
     last = scalar.binary("min", place, scalar.size(sizes.add(extent, -1)))
     return scalar.as_index(scalar.binary("max", last, 0), extent)
@@ -95,9 +95,9 @@ def varlen_causal_conv_with_state(
         """A sample of a request: before its first token, of the state."""
         place = start_of(starts, request) + local
         old = scalar.load(
-            initial_state, (request, channel, _row(local + scalar.size(behind), behind))
+            initial_state, (request, channel, row_of(local + scalar.size(behind), behind))
         )
-        new = scalar.load(x, (_row(place, tokens), channel))
+        new = scalar.load(x, (row_of(place, tokens), channel))
         return scalar.select(local >= 0, new, old) if behind != 0 else new
 
     (token, channel), (tap,) = indices(x.shape), reduced_indices((taps,))
@@ -300,7 +300,7 @@ class _Rows:
         def body(b: Dim, t: Dim, *rest: Dim) -> Scalar:
             place = start_of(starts, b) + scalar.size(t)
             inside = place < start_of(starts, sizes.add(b, 1))
-            return scalar.select(inside, scalar.load(x, (_row(place, self.tokens), *rest)), 0.0)
+            return scalar.select(inside, scalar.load(x, (row_of(place, self.tokens), *rest)), 0.0)
 
         return compute(shape, body)
 
@@ -314,6 +314,6 @@ class _Rows:
         def body(t: Dim, *rest: Dim) -> Scalar:
             b = scalar.as_index(scalar.load(requests, (t,)), self.batch)
             local = scalar.size(t) - start_of(starts, b)
-            return scalar.load(x, (b, _row(local, self.length), *rest))
+            return scalar.load(x, (b, row_of(local, self.length), *rest))
 
         return compute(shape, body)

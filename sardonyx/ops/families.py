@@ -69,6 +69,7 @@ FAMILIES = (
     "contrib_words",
     "contrib_ordered",
     "contrib_gates",
+    "contrib_decoding",
     "former",
     "generation",
     "generation_greedy",

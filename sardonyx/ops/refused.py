@@ -30,12 +30,10 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "AttnLSTM"): _RARE,
-    ("com.microsoft", "BifurcationDetector"): _RARE,
     ("com.microsoft", "LongformerAttention"): _RARE,
     ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
     ("com.microsoft", "SparseAttentionIndexer"): _LATER,
     ("com.microsoft", "SparsePagedAttention"): _LATER,
-    ("com.microsoft", "VarlenNGramHashMapping"): _LATER,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",
 }
 

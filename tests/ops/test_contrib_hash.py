@@ -151,3 +151,118 @@ def test_bad_heads_are_refused() -> None:
     inputs = [np.zeros((1, 2), np.int64), MULTIPLIERS, SIZES]
     with pytest.raises(InvalidGraph, match="vocab_sizes"):
         check_contrib("NGramHashMapping", inputs, facts, [None, None], symbolic=False)
+
+
+# -- VarlenNGramHashMapping -------------------------------------------------------------------
+
+_PACKED = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 0}
+
+
+def _packed(
+    ids: Array, starts: Array, past: Array | None, offsets: Array | None, eos: int | None,
+    segments: Array | None, past_segments: Array | None, reset: bool, counts: Array | None,
+    capacity: int,
+) -> list[Array]:  # fmt: skip
+    """Request by request: NGramHashMapping of its tokens behind its own past."""
+    missing = 0 if eos is None else eos
+    rows, ends, parts = [], [], []
+    updates = np.zeros((len(starts) - 1, capacity, 2), ids.dtype)
+    for b, (first, last) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+        own = ids[first:last]
+        before = np.full(2, missing, ids.dtype) if past is None else past[b]
+        whole = np.concatenate([before, own])
+        marks = np.zeros(len(whole), np.int32)
+        if segments is not None:
+            old = np.full(2, segments[first]) if past_segments is None else past_segments[b]
+            marks = np.concatenate([old, segments[first:last]])
+        for t in range(2, len(whole)):
+            run, cut = [whole[t]], False
+            for shift in (1, 2):
+                cut |= bool(marks[t - shift] != marks[t - shift + 1])
+                cut |= bool(reset and eos is not None and whole[t - shift] == eos)
+                run.append(ids.dtype.type(missing) if cut else whole[t - shift])
+            row = []
+            for head in range(4):
+                mix = ids.dtype.type(0)
+                for value, factor in zip(run[: 2 + head // 2], MULTIPLIERS, strict=False):
+                    mix ^= value * ids.dtype.type(factor)
+                row.append(mix % SIZES[head] + (0 if offsets is None else offsets[head]))
+            rows.append(row)
+        ends.append(whole[-2:])
+        parts.append(marks[-2:])
+        for k in range(0 if counts is None else min(counts[b], capacity, last - first)):
+            updates[b, k] = whole[k + 1 : k + 3]
+    return [np.array(rows, ids.dtype), np.array(ends), np.array(parts), updates]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("lengths", [[1], [4, 1, 7], [2, 3]], ids=str)
+@pytest.mark.parametrize(
+    "past, offsets, eos, segments, past_segments, reset, capacity",
+    [
+        (False, False, None, False, False, False, 0),
+        (True, True, None, False, False, False, 0),
+        (True, False, 2, False, False, True, 0),
+        (True, False, 2, True, False, True, 3),
+        (True, True, None, True, True, False, 2),
+        (False, False, 3, True, True, False, 8),
+    ],
+)
+def test_packed_n_gram_hash_mapping(
+    dtype: type, lengths: list[int], past: bool, offsets: bool, eos: int | None, segments: bool,
+    past_segments: bool, reset: bool, capacity: int,
+) -> None:  # fmt: skip
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    batch, count = len(lengths), int(starts[-1])
+    ids = RANDOM.integers(-2, 5, count).astype(dtype)
+    before = RANDOM.integers(0, 5, (batch, 2)).astype(dtype) if past else None
+    marks = RANDOM.integers(0, 2, count).astype(np.int32) if segments else None
+    old = RANDOM.integers(0, 2, (batch, 2)).astype(np.int32) if past_segments else None
+    counts = RANDOM.integers(-1, 9, batch).astype(np.int32) if capacity else None
+    shifts = OFFSETS.astype(dtype) if offsets else None
+    with np.errstate(over="ignore"):
+        expected = _packed(ids, starts, before, shifts, eos, marks, old, reset, counts, capacity)
+    expected = expected[: 4 if capacity and segments else 3 if segments else 2]
+    token = None if eos is None else np.array(eos, dtype)
+    inputs = [ids, MULTIPLIERS.astype(dtype), SIZES.astype(dtype), starts, before, shifts, token]
+    inputs += [marks, old, counts]
+    while inputs[-1] is None:
+        inputs.pop()
+    facts = {**_PACKED, "reset_on_eos": int(reset), "state_update_capacity": capacity}
+    check_contrib("VarlenNGramHashMapping", inputs, facts, expected)
+
+
+def test_no_packed_tokens() -> None:
+    inputs = [np.zeros(0, np.int64), MULTIPLIERS, SIZES, np.zeros(1, np.int32)]
+    expected = [np.zeros((0, 4)), np.zeros((0, 2))]
+    check_contrib("VarlenNGramHashMapping", inputs, _PACKED, expected, engine=False)
+
+
+def test_packed_chunks_give_the_same() -> None:
+    ids = RANDOM.integers(0, 5, 9)
+    every, last, _, _ = _packed(ids, np.array([0, 9]), *(None,) * 5, False, None, 0)
+    inputs = [ids[4:9], MULTIPLIERS, SIZES, np.array([0, 5], np.int32), ids[None, 2:4]]
+    check_contrib("VarlenNGramHashMapping", inputs, _PACKED, [every[4:], last])
+
+
+@pytest.mark.parametrize(
+    "changed, facts, text",
+    [
+        ({}, {"n_head_per_ngram": 3}, "vocab_sizes"),
+        ({}, {"max_ngram_size": 1}, "at least two tokens"),
+        ({}, {"state_update_capacity": 2}, "capture_count goes with"),
+        ({}, {"state_update_capacity": 9}, "capture_count goes with"),
+        ({1: MULTIPLIERS[:2]}, {}, "needs a multiplier"),
+        ({4: np.zeros((2, 2), np.int64)}, {}, "past_ids"),
+        ({8: np.zeros((1, 2), np.int32)}, {}, "no segment_ids"),
+        ({7: np.zeros(4, np.int32)}, {}, "segment_ids"),
+        ({0: np.zeros((1, 5), np.int64)}, {}, "offsets of one axis"),
+    ],
+)
+def test_bad_packed_graphs(changed: dict[int, Array], facts: dict[str, int], text: str) -> None:
+    inputs = [np.zeros(5, np.int64), MULTIPLIERS, SIZES, np.array([0, 5], np.int32), *(None,) * 5]
+    for place, array in changed.items():
+        inputs[place] = array
+    model = contrib_model("VarlenNGramHashMapping", inputs, {**_PACKED, **facts}, 2)
+    with pytest.raises(InvalidGraph, match=f"node it .VarlenNGramHashMapping.*{text}"):
+        sardonyx.InferenceSession(model.SerializeToString())
