@@ -9,8 +9,8 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, scaled_scores, split_heads, weighted_values
-from sardonyx.ops.registry import contents, op
-from sardonyx.ops.scalars import scalar_of
+from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
+from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -190,16 +190,30 @@ def multi_head_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Attention of heads that lie beside each other; also gives keys, values and scores."""
+    """Attention of heads that lie beside each other; also gives keys, values and scores.
+
+    With past_sequence_length a past is a buffer with room for more; cache_indirection says for
+    each beam and place of it which beam the key there is from. onnxruntime uses that in such a
+    buffer alone, and only for one query.
+    """
     where_ = "MultiHeadAttention"
-    refuse(where_, past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     queries, keys, values = _parts(where_, query, key, value, num_heads)
     if bias is not None:
         queries, keys, values = biased(where_, bias, queries, keys, values, key)
     before: Dim = 0
-    if past_key is not None and past_value is not None:
+    if (past_key is None) != (past_value is None):
+        raise InvalidGraph(message(where_, "It needs both past_key and past_value, or none"))
+    present = keys, values
+    if past_key is not None and past_value is not None and past_sequence_length is not None:
+        before, new = length_of_past(where_, past_key, past_sequence_length), keys.shape[2]
+        present = (
+            in_buffer(where_, past_key, keys, before), in_buffer(where_, past_value, values, before)
+        )  # fmt: skip
+        keys, values = (used_cache(where_, x, before, new, cache_indirection) for x in present)
+    elif past_key is not None and past_value is not None:
         before = past_key.shape[2]
         keys, values = concat([past_key, keys], 2), concat([past_value, values], 2)
+        present = keys, values
     shape = (*queries.shape[:3], keys.shape[2])
     changes: list[Change] = []
     if key_padding_mask is not None:
@@ -209,7 +223,7 @@ def multi_head_attention(
     if unidirectional:
         changes.append(_causal(before))
     result, scores, _ = attend(queries, keys, values, changes, scale)
-    return merge_heads(result), keys, values, cast(scores, query.dtype)
+    return merge_heads(result), *present, cast(scores, query.dtype)
 
 
 def _parts(
@@ -284,32 +298,6 @@ def attention_contrib(
         where_, product, mask_index, past, attention_bias, num_heads, mask_filter_value,
         qkv_hidden_sizes, scale, unidirectional, output_count, before,
     )  # fmt: skip
-
-
-def length_of_past(where_: str, past: Tensor | None, length: Tensor | None) -> Dim:
-    """How many keys a buffer of keys and values holds: (2, batch, heads, room, size)."""
-    if past is None or length is None:
-        what = "With past_present_share_buffer it needs past and past_sequence_length"
-        raise InvalidGraph(message(where_, what))
-    (before,) = contents(reshape(scalar_of(length, where_), (1,)), "The length of the past", 0)
-    found: Dim = before
-    return found
-
-
-def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
-    """A buffer (batch, heads, room, size) with new keys or values after the first `before`."""
-    batch, heads, room, size = past.shape
-    length = new.shape[2]
-    assume_shape(past.shape, (batch, new.shape[1], room, new.shape[3]), where_, "The past")
-    assume_at_most(sizes.add(before, length), room, where_, "The past has no room")
-
-    def body(b: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
-        at = scalar.size(sizes.add(place, sizes.multiply(before, -1)))
-        is_new = (at >= 0) & (at < scalar.size(length))
-        added = scalar.load(new, (b, head, scalar.as_index(at, length), d))
-        return scalar.select(is_new, added, scalar.load(past, (b, head, place, d)))
-
-    return compute((batch, heads, room, size), body)
 
 
 def attend_projected(

@@ -16,6 +16,7 @@ from sardonyx.ops.contrib_attention import (
     biased,
     masked,
 )
+from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
 from sardonyx.ops.contrib_grouped import cache_of, grouped_heads, turned
 from sardonyx.ops.registry import contents, op
 from sardonyx.tensor import scalar
@@ -78,20 +79,16 @@ def decoder_masked_multi_head_attention(
     if not crosses and past_key is not None and past_value is not None:
         assume_shape(past_value.shape[:3], past_key.shape[:3], _MASKED, "past_value")
         if past_present_share_buffer:
-            if past_sequence_length is None:
-                raise InvalidGraph(message(_MASKED, "It needs past_sequence_length"))
-            flat = reshape(past_sequence_length, (1,))
-            (before,) = contents(flat, "The length of the past", 0)
-            begins = compute((queries.shape[0],), lambda b: scalar.size(before))
-            total = sizes.add(before, total)
-            present = (
-                cache_of(_MASKED, past_key, keys, begins, total),
-                cache_of(_MASKED, past_value, values, begins, total),
+            before = length_of_past(_MASKED, past_key, past_sequence_length)
+            filled = (
+                in_buffer(_MASKED, past_key, keys, before),
+                in_buffer(_MASKED, past_value, values, before),
             )
         else:
-            total = sizes.add(past_key.shape[2], total)
-            present = concat([past_key, keys], 2), concat([past_value, values], 2)
-        keys, values = (used_cache(x, total, cache_indirection) for x in present if x is not None)
+            before = past_key.shape[2]
+            filled = concat([past_key, keys], 2), concat([past_value, values], 2)
+        keys, values = (used_cache(_MASKED, x, before, total, cache_indirection) for x in filled)
+        present, total = filled, sizes.add(before, total)
     elif not crosses:
         present = keys, values
     shape = (*queries.shape[:3], total)
@@ -103,33 +100,6 @@ def decoder_masked_multi_head_attention(
         changes.append(added_bias(attention_bias, shape, _MASKED))
     result, scores, _ = attend(queries, keys, values, changes, scale)
     return merge_heads(result), *present, cast(scores, query.dtype)
-
-
-def used_cache(cache: Tensor, total: Dim, indirection: Tensor | None) -> Tensor:
-    """The part of a cache that is filled, each place from the beam that it belongs to.
-
-    Args:
-        cache: (batch * beams, heads, room, size).
-        total: How many places are filled.
-        indirection: Which beam each place is from, (batch, beams, room).
-    """
-    batch, heads, _, size = cache.shape
-    if indirection is None:
-        return slice_axis(cache, 2, 0, total)
-    beams = indirection.shape[1]
-    assume_equal(batch, sizes.multiply(indirection.shape[0], beams), _MASKED, "cache_indirection")
-
-    def body(row: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
-        group, beam = integer.floordiv(row, beams), integer.modulo(row, beams)
-        given = scalar.load(indirection, (group, beam, place))
-        # The newest key is the row's own.
-        newest = scalar.compare("eq", scalar.size(place), scalar.size(sizes.add(total, -1)))
-        source = scalar.select(newest, scalar.size(beam), scalar.cast(given, INT64))
-        chosen = scalar.as_index(scalar.check_index(source, beams), beams)
-        origin = sizes.add(sizes.multiply(group, beams), chosen)
-        return scalar.load(cache, (origin, head, place, d))
-
-    return compute((batch, heads, total, size), body)
 
 
 # -- SparseAttention --------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.sizes import Dim
 from sardonyx.ops.registry import contents, op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -20,7 +19,6 @@ from sardonyx.tensor.language import (
     slice_axis,
     where,
 )
-from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
 
 DOMAIN = "com.microsoft"

@@ -12,11 +12,9 @@ from sardonyx.ops.contrib_attention import (
     Change,
     added_bias,
     attend,
-    in_buffer,
-    length_of_past,
     masked,
 )
-from sardonyx.ops.contrib_decoder import used_cache
+from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
 from sardonyx.ops.registry import op
 from sardonyx.tensor.language import (
     Tensor,
@@ -122,8 +120,8 @@ def decoder_masked_self_attention(
         before = past.shape[3]
         keys, values = concat([old_keys, keys], 2), concat([old_values, values], 2)
         present = _stacked(keys, values)
+    keys, values = (used_cache(_SELF, x, before, 1, cache_indirection) for x in (keys, values))
     total = sizes.add(before, 1)
-    keys, values = (used_cache(part, total, cache_indirection) for part in (keys, values))
     shape = (*queries.shape[:3], total)
     changes: list[Change] = []
     if mask_index is not None:
