@@ -70,6 +70,7 @@ FAMILIES = (
     "contrib_ordered",
     "contrib_gates",
     "contrib_decoding",
+    "recurrent_attention",
     "former",
     "generation",
     "generation_greedy",

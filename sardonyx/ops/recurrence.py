@@ -109,6 +109,7 @@ class Network:
         gates: How many there are.
         hidden_size: As the attribute says.
         clipped: Bound of what goes into activations.
+        more: Widths of further states, which are zero before the first step.
         count: Number of directions.
         hidden: Size of the state.
         wide: The type that is computed in.
@@ -126,6 +127,7 @@ class Network:
     gates: int
     hidden_size: int | None
     clipped: float | None
+    more: Sequence[Dim] = field(default=(), kw_only=True)
     count: int = field(init=False)
     hidden: Dim = field(init=False)
     wide: DType = field(init=False)
@@ -186,7 +188,7 @@ class Network:
         added_bias: Callable[[Tensor], Tensor],
         step: Callable[[int, Outside], Step],
     ) -> tuple[Tensor, ...]:
-        """The output of every step, then the last state, each over all directions.
+        """The output of every step, then the last states, each over all directions.
 
         Args:
             added_bias: What of the bias of a direction is added to the gates of the input.
@@ -223,13 +225,12 @@ class Network:
         slice_ = buffer((*key, "gates"), given.shape[1:], self.wide)
         sliced = Sliced(stand_in(given, outside), slice_, place)
         carried = []
-        for k, state in enumerate(self.initial):
-            first = (
-                constant(0.0, self.wide, (batch, self.hidden))
-                if state is None
-                else self.of(state, number)
-            )
-            inside = buffer((*key, "state", k), (batch, self.hidden), self.wide)
+        firsts = [None if state is None else self.of(state, number) for state in self.initial]
+        widths = [self.hidden] * len(firsts) + list(self.more)
+        for k, width in enumerate(widths):
+            given_first = firsts[k] if k < len(firsts) else None
+            first = constant(0.0, self.wide, (batch, width)) if given_first is None else given_first
+            inside = buffer((*key, "state", k), (batch, width), self.wide)
             carried.append(Carried(stand_in(first, outside), inside))
         before: list[Tensor] = [c.inside for c in carried]
         after = step(number, outside)(slice_, before)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sardonyx.base import sizes
-from sardonyx.ops.recurrence import Network, Step
+from sardonyx.ops.recurrence import Activation, Network, Step
 from sardonyx.ops.regions import Outside, seen_inside
 from sardonyx.ops.registry import op
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor.language import Tensor, concat, constant, matmul, slice_axis
+
+#: Of a direction: what a further state gives all gates, and the new one for a hidden state.
+Beside = Callable[[int, Outside], tuple[Activation, Activation]]
 
 _ADDED = {"layout": 14}
 #: Before, it said whether the first output might be left out, as every output now may be.
@@ -152,6 +155,7 @@ def long_short_term(
     alphas: Sequence[float],
     betas: Sequence[float],
     input_forget: bool,
+    beside: Beside | None = None,
 ) -> tuple[Tensor, ...]:
     """The outputs of an LSTM, whatever its products are.
 
@@ -162,20 +166,24 @@ def long_short_term(
         alphas: Parameters of those that take some, in order.
         betas: The second ones.
         input_forget: Whether the gates of input and forgetting are coupled.
+        beside: What the network's further state is, if it has one.
     """
     functions = n.functions(activations, alphas, betas, ["Sigmoid", "Tanh", "Tanh"])
 
     def make(number: int, outside: Outside) -> Step:
         product = n.state_product(number, outside)
         f, g, h = functions[number]
+        more = None if beside is None else beside(number, outside)
         peepholes: list[Tensor | None] = [None] * 3
         if p is not None:
             own = n.of(p, number)
             peepholes = [seen_inside(n.part(own, 0, k), outside) for k in range(3)]
 
         def step(given: Tensor, state: list[Tensor]) -> list[Tensor]:
-            before, cell = state
+            before, cell, *rest = state
             gates = given + product(before)
+            if more is not None:
+                gates = gates + more[0](rest[0])
 
             def gate(k: int, peephole: Tensor | None, seen: Tensor) -> Tensor:
                 value = n.part(gates, 1, k)
@@ -185,7 +193,8 @@ def long_short_term(
             forget = 1.0 - in_ if input_forget else gate(2, peepholes[2], cell)
             new = forget * cell + in_ * g(n.limit(n.part(gates, 1, 3)))
             out = gate(1, peepholes[1], new)
-            return [out * h(new), new]
+            hidden = out * h(new)
+            return [hidden, new] if more is None else [hidden, new, more[1](hidden)]
 
         return step
 

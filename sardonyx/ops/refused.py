@@ -29,7 +29,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "MaxpoolWithMask"): _UNWRITTEN + ": what its mask hides",
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
-    ("com.microsoft", "AttnLSTM"): _RARE,
     ("com.microsoft", "LongformerAttention"): _RARE,
     ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
     ("com.microsoft", "SparseAttentionIndexer"): _LATER,
