@@ -70,6 +70,7 @@ FAMILIES = (
     "contrib_ordered",
     "contrib_gates",
     "contrib_decoding",
+    "contrib_longformer",
     "recurrent_attention",
     "former",
     "generation",
