@@ -35,7 +35,7 @@ _PAGED = "PagedAttention"
 
 
 @dataclass(frozen=True, slots=True)
-class _Pages:
+class Pages:
     """Where tokens are, and their keys.
 
     Attributes:
@@ -168,7 +168,11 @@ def paged_attention(
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Attention of packed tokens (T, width), whose keys and values go to blocks of the caches."""
-    _refuse(key_cache, k_quant_type, v_quant_type, k_cache_dtype, v_cache_dtype, query)
+    refuse_quantised(_PAGED, key_cache, query, k_quant_type, v_quant_type)
+    for kind in (k_cache_dtype, v_cache_dtype):
+        if kind not in ("", key_cache.dtype.name):
+            what, expected = "A cache has another type than its tensor", key_cache.dtype.name
+            raise errors.NotImplemented(message(_PAGED, what, expected=expected, got=kind))
     latent = kv_cache_layout == "LATENT"
     if kv_cache_layout not in ("SEPARATE", "LATENT"):
         expected = "SEPARATE or LATENT"
@@ -178,36 +182,17 @@ def paged_attention(
     if latent != (value_cache is None) or (latent and (value is not None or kv_num_heads != 1)):
         what = "A LATENT cache holds values too: there are none besides, and one head"
         raise InvalidGraph(message(_PAGED, what))
-    if query.rank != 2 or key_cache.rank != 4 or starts.rank != 1 or table.rank != 2:  # noqa: PLR2004 - see the schema
-        what = "It needs tokens of two axes, caches of four, offsets of one, and a table of two"
-        raise InvalidGraph(message(_PAGED, what))
-    tokens, size = query.shape[0], key_cache.shape[3]
-    assume_equal(key_cache.shape[2], kv_num_heads, _PAGED, "The heads of key_cache")
-    batch = sizes.add(starts.shape[0], -1)
-    assume_shape(pasts.shape, (batch,), _PAGED, "past_seqlens")
-    assume_equal(table.shape[0], batch, _PAGED, "Each sequence needs a row of block_table")
-    queries, keys, values = _parts(query, key, value, num_heads, kv_num_heads, size, latent)
-    if q_norm_weight is not None and k_norm_weight is not None:
-        queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
-        keys = rms_norm(keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
-    pages = _Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
-                   requests_of(starts, tokens))  # fmt: skip
-    if do_rotary:
-        queries, keys = (
-            turned_rows(
-                _PAGED, x, pages.position, cosine, sine, rotary_offset, bool(rotary_interleaved)
-            )
-            for x in (queries, keys)
-        )
-    slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
-    assume_shape(slots.shape, (tokens,), _PAGED, "slot_mapping")
-    key_cache = pages.written(key_cache, keys, slots)
+    angles = Angles(cosine, sine, rotary_offset, bool(rotary_interleaved)) if do_rotary else None
+    norms = Norms(q_norm_weight, k_norm_weight, qk_norm_epsilon)
+    queries, pages, key_cache, value_cache = written_tokens(
+        _PAGED, (query, key, value), (key_cache, value_cache), (starts, pasts, table), slot_mapping,
+        (num_heads, kv_num_heads), angles, norms,
+    )  # fmt: skip
+    tokens = query.shape[0]
     seen_keys = pages.read(key_cache, tokens)
     if value_cache is None:
-        seen_values = slice_axis(seen_keys, 3, 0, v_head_size or size)
+        seen_values = slice_axis(seen_keys, 3, 0, v_head_size or key_cache.shape[3])
     else:
-        assume_shape(value_cache.shape, key_cache.shape, _PAGED, "value_cache")
-        value_cache = pages.written(value_cache, values, slots)
         seen_values = pages.read(value_cache, tokens)
     change = pages.visible(bool(is_causal), local_window_size)
     result, _, _ = attend(
@@ -218,45 +203,113 @@ def paged_attention(
     return reshape(result, (tokens, width)), key_cache, value_cache
 
 
-def _refuse(
-    cache: Tensor, k_quant: str, v_quant: str, k_type: str, v_type: str, query: Tensor
-) -> None:
-    for kind in (k_quant, v_quant):
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """How queries and keys are turned: tables by place, the first element, pairs side by side."""
+
+    cosine: Tensor | None
+    sine: Tensor | None
+    offset: int
+    interleaved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """Weights of the norms of queries and keys, if they have any, and what is added to means."""
+
+    queries: Tensor | None
+    keys: Tensor | None
+    epsilon: float
+
+
+def written_tokens(
+    where: str,
+    parts: tuple[Tensor, Tensor | None, Tensor | None],
+    caches: tuple[Tensor, Tensor | None],
+    places: tuple[Tensor, Tensor, Tensor],
+    slot_mapping: Tensor | None,
+    counts: tuple[int, int],
+    angles: Angles | None,
+    norms: Norms,
+) -> tuple[Tensor, Pages, Tensor, Tensor | None]:
+    """Queries (T, heads, size), where tokens are, and the caches with the new ones in them.
+
+    Args:
+        where: The operator.
+        parts: Queries, keys and values of the new tokens, or all three in the first.
+        caches: Of keys, and of values; without the latter keys hold values, too.
+        places: cumulative_sequence_length, past_seqlens and block_table.
+        slot_mapping: Where new tokens go; where the table says if None.
+        counts: How many heads queries have, and keys.
+        angles: How both are turned; None: not at all.
+        norms: How both are normalised before.
+    """
+    query, (key_cache, value_cache), (starts, pasts, table) = parts[0], caches, places
+    if query.rank != 2 or key_cache.rank != 4 or starts.rank != 1 or table.rank != 2:  # noqa: PLR2004 - see the schema
+        what = "It needs tokens of two axes, caches of four, offsets of one, and a table of two"
+        raise InvalidGraph(message(where, what))
+    tokens, size = query.shape[0], key_cache.shape[3]
+    assume_equal(key_cache.shape[2], counts[1], where, "The heads of key_cache")
+    batch = sizes.add(starts.shape[0], -1)
+    assume_shape(pasts.shape, (batch,), where, "past_seqlens")
+    assume_equal(table.shape[0], batch, where, "Each sequence needs a row of block_table")
+    latent = value_cache is None
+    queries, keys, values = _parts(where, *parts, *counts, size, latent)
+    if (norms.queries is None) != (norms.keys is None):
+        raise InvalidGraph(message(where, "It needs both q_norm_weight and k_norm_weight, or none"))
+    if norms.queries is not None and norms.keys is not None:
+        queries = rms_norm(queries, norms.queries, -1, norms.epsilon, 1)[0]
+        keys = rms_norm(keys, norms.keys, -1, norms.epsilon, 1)[0]
+    pages = Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
+                  requests_of(starts, tokens))  # fmt: skip
+    if angles is not None:
+        queries, keys = (
+            turned_rows(where, x, pages.position, angles.cosine, angles.sine, angles.offset,
+                        angles.interleaved)
+            for x in (queries, keys)
+        )  # fmt: skip
+    slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
+    assume_shape(slots.shape, (tokens,), where, "slot_mapping")
+    key_cache = pages.written(key_cache, keys, slots)
+    if value_cache is not None:
+        assume_shape(value_cache.shape, key_cache.shape, where, "value_cache")
+        value_cache = pages.written(value_cache, values, slots)
+    return queries, pages, key_cache, value_cache
+
+
+def refuse_quantised(where: str, cache: Tensor, query: Tensor, *kinds: str) -> None:
+    """Refuse caches that are not of the tokens' type."""
+    for kind in kinds:
         if kind != "NONE":
             what = "Quantised caches are not supported"
-            raise errors.NotImplemented(message(_PAGED, what, expected="NONE", got=kind))
-    for kind in (k_type, v_type):
-        if kind not in ("", cache.dtype.name):
-            what = "A cache has another type than its tensor"
-            raise errors.NotImplemented(message(_PAGED, what, expected=cache.dtype.name, got=kind))
+            raise errors.NotImplemented(message(where, what, expected="NONE", got=kind))
     if cache.dtype is not query.dtype:
-        what = "The caches have another type than the tokens"
-        got = cache.dtype.name
-        raise InvalidGraph(message(_PAGED, what, expected=query.dtype.name, got=got))
+        what, got = "The caches have another type than the tokens", cache.dtype.name
+        raise InvalidGraph(message(where, what, expected=query.dtype.name, got=got))
 
 
 def _parts(
-    query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, kv_heads: int, size: Dim,
-    latent: bool,
+    where: str, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, kv_heads: int,
+    size: Dim, latent: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Queries, keys and values (T, heads, size), out of one tensor or more."""
     tokens = query.shape[0]
     if key is None:
         every = heads + kv_heads * (1 if latent else 2)
-        assume_equal(query.shape[1], sizes.multiply(size, every), _PAGED, "The packed width")
+        assume_equal(query.shape[1], sizes.multiply(size, every), where, "The packed width")
         whole = reshape(query, (tokens, every, size))
         ends = (0, heads, heads + kv_heads, every)
         first, second, third = (slice_axis(whole, 1, ends[k], ends[k + 1]) for k in range(3))
         return first, second, second if latent else third
     if value is None and not latent:
-        raise InvalidGraph(message(_PAGED, "It has keys, but no values"))
+        raise InvalidGraph(message(where, "It has keys, but no values"))
     parts = (query, heads), (key, kv_heads), (key if value is None else value, kv_heads)
     for x, count in parts:
         if x.rank != 2 or quotients.exact_quotient(x.shape[1], size) is None:  # noqa: PLR2004 - tokens, width
             what = "Tokens do not fit the size of the cache's heads"
-            raise InvalidGraph(message(_PAGED, what, got=str(list(x.shape))))
-        assume_equal(x.shape[0], tokens, _PAGED, "Queries, keys and values differ in number")
-        assume_equal(x.shape[1], sizes.multiply(size, count), _PAGED, "The width of a token")
+            raise InvalidGraph(message(where, what, got=str(list(x.shape))))
+        assume_equal(x.shape[0], tokens, where, "Queries, keys and values differ in number")
+        assume_equal(x.shape[1], sizes.multiply(size, count), where, "The width of a token")
     first, second, third = (reshape(x, (tokens, count, size)) for x, count in parts)
     return first, second, third
 

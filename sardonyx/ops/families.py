@@ -62,6 +62,7 @@ FAMILIES = (
     "contrib_masked",
     "contrib_varlen",
     "contrib_paged",
+    "contrib_paged_sparse",
     "contrib_hash",
     "contrib_sparse",
     "contrib_sparse_product",

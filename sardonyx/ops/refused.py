@@ -30,7 +30,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
     ("com.microsoft", "SparseAttentionIndexer"): _LATER,
-    ("com.microsoft", "SparsePagedAttention"): _LATER,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",
 }
 

@@ -10,6 +10,8 @@ TABLES = {
     "com.microsoft": """
 Attention 1: input:T weights:T bias:T? mask_index:M? past:T? attention_bias:T?
     past_sequence_length:M? -> output:T present:T?; T=floats -double; M=int32
+AttnLSTM 1: X:T W:T R:T B:T? sequence_lens:T1? initial_h:T? initial_c:T? P:T? QW:T? MW:T? V:T? M:T?
+    memory_seq_lens:T1? AW:T? -> Y:T? Y_h:T? Y_c:T?; T=double float; T1=int32
 BeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_return_sequences:I
     length_penalty:T? repetition_penalty:T? vocab_mask:M? prefix_vocab_mask:M? attention_mask:I?
     decoder_input_ids:I? logits_processor:I? -> sequences:I sequences_scores:T? scores:T?; F=float
@@ -20,6 +22,8 @@ BiasDropout 1: data:T bias:T residual:T? ratio:T1? training_mode:T2? -> output:T
 BiasGelu 1: A:T B:T -> C:T; T=floats
 BiasSoftmax 1: data:T bias:T -> output:T; T=floats -bfloat16
 BiasSplitGelu 1: X:T bias:T -> Y:T; T=float float16
+BifurcationDetector 1: src_tokens:T cur_tokens:T prev_suffix_match_idx:T pred_tokens:T? -> tokens:T
+    suffix_match_idx:T; T=int64
 BitmaskBiasDropout 1: data:T bias:T residual:T? ratio:T1? training_mode:T2? -> output:T mask:T3?;
     T=floats; T1=floats; T2=bool; T3=uint32
 BitmaskDropout 1: data:T ratio:T1? training_mode:T2? -> output:T mask:T3?; T=floats; T1=floats;
@@ -101,6 +105,8 @@ LinearAttention 1: query:T key:T value:T past_state:S? decay:T? beta:T? -> outpu
     present_state:S; T=floats -double; S=floats -double
 LinearAttentionGate 1: a:T dt_bias:TF decay_scale:TF b:T? -> decay:T beta:T?; T=floats -double;
     TF=float
+LongformerAttention 1: input:T weight:T bias:T mask:T global_weight:T global_bias:T global:G ->
+    output:T; T=float float16; G=int32
 MRotaryEmbedding 1: input:T position_ids:M cos_cache:T sin_cache:T -> output:T; T=floats -double;
     M=int64
 MatMulBlockQuantizedFp4Weight 1: A:T B:T1 weight_scale:T2 weight_scale_2:T3 input_scale:T3? bias:T?
@@ -214,6 +220,13 @@ SkipSimplifiedLayerNormalization 1: input:T skip:T gamma:T bias:T? -> output:T m
 SparseAttention 1: query:T key:T? value:T? past_key:T past_value:T block_row_indices:M
     block_col_indices:M total_sequence_length:M key_total_sequence_lengths:M cos_cache:T?
     sin_cache:T? -> output:T present_key:T present_value:T; T=floats -double; M=int32
+SparsePagedAttention 1: query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CACHE
+    cumulative_sequence_length:S past_seqlens:S block_table:S slot_mapping:S? selected_indices:S
+    selected_counts:S auxiliary_key:T? auxiliary_value:T? auxiliary_lengths:S? cos_cache:T?
+    sin_cache:T? head_sink:T? q_norm_weight:T? k_norm_weight:T? k_scale:T_KV_SCALE?
+    v_scale:T_KV_SCALE? attention_metadata:S? -> output:T key_cache_out:T_CACHE?
+    value_cache_out:T_CACHE?; T=bfloat16 float16; T_CACHE=bfloat16 float16 int8; S=int32;
+    T_KV_SCALE=float
 SparseToDenseMatMul 1: A:T B:T1 -> Y:T1; T=double float int32 int64 sparse_tensor uint32 uint64;
     T1=double float int32 int64 uint32 uint64
 Tokenizer 1: X:T -> Y:T; T=string
@@ -225,6 +238,10 @@ UnfoldTensor 1: input:T -> output:T; T=tensors
 Unique 1: x:T -> y:T idx:int64 counts:int64; T=tensors -bfloat16
 VarlenCausalConvWithState 1: input:T weight:T cumulative_sequence_length:M bias:T? initial_state:T
     capture_count:M? -> output:T final_state:T state_update:T?; T=floats -double; M=int32
+VarlenNGramHashMapping 1: input_ids:M multipliers:M vocab_sizes:M cumulative_sequence_length:S
+    past_ids:M? head_offsets:M? eos_token_id:M? segment_ids:int32? past_segment_ids:S?
+    capture_count:S? -> hash_ids:M present_ids:M? present_segment_ids:S? state_update:M?; M=int32
+    int64; S=int32
 WhisperBeamSearch 1: input_ids:F max_length:I min_length:I? num_beams:I num_return_sequences:I
     length_penalty:T? repetition_penalty:T? vocab_mask:M? prefix_vocab_mask:M? attention_mask:I?
     decoder_input_ids:I? logits_processor:I? cross_qk_layer_head:I? extra_decoding_ids:I?
