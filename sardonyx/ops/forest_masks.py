@@ -7,7 +7,7 @@ up to 32 leaves that is faster than to walk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,30 @@ _MOST_NODES = 200_000
 
 #: Words of a test: limit, feature, mask.
 TEST_WORDS = 3
+
+
+@dataclass(slots=True)
+class SmallTree:
+    """A tree of at most `LEAVES` leaves, and tests that are numbered from the root.
+
+    Attributes:
+        tests: The node of each test.
+        masks: Which leaves stay where a test fails. Leaf number n has bit 31 - n, so that the
+            first one that is left is the highest bit.
+        ways: For each test what follows if it holds, and if not: a test, or ~number of a leaf.
+        leaves: The node of each leaf.
+        depth: The most tests that lead to a leaf.
+        target: Which target it votes for.
+        weights: The vote of each leaf.
+    """
+
+    tests: list[int] = field(default_factory=list)
+    masks: list[int] = field(default_factory=list)
+    ways: list[list[int]] = field(default_factory=list)
+    leaves: list[int] = field(default_factory=list)
+    depth: int = 0
+    target: int = 0
+    weights: Array = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(slots=True)
@@ -41,69 +65,79 @@ class Masks:
     targets: Array
 
 
-def masks_of(forest: Forest) -> Masks | None:
-    """The masks of a forest; None if a tree is too large, or its leaves vote for several targets.
+def small_trees(forest: Forest) -> tuple[list[SmallTree], Array] | None:
+    """The trees in another order, and which ones of the forest they are.
 
-    Leaf number n has bit 31 - n, so that the first one that is left is the highest bit.
+    Trees for one target come together, the deepest first: what walks them in step waits for few.
+    None if a tree is too large, or its leaves vote for several targets.
     """
     words = forest.words
     table = forest.nodes.reshape(-1, words)
     if words != 4 or not 0 < len(table) <= min(_MOST_NODES, 3 * LEAVES * len(forest.roots)):
         return None
     passed, failed = (table[:, 2] // words).tolist(), (table[:, 3] // words).tolist()
-    limits = table[:, 0].tolist()
-    features = table[:, 1].tolist()
-    starts, tests = [0], list[tuple[int, int, int]]()
-    leaves = np.zeros((len(forest.roots), LEAVES), np.float32)
-    targets = []
-    for number, root in enumerate((forest.roots // words).tolist()):
-        found = _tests(root, passed, failed)
-        if found is None:
+    trees = []
+    for root in (forest.roots // words).tolist():
+        tree = _unfolded(root, passed, failed)
+        if tree is None or not _set_votes(tree, forest, table[tree.leaves, 0]):
             return None
-        order, reached = found
-        tests += [(limits[node], features[node], mask) for node, mask in order]
-        starts.append(len(tests))
-        votes = _leaf_weights(forest, [limits[leaf] for leaf in reached])
-        if votes is None:
-            return None
-        target, weights = votes
-        leaves[number, : len(weights)] = weights
-        targets.append(target)
-    flat = np.array(tests, np.int64).reshape(-1).astype(np.uint32).view(np.int32)
-    return Masks(np.array(starts, np.int32), flat, leaves.reshape(-1), np.array(targets, np.int32))
+        trees.append(tree)
+    order = sorted(range(len(trees)), key=lambda k: (trees[k].target, -trees[k].depth))
+    return [trees[k] for k in order], np.array(order, np.int64)
 
 
-def _tests(
-    root: int, passed: list[int], failed: list[int]
-) -> tuple[list[tuple[int, int]], list[int]] | None:
-    """The tests of a tree with their masks, and its leaves; None if there are too many."""
-    reached: list[int] = []
-    tests: list[tuple[int, int]] = []
-    # Nodes to enter, and tests to complete once the leaves behind their first answer are known.
-    pending: list[tuple[int, int]] = [(root, -1)]
+def masks_of(forest: Forest, trees: list[SmallTree]) -> Masks:
+    """The masks of small trees."""
+    table = forest.nodes.reshape(-1, forest.words)
+    nodes = [node for tree in trees for node in tree.tests]
+    tests = np.zeros((len(nodes), TEST_WORDS), np.int32)
+    tests[:, :2] = table[nodes, :2]
+    masks = np.array([mask for tree in trees for mask in tree.masks], np.uint32)
+    tests[:, 2] = masks.view(np.int32)
+    leaves = np.zeros((len(trees), LEAVES), np.float32)
+    for number, tree in enumerate(trees):
+        leaves[number, : len(tree.weights)] = tree.weights
+    starts = np.cumsum([0, *(len(tree.tests) for tree in trees)])
+    targets = np.array([tree.target for tree in trees], np.int32)
+    return Masks(starts.astype(np.int32), tests.reshape(-1), leaves.reshape(-1), targets)
+
+
+def _unfolded(root: int, passed: list[int], failed: list[int]) -> SmallTree | None:
+    """A tree in which no two tests lead to one node; None if it has too many leaves."""
+    tree = SmallTree()
+    firsts: list[int] = []
+    # Nodes to enter, the tests that lead to them and by which answer, and how many came before.
+    pending = [(root, -1, 0, 0)]
     while pending:
-        node, first = pending.pop()
-        if first >= 0:
-            struck = sum(1 << (LEAVES - 1 - leaf) for leaf in range(first, len(reached)))
-            tests.append((node, ~struck & 0xFFFFFFFF))
-            continue
+        node, test, answer, depth = pending.pop()
+        if answer:  # all leaves behind the other answer have their numbers
+            struck = (1 << (LEAVES - firsts[test])) - (1 << (LEAVES - len(tree.leaves)))
+            tree.masks[test] = ~struck & 0xFFFFFFFF
         if passed[node] == failed[node] == node:
-            reached.append(node)
-            if len(reached) > LEAVES:
-                return None
-            continue
-        if len(tests) >= LEAVES:
+            found = ~len(tree.leaves)
+            tree.leaves.append(node)
+            tree.depth = max(tree.depth, depth)
+        else:
+            found = len(tree.tests)
+            tree.tests.append(node)
+            tree.masks.append(0)
+            tree.ways.append([0, 0])
+            firsts.append(len(tree.leaves))
+            pending += [(failed[node], found, 1, depth + 1), (passed[node], found, 0, depth + 1)]
+        if len(tree.leaves) > LEAVES or len(tree.tests) >= LEAVES:
             return None
-        pending += [(failed[node], -1), (node, len(reached)), (passed[node], -1)]
-    return tests, reached
+        if test >= 0:
+            tree.ways[test][answer] = found
+    return tree
 
 
-def _leaf_weights(forest: Forest, words: list[int]) -> tuple[int, Array] | None:
-    """What the leaves of a tree weigh, and for which target, if it is one for all of them."""
-    places = np.array(words, np.int32)
+def _set_votes(tree: SmallTree, forest: Forest, words: Array) -> bool:
+    """Set what the leaves weigh, and for which target; gives whether it is one for all of them."""
     if forest.single:
-        return 0, places.view(np.float32)
-    if (forest.targets[places] != 1).any():
-        return None
-    targets = forest.targets[places + 1]
-    return (int(targets[0]), forest.weights[places + 1]) if (targets == targets[0]).all() else None
+        tree.weights = np.ascontiguousarray(words).view(np.float32)
+        return True
+    if (forest.targets[words] != 1).any():
+        return False
+    targets = forest.targets[words + 1]
+    tree.target, tree.weights = int(targets[0]), forest.weights[words + 1]
+    return bool((targets == targets[0]).all())

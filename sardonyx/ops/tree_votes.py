@@ -11,7 +11,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array, Constant
 from sardonyx.ir.long_list import LongList
 from sardonyx.ops.forest import Forest, Trees, fail, plant
-from sardonyx.ops.forest_masks import masks_of
+from sardonyx.ops.forest_chains import chains_of
+from sardonyx.ops.forest_masks import masks_of, small_trees
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor, make_call
@@ -57,13 +58,14 @@ def votes_of(
         if "trees" not in kept:
             kept["trees"] = describe()
         forest = plant(kept["trees"], targets, dtype, join, width, where)
-        arrays = [forest.nodes, forest.roots, forest.targets, forest.weights]
-        masks = masks_of(forest) if join == "add" else None
-        if masks is not None:
-            arrays += [masks.starts, masks.tests, masks.leaves, masks.targets]
-        tables = [constant_tensor(Constant.from_array(array)) for array in arrays]
-        kept[key] = forest, masks is not None, tables
-    forest, has_masks, constants = kept[key]
+        tables = _tables(forest, join)
+        constants = [
+            constant_tensor(Constant.from_array(array))
+            for arrays in tables.values()
+            for array in arrays
+        ]
+        kept[key] = forest, tuple(tables), constants
+    forest, forms, constants = kept[key]
     t.assume_at_most(forest.width, x.shape[1], where, "The trees ask for more features than x has")
     rows = x.cast(dtype)
     if forest.has_copy:
@@ -71,7 +73,7 @@ def votes_of(
         rows = rows if width is not None else t.slice_axis(rows, 1, 0, forest.width)
         lowest = t.constant(float("-inf"), dtype)
         rows = t.concat([rows, t.where(t.not_equal(rows, rows), lowest, rows)], 1)
-    parts, chunk = _parts(forest, rows.shape[0], _MASKED_ROWS if has_masks else _LEAST_ROWS)
+    parts, chunk = _parts(forest, rows.shape[0], _MASKED_ROWS if "masks" in forms else _LEAST_ROWS)
     shape: tuple[Dim, ...] = (rows.shape[0], targets)
     if parts != 1:
         shape = (parts, *shape)
@@ -83,8 +85,10 @@ def votes_of(
         words=forest.words,
         single=forest.single,
         join=join,
+        trees=len(forest.roots),
         depth=forest.depth,
         chunk=chunk,
+        forms=forms,
     )
     if parts != 1:
         votes = t.reduce({"add": "sum"}.get(join, join), votes, 0)
@@ -94,13 +98,40 @@ def votes_of(
     return votes, kept["trees"]
 
 
+def _tables(forest: Forest, join: str) -> dict[str, tuple[Array, ...]]:
+    """The forms that the trees take, and their tables.
+
+    Small trees are masks for groups of rows and chains for the rows that are left. Others are
+    walked, and so are the rows that are left where there are too many tests for chains.
+    """
+    roots, found = forest.roots, dict[str, tuple[Array, ...]]()
+    small = small_trees(forest) if join == "add" else None
+    if small is not None:
+        trees, order = small
+        masks = masks_of(forest, trees)
+        found["masks"] = masks.starts, masks.tests, masks.leaves, masks.targets
+        chains = chains_of(forest, trees) if _most_parts(forest) <= 1 else None
+        if chains is not None:
+            return found | {
+                "chains": (
+                    chains.limits, chains.features, chains.ways, chains.groups, chains.weights,
+                )
+            }  # fmt: skip
+        roots = roots[order]  # one order of votes for all rows
+    return {"walk": (forest.nodes, roots, forest.targets, forest.weights), **found}
+
+
+def _most_parts(forest: Forest) -> int:
+    trees = len(forest.roots)
+    return min(_MOST_PARTS, trees * forest.depth // _PART_NS, trees // 8)
+
+
 def _parts(forest: Forest, rows: Dim, least: int) -> tuple[Dim, Dim]:
     """Into how many parts the trees go, and how many rows walk together, at least `least`.
 
     Few rows through many trees are worth dividing the trees; else rows are divided alone.
     """
-    trees = len(forest.roots)
-    most = min(_MOST_PARTS, trees * forest.depth // _PART_NS, trees // 8)
+    most = _most_parts(forest)
     parts: Dim = 1
     if most > 1:
         groups = integer.maximum(integer.ceildiv(rows, least), 1)

@@ -14,9 +14,10 @@ from sardonyx.kernel.builder import Register
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.special.forest_chains import Chase
 from sardonyx.kernel.special.forest_masks import Strike
 from sardonyx.kernel.special.frame import KernelFrame
-from sardonyx.kernel.special.task import SpecialTask, special
+from sardonyx.kernel.special.task import SpecialTask, View, special
 from sardonyx.kernel.types import I32, I64
 
 #: Walks that go in step, and tests that each of them makes before it is asked whether one moved.
@@ -25,42 +26,55 @@ _WALKS, _STEPS = 16, 4
 
 @special("forest")
 def build_forest(task: SpecialTask, symbol: str) -> Kernel:
-    """rows (n, width), nodes, roots, targets, weights -> votes (n, targets) or (parts, n, targets).
+    """rows (n, width), tables -> votes (n, targets) or (parts, n, targets).
 
-    The tables are those of `ops.forest.Forest`; small trees bring those of `ops.forest_masks.Masks`
-    as well, which serve groups of rows, while walks serve the rows that are left. A block is
-    `chunk` rows and one of the parts into which the trees go. Attributes: words, single, join (add,
-    min, max), depth, chunk.
+    The attribute `forms` says which tables there are: those of `ops.forest.Forest` for walks, of
+    `ops.forest_masks.Masks` for groups of rows, of `ops.forest_chains.Chains` for the rows that are
+    left, instead of walks. A block is `chunk` rows and one of the parts into which the trees go.
+    Further attributes: words, single, join (add, min, max), trees, depth, chunk.
     """
-    return _Walk(task, symbol).build()
+    return _Votes(task, symbol).build()
 
 
-class _Walk:
+#: How many tables each form has.
+_TABLES = {"walk": 4, "masks": 4, "chains": 5}
+
+
+def _number(task: SpecialTask, name: str) -> int:
+    return int(task.attribute(name))  # type: ignore[call-overload]  # attributes are any objects
+
+
+class _Votes:
+    """The kernel: which rows and trees a block has, and what serves them."""
+
     def __init__(self, task: SpecialTask, symbol: str) -> None:
         votes = task.outputs[0]
         assert votes is not None  # noqa: S101 - a kernel without result is never planned
         self.votes = votes
-        self.rows, self.nodes, self.roots, self.targets, self.weights, *masks = task.operands
         self.join = str(task.attribute("join"))
-        self.single = bool(task.attribute("single"))
-        self.wide = int(task.attribute("words")) - 4  # type: ignore[call-overload]  # attributes are any objects
-        self.depth = int(task.attribute("depth"))  # type: ignore[call-overload]  # attributes are any objects
+        self.visits = _number(task, "trees") * _number(task, "depth")
+        self.trees = _number(task, "trees")
         self.chunk: sizes.Dim = task.attribute("chunk")  # type: ignore[assignment]  # a size
-        self.type = value_type(self.rows.dtype)
-        self.frame = KernelFrame(task, symbol, (self.chunk,))
-        self.b = self.frame.builder
-        self.strike = Strike(self.frame, self.rows, votes, masks) if masks else None
+        self.frame = frame = KernelFrame(task, symbol, (self.chunk,))
+        self.b = frame.builder
+        rows, *tables = task.operands
+        of_form: dict[str, list[View]] = {}
+        for form in task.attribute("forms"):  # type: ignore[attr-defined]  # a tuple of names
+            of_form[form], tables = tables[: _TABLES[form]], tables[_TABLES[form] :]
+        masks, chains, walk = (of_form.get(form) for form in ("masks", "chains", "walk"))
+        self.type = value_type(rows.dtype)
+        self.strike = None if masks is None else Strike(frame, rows, votes, masks)
+        self.chase = None if chains is None else Chase(frame, rows, votes, chains)
+        self.walk = None if walk is None else _Walk(frame, rows, votes, walk)
 
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
         count, targets = self.votes.shape[-2:]
         parts: sizes.Dim = self.votes.shape[0] if len(self.votes.shape) > 2 else 1
-        trees = self.roots.shape[0]
         groups = integer.ceildiv(count, self.chunk)
-        share = integer.ceildiv(trees, parts)
+        share = integer.ceildiv(self.trees, parts)
         for size in (groups, share):
             frame.dim(size)
-        self.table = frame.pointer(self.nodes)
         with b.parallel() as block:
             part = b.binary("div", block, frame.dim(groups))
             group = b.binary("rem", block, frame.dim(groups))
@@ -68,26 +82,18 @@ class _Walk:
             high = b.min(b.binary("add", low, frame.dim(self.chunk)), frame.dim(count))
             lead = [part] if len(self.votes.shape) > 2 else []
             first = b.binary("mul", part, frame.dim(share))
-            last = b.min(b.binary("add", first, frame.dim(share)), frame.dim(trees))
-            self._clear(lead, low, high, targets)
+            last = b.min(b.binary("add", first, frame.dim(share)), self.trees)
             if self.strike is not None:
                 low = self.strike.write(lead, low, high, first, last)
-            whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
-            with b.for_(first, last) as tree:
-                root = frame.load_raw(self.roots, [tree])
-                with b.for_(low, whole, _WALKS) as row:
-                    rows = [b.binary("add", row, k) for k in range(_WALKS)]
-                    self._walk([root] * _WALKS, row, rows, lead)
-            even = b.binary("add", first, b.binary("and", b.binary("sub", last, first), -_WALKS))
-            with b.for_(whole, high) as row:
-                with b.for_(first, even, _WALKS) as tree:
-                    numbers = [b.binary("add", tree, k) for k in range(_WALKS)]
-                    roots = [frame.load_raw(self.roots, [number]) for number in numbers]
-                    self._walk(roots, row, [row] * _WALKS, lead)
-                with b.for_(even, last) as tree:
-                    self._walk([frame.load_raw(self.roots, [tree])], row, [row], lead)
-        visits = sizes.multiply(count, sizes.multiply(trees, self.depth))
-        scratch = 0 if self.strike is None else self.strike.scratch_bytes
+            self._clear(lead, low, high, targets)
+            if self.chase is not None:
+                self.chase.write(low, high)
+            if self.walk is not None:
+                self.walk.write(lead, low, high, first, last)
+        scratch: sizes.Dim = 0
+        for form in (self.strike, self.chase):
+            scratch = scratch if form is None else sizes.add(scratch, form.scratch_bytes)
+        visits = sizes.multiply(count, self.visits)
         return frame.kernel(sizes.multiply(parts, groups), visits, scratch)
 
     def _clear(
@@ -96,6 +102,50 @@ class _Walk:
         start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
         with self.b.for_(low, high) as row, self.b.for_(0, self.frame.dim(targets)) as target:
             self.frame.store(self.votes, [*lead, row, target], Constant(self.type, start))
+
+
+class _Walk:
+    """Adds the votes of trees to those of rows, which have their first values.
+
+    Args:
+        frame: The kernel.
+        rows: Features of rows, (n, width).
+        votes: (parts, n, targets), or (n, targets).
+        tables: The tables of `ops.forest.Forest`: nodes, roots, targets, weights.
+    """
+
+    def __init__(self, frame: KernelFrame, rows: View, votes: View, tables: Sequence[View]) -> None:
+        self.frame, self.b = frame, frame.builder
+        self.rows, self.votes = rows, votes
+        nodes, self.roots, self.targets, self.weights = tables
+        self.table = frame.pointer(nodes)
+        self.join = str(frame.task.attribute("join"))
+        self.single = bool(frame.task.attribute("single"))
+        self.wide = _number(frame.task, "words") - 4
+        self.type = value_type(rows.dtype)
+
+    def write(
+        self, lead: Sequence[Operand], low: Operand, high: Operand, first: Operand, last: Operand
+    ) -> None:
+        """Walk rows from `low` to `high` through trees from `first` to `last`.
+
+        `lead` has the coordinates of votes in front of those of the row and the target.
+        """
+        b, frame = self.b, self.frame
+        whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
+        with b.for_(first, last) as tree:
+            root = frame.load_raw(self.roots, [tree])
+            with b.for_(low, whole, _WALKS) as row:
+                rows = [b.binary("add", row, k) for k in range(_WALKS)]
+                self._walk([root] * _WALKS, row, rows, lead)
+        even = b.binary("add", first, b.binary("and", b.binary("sub", last, first), -_WALKS))
+        with b.for_(whole, high) as row:
+            with b.for_(first, even, _WALKS) as tree:
+                numbers = [b.binary("add", tree, k) for k in range(_WALKS)]
+                roots = [frame.load_raw(self.roots, [number]) for number in numbers]
+                self._walk(roots, row, [row] * _WALKS, lead)
+            with b.for_(even, last) as tree:
+                self._walk([frame.load_raw(self.roots, [tree])], row, [row], lead)
 
     def _walk(
         self,
