@@ -31,6 +31,11 @@ class Items:
             raise IndexError(position)
         return self._items[position]
 
+    def given_up(self) -> list[Any]:
+        """The items as a list, perhaps with the same memory: for sequences that nobody else has."""
+        items = self._items
+        return items if len(items) == self.count else items[: self.count]
+
     def shares_with(self, other: object) -> bool:
         """Whether the two have their memory in common."""
         return isinstance(other, Items) and self._items is other._items

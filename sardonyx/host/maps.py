@@ -18,12 +18,17 @@ from sardonyx.host.text import texts
 _ENTRY_BYTES = 64
 
 
-@host_function
-def zip_rows(x: Any, *, keys: tuple[Any, ...]) -> Items:
+@host_maker
+def zip_rows(*, keys: tuple[Any, ...]) -> Callable[[Any], Items]:
     """A map for each row, from the keys to its elements (ZipMap)."""
-    claim(_ENTRY_BYTES * x.size)
-    rows = x.reshape(-1, len(keys)).tolist()
-    return Items([dict(zip(keys, row)) for row in rows])  # noqa: B905 - as long, by the reshape
+    count = len(keys)
+
+    def zipped(x: Any) -> Items:
+        claim(_ENTRY_BYTES * x.size)
+        rows = x.tolist() if x.ndim == 2 else x.reshape(-1, count).tolist()
+        return Items([dict(zip(keys, row)) for row in rows])  # noqa: B905 - checked as sizes
+
+    return zipped
 
 
 @host_function

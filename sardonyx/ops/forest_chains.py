@@ -16,7 +16,7 @@ from sardonyx.ops.forest import Forest
 from sardonyx.ops.forest_masks import SmallTree
 
 #: Tests of one feature that are made together, and trees for one target that are walked in step.
-LANES, STEP = 16, 8
+LANES, STEP = 16, 12
 
 #: Places are uint16.
 _MOST_PLACES = 1 << 16
@@ -32,7 +32,7 @@ class Chains:
         limits: float32: what each test compares with.
         features: int32: the feature of each row of tests.
         ways: uint16: for each row of tests the places that follow if they hold, then if not.
-        groups: int32, for `STEP` trees each: the most tests on a way, the target, the roots' places.
+        groups: int32, for `STEP` trees each: the most tests on a way, the target, roots' places.
         weights: float32: the vote of each leaf. The first one, 0, is that of missing trees.
     """
 
@@ -51,6 +51,7 @@ def chains_of(forest: Forest, trees: list[SmallTree]) -> Chains | None:
     order = np.argsort(asked, kind="stable")
     features, counts = np.unique(asked, return_counts=True)
     rows = -(-counts // LANES)
+    rows[-1:] += int(rows.sum()) % 2  # leaves begin at a whole vector of places
     total = int(rows.sum()) * LANES
     leaves = 1 + sum(len(tree.leaves) for tree in trees)
     if total + leaves > _MOST_PLACES:

@@ -39,11 +39,12 @@ class Frame:
         is_short: Whether such runs are over sooner than Python's lock is handed on.
         scratch: Memory of the calling thread.
         host: The objects of the run that has the frame, where the plan has any.
+        late: What `late_calls.LateCalls` knows of values' places; None after these have changed.
     """
 
     __slots__ = (
         "_budget", "_grown", "_image", "_places", "_reserved_bytes", "address", "arenas", "host",
-        "is_known", "is_short", "results", "scratch", "threads", "words",
+        "is_known", "is_short", "late", "results", "scratch", "threads", "words",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +94,7 @@ class Frame:
         self.threads = 0
         self.is_known = self.is_short = False
         self.host: HostTable | None = None
+        self.late: Any = None
         self._set("image", image.address)
         self.watch(None)
         self._set("context_fault", self.address + WORD * FRAME["fault"])
@@ -211,6 +213,7 @@ class Frame:
             OutOfMemory: The system refuses, or the session may not have so much.
         """
         arena = self.arenas[segment]
+        self.late = None
         try:
             arena.grow(self.state(segment, "arena_bytes"), largest=self._largest)
         finally:

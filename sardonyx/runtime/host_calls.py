@@ -377,4 +377,6 @@ def _wrong(where: str, type_: DType, value: object) -> InvalidArgument:
 
 def given_out(value: Any) -> Any:
     """An object as callers get it."""
-    return [given_out(item) for item in value] if isinstance(value, Items) else value
+    if not isinstance(value, Items):
+        return value
+    return [given_out(item) if isinstance(item, Items) else item for item in value]

@@ -8,6 +8,7 @@ from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import InvalidGraph
+from sardonyx.ops import forest_chains
 from tests.engine.test_ml_linear import TRANSFORMS, transform
 from tests.support.ml import assert_same, ml_model, run_ml
 
@@ -209,7 +210,7 @@ def test_numbers_of_nodes_and_trees_need_no_order():
 )
 @pytest.mark.parametrize("targets", [1, 3])
 def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, modes, targets):
-    """Up to 32 leaves, all for one target, are masks; 64 leaves are walked to."""
+    """Up to 32 leaves, all for one target, are masks or chains; 64 leaves are walked to."""
     rng = np.random.default_rng(depth)
     nodes, leaves = grow(rng, 11, depth, MODES[:modes], votes=1, chance=chance)
     leaves["ids"] = [tree % targets for tree in leaves["treeids"]]
@@ -221,6 +222,31 @@ def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, modes, targets):
     for count in (75, 32, 31):
         got = session.run(None, {"x0": x[:count]})[0]
         assert_same(got, want[:count].astype(np.float32))
+
+
+@pytest.mark.parametrize("places", [1 << 16, 100])
+def test_rows_get_the_same_bits_alone_and_in_groups(monkeypatch, places):
+    """Masks, and chains or walks: trees of one leaf, groups of trees that are not full."""
+    monkeypatch.setattr(forest_chains, "_MOST_PLACES", places)
+    rng = np.random.default_rng(places)  # no model that the cache knows
+    nodes, leaves = grow(rng, 40, 5, MODES[:4], votes=1, chance=0.6)
+    for tree in range(40, 44):  # nothing is asked
+        for name in nodes:
+            nodes[name].append({"treeids": tree, "modes": "LEAF", "values": 0.0}.get(name, 0))
+        for name, value in zip(leaves, (tree, 0, 0, 0.1), strict=True):
+            leaves[name].append(value)
+    leaves["ids"] = [tree % 3 for tree in leaves["treeids"]]
+    given = attributes_of(nodes, leaves, "target")
+    x = features(rng, 64)
+    session = sardonyx.InferenceSession(
+        ml_model("TreeEnsembleRegressor", [x], 1, n_targets=3, **given).SerializeToString()
+    )
+    whole = session.run(None, {"x0": x})[0]
+    want = np.array([[sum(v) for v in row] for row in walk(nodes, leaves, x, 3)])
+    assert_same(whole, want.astype(np.float32))
+    for first, count in ((0, 1), (5, 1), (7, 9), (31, 33)):
+        part = session.run(None, {"x0": x[first : first + count]})[0]
+        assert np.array_equal(part, whole[first : first + count])
 
 
 # -- classifiers ------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ _TABLES = {"walk": 4, "masks": 4, "chains": 5}
 
 
 def _number(task: SpecialTask, name: str) -> int:
-    return int(task.attribute(name))  # type: ignore[call-overload]  # attributes are any objects
+    return int(str(task.attribute(name)))
 
 
 class _Votes:

@@ -12,7 +12,7 @@ from sardonyx.kernel.special.task import View
 from sardonyx.kernel.types import F32, I32, I64, U16
 
 #: Tests of one feature, trees of a group, and words before the roots of a group.
-_TESTS, _TREES, _HEAD = 16, 8, 2
+_TESTS, _TREES, _HEAD = 16, 12, 2
 
 #: Leaves that are written together.
 _LEAVES = 32
@@ -89,14 +89,13 @@ class Chase:
         b, words = self.b, _HEAD + _TREES
         with b.for_(0, self.frame.dim(self.groups), words) as start:
             group = b.offset(self.group_words, start, I32)
-            head, *roots = (
-                b.convert(b.load(I32, group, k, invariant=True), I64) for k in range(words) if k != 1
+            steps, target, *roots = (
+                b.convert(b.load(I32, group, k, invariant=True), I64) for k in range(words)
             )
             places = [b.variable(root, I64, name="at") for root in roots]
-            with b.for_(0, head):
+            with b.for_(0, steps):
                 for place in places:
                     place.set(b.convert(b.load(U16, table, place.get()), I64))
-            target = b.convert(b.load(I32, group, 1, invariant=True), I64)
             total = self.frame.load(self.votes, [row, target])
             for place in places:
                 weight = b.load(F32, weights, place.get(), invariant=True)
