@@ -35,7 +35,7 @@ from sardonyx.kernel.strided import (
     repeats,
 )
 from sardonyx.kernel.symbolic_integers import SymbolicIntegers
-from sardonyx.kernel.types import Type, memory_type
+from sardonyx.kernel.types import I32, Type, memory_type
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rounding import UNSATURATED
 from sardonyx.tensor.scalar import Scalar
@@ -366,13 +366,34 @@ class Expression(SymbolicIntegers):
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
             mask = self._load_mask(guard, self.lanes)
             return load_repeated(b, base, element, self.lanes, *repeated, mask)
-        at, align = self._lane_offsets(offset), self._align_bytes(offset, element)
+        pointer, at = self._lane_places(where.pointer, offset, element)
+        align = self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
         if is_one and guard is not None and self.has_lanes is not None and self.has_lanes(tensor):
             at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
         mask = self._load_mask(guard, self.lanes)
-        return b.load(kind, where.pointer, at, mask=mask, align_bytes=align)
+        return b.load(kind, pointer, at, mask=mask, align_bytes=align)
+
+    def _lane_places(self, pointer: Operand, offset: Dim, element: Type) -> tuple[Operand, Operand]:
+        """A pointer, and where the lanes lie from there on: numbers of 32 bits if they suffice.
+
+        Gathering by those takes half the time.
+        """
+        at = self._lane_offsets(offset)
+        if at.type.lanes == 1:
+            return pointer, at
+        inside = frozenset((self.vector,)) if self.vector is not None else frozenset()
+        fixed, rest = self.dependence.split(offset, inside, self._vector_loads)
+        low, high = integer.bounds(rest)
+        if not (isinstance(low, int) and isinstance(high, int)):
+            return pointer, at
+        if low < -(2**31) or high >= 2**31:
+            return pointer, at
+        b = self.builder
+        if fixed != 0:
+            pointer = b.offset(pointer, self.with_scalar_vector().dim(fixed), element)
+        return pointer, b.convert(b.lift(self.dim(rest), at.type), I32.with_lanes(self.lanes))
 
     def _short_stride(self, offset: Dim) -> int | None:
         """Elements from lane to lane, where some vectors side by side have all of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors, integer
+from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import (
@@ -22,6 +22,7 @@ from sardonyx.ops.registry import contents, op
 from sardonyx.ops.scales import Scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_shape, cast, clip, compute, normalise_axis
+from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
 
@@ -60,13 +61,30 @@ class _Resize:
         result = cast(self.x, self.wide)
         taps = self._antialiased if self.antialias else self._interpolated
         if self.mode == "linear" and not self.antialias and len(axes) <= 3:
-            # All axes at once: two reads each are cheaper than a tensor between.
-            result = self._interpolated(result, axes)
+            # Several axes at once: two reads each are cheaper than a tensor between.
+            for together in self._rounds(axes):
+                result = self._interpolated(result, together)
         else:
             for k, axis in axes.items():
                 result = taps(result, {k: axis})
         result = self._extrapolated(result, axes)
         return self._in_type(result)
+
+    def _rounds(self, axes: dict[int, ResizedAxis]) -> list[dict[int, ResizedAxis]]:
+        """The axes that linear interpolation goes along at once.
+
+        Along a last axis that grows by no whole factor elements are found one by one, so the others
+        come first: then each is found once instead of for each of their neighbours.
+        """
+        last = self.x.rank - 1
+        axis = axes.get(last)
+        if axis is None or len(axes) < 2 or axis.between(indices((axis.output,))[0]) is not None:
+            return [axes]
+        if not isinstance(axis.length, int) or not isinstance(axis.output, int):
+            return [axes]
+        if axis.output < axis.length:
+            return [axes]
+        return [{k: a for k, a in axes.items() if k != last}, {last: axis}]
 
     def _in_type(self, result: Tensor) -> Tensor:
         if self.x.dtype.is_integer and (self.mode == "cubic" or self.antialias):
@@ -107,7 +125,7 @@ class _Resize:
             index = axis.nearest_index(at[k], self.rounding)
             if index is None:
                 position = round_coordinate(axis.coordinate(at[k]), self.rounding)
-                index = clamped(position, axis.length)
+                index = self._tabled_place(clamped(position, axis.length), axis, at[k])
             source[k] = index
         value = scalar.load(self.x, tuple(source))
         outside = self._outside(at, axes)
@@ -132,10 +150,20 @@ class _Resize:
         base = scalar.unary("floor", position)
         fraction = position - base
         if self.mode == "linear":
-            return [
+            found = [
                 (clamped(base, axis.length), 1.0 - fraction),
                 (clamped(base + 1.0, axis.length), fraction),
             ]
+        else:
+            found = self._cubic_weights(axis, base, fraction)
+        return [
+            (self._tabled_place(place, axis, o), self._tabled(weight, axis, o))
+            for place, weight in found
+        ]
+
+    def _cubic_weights(
+        self, axis: ResizedAxis, base: Scalar, fraction: Scalar
+    ) -> list[tuple[Dim, Scalar]]:
         found = []
         for step in range(-1, 3):
             weight = cubic_weight(fraction - float(step), self.cubic_a)
@@ -146,6 +174,26 @@ class _Resize:
             total = found[0][1] + found[1][1] + found[2][1] + found[3][1]
             found = [(index, weight / total) for index, weight in found]
         return found
+
+    def _tabled(self, value: Scalar, axis: ResizedAxis, o: Dim) -> Scalar:
+        """What depends on the output's place along an axis alone, from a tensor of all of them.
+
+        It is computed once where sizes are known, and else once in a run.
+        """
+        if isinstance(o, int):  # there is one place
+            return value
+        atoms = {sizes.variable(o): indices((axis.output,))[0]}
+        table = compute((axis.output,), lambda _: rewrite(value, atoms=atoms))
+        return scalar.load(table, (o,))
+
+    def _tabled_place(self, place: Dim, axis: ResizedAxis, o: Dim) -> Dim:
+        if not (isinstance(axis.length, int) and axis.length < 2**31):
+            whole = self._tabled(scalar.size(place), axis, o)
+        else:
+            # Vectors gather by 32-bit numbers in half the time.
+            narrow = self._tabled(scalar.cast(scalar.size(place), dtypes.INT32), axis, o)
+            whole = scalar.cast(narrow, dtypes.INT64)
+        return scalar.as_index(whole, axis.length)
 
     def _interpolated(self, x: Tensor, axes: dict[int, ResizedAxis]) -> Tensor:
         shape = tuple(axes[k].output if k in axes else d for k, d in enumerate(x.shape))

@@ -248,3 +248,16 @@ def test_large_integers_are_sampled_exactly():
     x = np.array([2**53 + 1, 2**60 + 3, 5, 7]).reshape(1, 1, 2, 2)
     expected = np.array([2**53 + 1, 2**60 + 3, 0]).reshape(1, 1, 1, 3)
     check_op("GridSample", [x, GRID], {"mode": "nearest"}, 22, expected=[expected])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_places_and_weights_are_worked_out_once(mode: str) -> None:
+    """Where the result is no whole number of times longer, and all sizes are known."""
+    model = model_of(
+        f"g (float[2, 3, 16, 21] x) => (float[2, 3, 40, 64] y) {{ y = Resize"
+        f'<mode="{mode}", coordinate_transformation_mode="align_corners"> (x, , , s) }}',
+        {"s": np.array([2, 3, 40, 64])},
+    )
+    session = check(model, [{"x": np.random.default_rng(1).random((2, 3, 16, 21), np.float32)}])
+    last = session.explain(verbose=True).split("estimated")[-1]
+    assert "constant" in last
