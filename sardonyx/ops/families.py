@@ -72,6 +72,7 @@ FAMILIES = (
     "contrib_gates",
     "contrib_decoding",
     "contrib_longformer",
+    "contrib_indexer",
     "recurrent_attention",
     "former",
     "generation",

@@ -29,7 +29,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
-    ("com.microsoft", "SparseAttentionIndexer"): _LATER,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",
 }
 
