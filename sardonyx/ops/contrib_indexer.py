@@ -29,6 +29,7 @@ from sardonyx.ops.indexing import (
     selected_tokens,
     split_key,
     total_scores,
+    with_one_more,
 )
 from sardonyx.ops.reduction import cum_sum
 from sardonyx.ops.registry import op
@@ -196,7 +197,7 @@ def _tokens(
     batch, length, _, size = queries.shape
     total, ratio = sizes.add(before, length), policy.ratio
     blocks = integer.floordiv(total, ratio)
-    order, counts = None, None
+    order, counts, every = None, None, with_one_more(present, 1)
     if mask is not None:
         assume_shape(mask.shape, (batch, total), policy.where, "mask")
         order, counts = _visible(mask)
@@ -204,7 +205,7 @@ def _tokens(
     def token(b: Dim, number: Scalar) -> Scalar:
         if order is None:
             return number
-        return scalar.load(order, (b, row_of(number, total)))
+        return scalar.load(order, (b, row_of(number, order.shape[1])))
 
     def seen(row: Dim) -> Scalar:
         at = sizes.add(before, integer.modulo(row, length))
@@ -214,8 +215,8 @@ def _tokens(
 
     def key(b: Dim, block: Dim, inside: Dim, d: Dim) -> Scalar:
         number = scalar.size(sizes.add(sizes.multiply(block, ratio), inside))
-        place = row_of(token(b, number), present.shape[1])
-        return scalar.cast(scalar.load(present, (b, place, d)), FLOAT)
+        place = row_of(token(b, number), every.shape[1])
+        return scalar.cast(scalar.load(every, (b, place, d)), FLOAT)
 
     pooled = mean(compute((batch, blocks, ratio, size), key), (2,))
     keys = turns.turn(
@@ -249,7 +250,7 @@ def _visible(mask: Tensor) -> tuple[Tensor, Tensor]:
     places = compute((batch, total, 2), place)
     wider = constant(0, INT64, (batch, sizes.add(total, 1)))
     order = scatter_nd(wider, places, compute(mask.shape, lambda b, t: scalar.size(t)))
-    return slice_axis(order, 1, 0, total), counts
+    return order, counts
 
 
 # -- compressed entries -----------------------------------------------------------------------
@@ -290,7 +291,7 @@ class _Windows:
         def element(
             is_value: bool, b: Dim, window: Dim, slot: Dim, channel: Dim
         ) -> tuple[Scalar, Scalar]:
-            source = self.keys if is_value else self.gates
+            source = with_one_more(self.keys if is_value else self.gates, 1)
             at = sizes.add(self.first, sizes.multiply(sizes.add(window, -1), ratio))
             place = scalar.size(sizes.add(at, slot))
             found = scalar.load(source, (b, row_of(place, source.shape[1]), channel))

@@ -73,6 +73,7 @@ FAMILIES = (
     "contrib_decoding",
     "contrib_longformer",
     "contrib_indexer",
+    "contrib_indexer_packed",
     "recurrent_attention",
     "former",
     "generation",

@@ -180,6 +180,12 @@ class Turns:
         return scalar.cast(scalar.load(table, at), FLOAT)
 
 
+def with_one_more(x: Tensor, axis: int) -> Tensor:
+    """With a row of zeros behind the others, so that an index has somewhere to be."""
+    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    return concat([x, constant(0, x.dtype, shape)], axis)
+
+
 def normal(policy: Policy, x: Tensor, weight: Tensor) -> Tensor:
     """Vectors of float32 divided by their root mean square, times a weight."""
     return rms_norm(x, cast(weight, FLOAT), -1, policy.epsilon, 1)[0]

@@ -11,7 +11,6 @@ _LAYOUT = (
 )
 _UNWRITTEN = "Its schema does not say what it computes"
 _TILES = "cuBLASLt decides how its matrices lie in tiles, and its schema does not say it"
-_LATER = "It came with the newest decoders, and its lowering has yet to be written"
 
 #: Domains of operators that onnxruntime alone writes.
 LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -28,7 +27,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "MaxpoolWithMask"): _UNWRITTEN + ": what its mask hides",
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
-    ("com.microsoft", "PackedSparseAttentionIndexer"): _LATER,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",
 }
 

@@ -141,6 +141,12 @@ PackedAttention 1: input:T weights:T bias:T token_offset:M cumulative_sequence_l
     attention_bias:T? -> output:T; T=float float16; M=int32
 PackedMultiHeadAttention 1: query:T key:T? value:T? bias:T? token_offset:M
     cumulative_sequence_length:M attention_bias:T? -> output:T; T=float float16; M=int32
+PackedSparseAttentionIndexer 1: query:T key:T? query_norm_weight:T key_norm_weight:T cos_cache:T
+    sin_cache:T cumulative_sequence_lengths:M past_sequence_lengths:M gate:T? position_bias:T?
+    head_weights:T? position_ids:I? past_key_state:T past_kv_buffer:T past_gate_buffer:T?
+    past_state_lengths:M state_update_capture_count:M? state_update_active:M? -> selected_indices:M
+    selected_counts:M present_key_state:T present_kv_buffer:T present_gate_buffer:T?
+    present_state_lengths:M state_update:T?; T=floats -double; M=int32; I=int64
 Pad 1: data:T pads:int64 value:T? -> output:T; T=floats -bfloat16
 PagedAttention 1: query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CACHE?
     cumulative_sequence_length:S past_seqlens:S block_table:S cos_cache:T? sin_cache:T?
@@ -220,6 +226,10 @@ SkipSimplifiedLayerNormalization 1: input:T skip:T gamma:T bias:T? -> output:T m
 SparseAttention 1: query:T key:T? value:T? past_key:T past_value:T block_row_indices:M
     block_col_indices:M total_sequence_length:M key_total_sequence_lengths:M cos_cache:T?
     sin_cache:T? -> output:T present_key:T present_value:T; T=floats -double; M=int32
+SparseAttentionIndexer 1: query:T key:T? query_norm_weight:T key_norm_weight:T cos_cache:T
+    sin_cache:T mask:TB? past_key:T gate:T? position_bias:T? head_weights:T? position_ids:I?
+    past_sequence_length:M? past_proj_buffer:T? -> selected_indices:M present_key:T
+    present_proj_buffer:T?; T=floats -double; TB=int64; I=int64; M=int32
 SparsePagedAttention 1: query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CACHE
     cumulative_sequence_length:S past_seqlens:S block_table:S slot_mapping:S? selected_indices:S
     selected_counts:S auxiliary_key:T? auxiliary_value:T? auxiliary_lengths:S? cos_cache:T?

@@ -129,11 +129,19 @@ def test_half_floats(dtype: Any) -> None:
     check_contrib(NAME, _listed(y), facts, expected, engine=False, symbolic=False, tolerance=4e-2)
 
 
-def test_no_tokens() -> None:
-    x = _tokens(2, 0, 5)
-    facts = {"policy_mode": "qsa", "compress_ratio": 2, "token_budget": 4}
-    expected = [np.zeros((2, 0, 5)), x["past_key"]]
-    check_contrib(NAME, _listed(x), facts, expected, engine=False, symbolic=False)
+@pytest.mark.parametrize("batch, length, before", [(2, 0, 5), (2, 0, 0), (0, 3, 2)])
+@pytest.mark.parametrize("mask", [False, True])
+def test_no_tokens(batch: int, length: int, before: int, mask: bool) -> None:
+    x = _tokens(batch, length, before, mask=mask)
+    expected = [np.zeros((batch, length, 5)), np.concatenate([x["past_key"], x["key"]], 1)]
+    check_contrib(NAME, _listed(x), QSA, expected, engine=False, symbolic=False)
+
+
+@pytest.mark.parametrize("batch, length, waiting", [(2, 0, 3), (2, 0, 0), (0, 3, 2)])
+def test_no_entries(batch: int, length: int, waiting: int) -> None:
+    x = _entries(batch, length, waiting, 2, before=0)
+    expected = _expected_entries(x, 2, 4)
+    check_contrib(NAME, _listed(x), CSA, expected, engine=False, symbolic=False)
 
 
 def test_equal_scores_take_the_first() -> None:
