@@ -19,6 +19,7 @@ COMMANDS = {
     "compare": "run a model here and in another engine, and compare outputs",
     "knobs": "list every switch",
     "operators": "list every operator",
+    "quantize": "turn weights and activations into codes of few bits",
 }
 
 

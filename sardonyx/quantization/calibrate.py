@@ -1,8 +1,8 @@
 """Ranges of a model's tensors, found by running it here on sample inputs.
 
-Reductions are part of the model that is run, so that no inner tensor needs to leave the engine where
-lowest and highest number are all that is asked for. Histograms take two passes over the inputs: one
-for the bounds, one for the counts.
+Reductions are part of the model that is run, so that no inner tensor needs to leave the engine
+where the bounds are all that is asked for. Histograms take two passes over the inputs: one for the
+bounds, one for the counts.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class MinMaxCalibrater(CalibraterBase):
         self._found: dict[str, tuple[Array, Array]] = {}
 
     def collect_data(self, data_reader: CalibrationDataReader) -> None:
-        """See the base class. Averages: of the runs of one call, moved towards those of the next."""
+        """See the base class. Averages of one call are moved towards those of the next."""
         seen: dict[str, tuple[list[Array], list[Array]]] = {}
         count = 0
         for feeds in feeds_of(data_reader):

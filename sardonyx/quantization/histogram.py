@@ -50,11 +50,12 @@ def percentiles(histogram: Histogram, percentile: float) -> tuple[float, float]:
     shares = np.cumsum(histogram.counts / total)
     edges = histogram.edges
     if histogram.is_of_sizes:
-        high = float(edges[np.searchsorted(shares, percentile / 100)])
+        last = int(np.searchsorted(shares, percentile / 100))
+        high = float(edges[min(last, edges.size - 1)])
         return -high, high
     cut = (100 - percentile) / 200
-    low, high = np.searchsorted(shares, cut), np.searchsorted(shares, 1 - cut)
-    return float(edges[low]), float(edges[min(high, edges.size - 1)])
+    first, last = (int(np.searchsorted(shares, share)) for share in (cut, 1 - cut))
+    return float(edges[first]), float(edges[min(last, edges.size - 1)])
 
 
 def entropy_range(histogram: Histogram, levels: int) -> tuple[float, float]:

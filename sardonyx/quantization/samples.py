@@ -1,0 +1,91 @@
+"""Feeds from files: what calibration and accuracy reports run a model on."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.ir.constant import Array
+from sardonyx.loader import onnx_format, wire
+from sardonyx.loader.external import ExternalFiles
+from sardonyx.loader.source import Source
+from sardonyx.loader.tensors import TensorReader
+
+Feeds = Mapping[str, Array]
+
+
+def read_samples(path: Path, inputs: Sequence[str]) -> list[Feeds]:
+    """Feeds from a file or a folder, in the order of names.
+
+    Args:
+        path: An .npz file of arrays by input name; or a folder of such files, of .npy files (where
+            the model has one input), or of folders with input_0.pb, input_1.pb and so on, as ONNX's
+            test data has them.
+        inputs: Names of the model's inputs.
+
+    Raises:
+        NoSuchFile: There is nothing there.
+        InvalidArgument: A file is not readable, or does not fit the model.
+    """
+    if not path.exists():
+        raise NoSuchFile(message(str(path), "There is no such file or folder of sample inputs"))
+    if path.is_file():
+        return [_from_file(path, inputs)]
+    found = [_from_file(p, inputs) for p in sorted(path.glob("*.np[yz]"))]
+    folders = [path, *sorted(p for p in path.iterdir() if p.is_dir())]
+    found.extend(_from_messages(p, inputs) for p in folders if any(p.glob("input_*.pb")))
+    if not found:
+        what = "The folder holds no sample inputs"
+        expected = ".npz files, .npy files, or folders with input_0.pb"
+        raise InvalidArgument(message(str(path), what, expected=expected))
+    return found
+
+
+def _from_file(path: Path, inputs: Sequence[str]) -> Feeds:
+    try:
+        held = np.load(path)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        what = f"It is no file of arrays ({error})"
+        raise InvalidArgument(message(str(path), what)) from None
+    if isinstance(held, np.ndarray):
+        if len(inputs) != 1:
+            what = f"It holds one array, and the model has {len(inputs)} inputs"
+            raise InvalidArgument(message(str(path), what, do="Use .npz files"))
+        return {inputs[0]: held}
+    with held:
+        return _checked(path, dict(held), inputs)
+
+
+def _from_messages(folder: Path, inputs: Sequence[str]) -> Feeds:
+    """Arrays of input_0.pb and so on; one without a name is the input of that number."""
+    arrays: dict[str, Array] = {}
+    for path in folder.glob("input_*.pb"):
+        number = path.stem.removeprefix("input_")
+        try:
+            source = Source(path.read_bytes(), str(path))
+            tensor = wire.decode(onnx_format.TENSOR, source)
+            external = ExternalFiles(str(folder))
+            reader = TensorReader(source, external, allow_missing_data=False)
+            array = reader.constant(tensor, str(path)).array()
+        except (ValueError, OSError) as error:
+            what = f"It is no tensor ({error})"
+            raise InvalidArgument(message(str(path), what)) from error
+        is_number = number.isdigit() and int(number) < len(inputs)
+        name = tensor.name or (inputs[int(number)] if is_number else number)
+        arrays[name] = array
+    return _checked(folder, arrays, inputs)
+
+
+def _checked(path: Path, arrays: dict[str, Array], inputs: Sequence[str]) -> Feeds:
+    missing = [name for name in inputs if name not in arrays]
+    if missing:
+        what = f"It has no array for the input {missing[0]!r}"
+        expected = ", ".join(inputs)
+        raise InvalidArgument(
+            message(str(path), what, expected=expected, got=", ".join(arrays) or "none")
+        )
+    return {name: arrays[name] for name in inputs}
