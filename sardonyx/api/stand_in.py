@@ -23,6 +23,12 @@ _PARTS = (
     ".capi.onnxruntime_pybind11_state",
     ".capi.onnxruntime_inference_collection",
     ".capi.onnxruntime_validation",
+    ".quantization",
+    ".quantization.calibrate",
+    ".quantization.matmul_nbits_quantizer",
+    ".quantization.quant_utils",
+    ".quantization.quantize",
+    ".quantization.shape_inference",
 )
 
 

@@ -77,27 +77,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Quantise, compare, print."""
+    """Quantise, compare, print; the exit status is 2 where arguments do not fit."""
     wrong = _contradiction(options)
     if wrong:
         print(f"sardonyx quantize: {wrong} (see sardonyx quantize --help)", file=sys.stderr)
         return 2
-    needs_feeds = options.mode == "static" or not options.no_report
-    feeds = _feeds(options) if needs_feeds else []
-    _check_names(options)
     try:
+        _check_names(options)
+        feeds = _feeds(options) if options.mode == "static" or not options.no_report else []
         _quantise(options, feeds)
     except (InvalidArgument, NotImplemented) as error:
         print(f"sardonyx quantize: {error}", file=sys.stderr)
         return 2
-    before, after = (os.path.getsize(p) for p in (options.model, options.output))
-    side = Path(f"{options.output}.data")
-    after += os.path.getsize(side) if options.external_data and side.exists() else 0
-    print(f"{options.output}: {after / 1e6:.1f} MB, the float model has {before / 1e6:.1f} MB")
-    print(_counted(options.output))
+    print(
+        f"{options.output}: {_size(options.output)}, the float model has {_size(options.model)}\n"
+        f"{_counted(options.output)}"
+    )
     if not options.no_report:
         _report(options, feeds)
     return 0
+
+
+def _size(path: Path) -> str:
+    """What a model takes on disk, with its external data."""
+    side = Path(f"{path}.data")
+    count = os.path.getsize(path) + (os.path.getsize(side) if side.exists() else 0)
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} KB"
 
 
 def _positive(text: str) -> int:
@@ -116,8 +121,10 @@ def _contradiction(options: argparse.Namespace) -> str:
     both = options.output.exists() and options.model.exists()
     if both and os.path.samefile(options.model, options.output):
         return "OUT is the model itself"
+    if options.data != "random" and not Path(options.data).exists():
+        return f"--data: there is no file or folder {options.data}"
     if options.output.is_dir() or not options.output.absolute().parent.is_dir():
-        return f"OUT, {options.output}, cannot be written: its folder is missing, or it is one"
+        return f"OUT cannot be written: {options.output} is a folder, or has none"
     if options.mode != "static" and options.activation_type:
         return f"--activation-type has no meaning with --mode {options.mode}"
     if options.mode == "dynamic" and options.format:

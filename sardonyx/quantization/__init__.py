@@ -3,13 +3,6 @@
 Floats become codes of few bits with a scale and a zero point. See docs/quantization.md.
 """
 
-from sardonyx.quantization.blocks import (
-    DefaultWeightOnlyQuantConfig,
-    MatMul4BitsQuantizer,
-    MatMulNBitsQuantizer,
-    RTNWeightOnlyQuantConfig,
-    WeightOnlyQuantConfig,
-)
 from sardonyx.quantization.calibrate import (
     CalibraterBase,
     DistributionCalibrater,
@@ -33,6 +26,13 @@ from sardonyx.quantization.configs import (
     get_qdq_config,
 )
 from sardonyx.quantization.enums import CalibrationMethod, QuantFormat, QuantizationMode, QuantType
+from sardonyx.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    MatMul4BitsQuantizer,
+    MatMulNBitsQuantizer,
+    RTNWeightOnlyQuantConfig,
+    WeightOnlyQuantConfig,
+)
 from sardonyx.quantization.quantize import quantize, quantize_dynamic, quantize_static
 from sardonyx.quantization.shape_inference import quant_pre_process
 

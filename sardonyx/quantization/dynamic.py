@@ -42,11 +42,17 @@ def quantise_dynamic(graph: Graph, settings: Settings) -> None:
     for inner in graphs:
         writer = _Writer(graph, inner, settings, weights)
         for node in list(inner.nodes):
-            if node.graph is inner and settings.wants(node) and node.op_type in _RULES:
+            if node.graph is inner and node.op_type in _RULES and _is_wanted(settings, node):
                 _RULES[node.op_type](writer, node)
     remove_dead(graph)
     if any(node.domain == _MICROSOFT for node in graph.walk()):
         graph.opset.setdefault(_MICROSOFT, 1)
+
+
+def _is_wanted(settings: Settings, node: Node) -> bool:
+    """A Gemm is a MatMul, too."""
+    as_product = settings.op_types & {"MatMul", "Gemm"} if node.op_type == "Gemm" else frozenset()
+    return settings.wants(node, always=bool(as_product))
 
 
 class _Writer:
@@ -194,21 +200,56 @@ def _is_float(value: Value | None) -> bool:
 
 
 def _matmul(writer: _Writer, node: Node) -> None:
-    a, b = node.inputs
+    made = _product(writer, node, node.inputs[0], node.inputs[1])
+    if made is not None:
+        writer.replace(node, made)
+
+
+def _gemm(writer: _Writer, node: Node) -> None:
+    """A product and a sum, where that is all it is."""
+    given = node.attributes
+    factors = [given.get("alpha", 1.0), given.get("beta", 1.0)]
+    b, bias = node.inputs[1], node.input(2)
+    if factors != [1.0, 1.0] or given.get("transA") or not is_fixed(b):
+        return
+    made = _product(writer, node, node.inputs[0], b, turned=bool(given.get("transB")))
+    if made is not None and bias is not None:
+        made = writer.put(node, "Add", (made, bias), f"{node.name}_add", dtype=dtypes.FLOAT)
+    if made is not None:
+        writer.replace(node, made)
+
+
+def _product(
+    writer: _Writer, node: Node, a: Value | None, b: Value | None, *, turned: bool = False
+) -> Value | None:
+    """The product of two factors as codes; None where they stay floats.
+
+    Args:
+        writer: What writes nodes.
+        node: The node that they stand for.
+        a: The left factor.
+        b: The right one.
+        turned: Whether the right one is a constant that lies transposed.
+    """
     if a is None or b is None or not _is_float(a) or not _is_float(b):
-        return
+        return None
     if writer.settings.options.constant_factor_only and not is_fixed(b):
-        return
+        return None
     left = writer.activation(a)
     if is_fixed(b):
         is_wide = writer.settings.per_channel and len(b.shape or ()) == 2
-        axis = 1 if is_wide else None
-        right = writer.weight(b, writer.settings.weight_type, axis)
+        axis = (0 if turned else 1) if is_wide else None
+        arrange = _transposed if turned else None
+        right = writer.weight(b, writer.settings.weight_type, axis, arrange=arrange)
     else:
         right = writer.activation(b)
     inputs = (left[0], right[0], left[2], right[2])
     sums = writer.put(node, "MatMulInteger", inputs, f"{node.name}_quant", dtype=dtypes.INT32)
-    writer.replace(node, writer.scaled(node, sums, (left[1], right[1])))
+    return writer.scaled(node, sums, (left[1], right[1]))
+
+
+def _transposed(codes: Array) -> Array:
+    return np.ascontiguousarray(codes.T)
 
 
 def _conv(writer: _Writer, node: Node) -> None:
@@ -323,6 +364,7 @@ def _embed(writer: _Writer, node: Node) -> None:
 
 _RULES: dict[str, Callable[[_Writer, Node], None]] = {
     "MatMul": _matmul,
+    "Gemm": _gemm,
     "Conv": _conv,
     "Gather": _gather,
     "LSTM": _lstm,

@@ -34,12 +34,15 @@ class Histogram:
         self.edges = np.linspace(start, self._reach or 1.0, bins + 1).astype(self.dtype)
 
     def add(self, numbers: Array) -> None:
-        """Count numbers, which lie between the bounds; NaN is not counted."""
+        """Count numbers; NaN is not counted.
+
+        What lies outside the bounds, by a rounding error of another run, counts as the bound.
+        """
         if not self._reach:
             return
         found = np.abs(numbers) if self.is_of_sizes else numbers
         bounds = (0.0 if self.is_of_sizes else -self._reach, self._reach)
-        self.counts += np.histogram(found, self.counts.size, bounds)[0]
+        self.counts += np.histogram(np.clip(found, *bounds), self.counts.size, bounds)[0]
 
 
 def percentiles(histogram: Histogram, percentile: float) -> tuple[float, float]:

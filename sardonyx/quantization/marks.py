@@ -100,7 +100,7 @@ class Marks:
         if not np.isfinite(low).all() or not np.isfinite(high).all():
             size = np.inf
         else:
-            size = max(np.max(np.abs(low)), np.max(np.abs(high)))
+            size = float(max(np.max(np.abs(low)), np.max(np.abs(high))))
         if size < _NEVER:
             return True
         _logger.warning("%s reaches %g: it stays a float.", value.name, size)

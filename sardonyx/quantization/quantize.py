@@ -12,7 +12,6 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
-from sardonyx.quantization.blocks import MatMulNBitsQuantizer, WeightOnlyQuantConfig
 from sardonyx.quantization.calibrate import create_calibrator
 from sardonyx.quantization.calibration_data import (
     CalibrationDataReader,
@@ -28,6 +27,7 @@ from sardonyx.quantization.enums import (
     QuantFormat,
     QuantType,
 )
+from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer, WeightOnlyQuantConfig
 from sardonyx.quantization.model import open_model, raise_opset, write_model
 from sardonyx.quantization.options import Options, options_of
 from sardonyx.quantization.rules import STATIC_OPERATORS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sardonyx.ir.node import Node
@@ -36,10 +35,10 @@ class Settings:
     excluded: frozenset[str] = frozenset()
     options: Options = field(default_factory=Options)
 
-    def wants(self, node: Node) -> bool:
-        """Whether a node is to be quantised."""
+    def wants(self, node: Node, *, always: bool = False) -> bool:
+        """Whether a node is to be quantised; `always` leaves its operator out of account."""
         return (
-            node.op_type in self.op_types
+            (always or node.op_type in self.op_types)
             and (not self.only or node.name in self.only)
             and node.name not in self.excluded
         )
@@ -48,7 +47,3 @@ class Settings:
         """Whether weights of a type have zero as their middle code."""
         given = self.options.weight_symmetric
         return type in _SIGNED if given is None else given
-
-    def narrowed(self, op_types: Iterable[str]) -> frozenset[str]:
-        """Those of the operators that are also among these."""
-        return self.op_types & frozenset(op_types)

@@ -39,10 +39,13 @@ try:
     onnxruntime.LoraAdapter
 except AttributeError as error:
     assert "LoRA" in str(error)
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+assert quantize_static.__module__ == "sardonyx.quantization.quantize"
 try:
-    import onnxruntime.quantization
+    import onnxruntime.datasets
 except ModuleNotFoundError as error:
-    assert error.name == "onnxruntime.quantization"
+    assert error.name == "onnxruntime.datasets"
 assert not [m for m in sys.modules.values() if "site-packages/onnxruntime" in str(vars(m).get("__file__"))]
 print("done", *sys.argv[1:])
 """  # noqa: E501
