@@ -161,6 +161,8 @@ class FunctionEmitter(Emitter):
                 return emit_vector.iota_literal(type)
             case "context":
                 return emit_effects.context_field(self, frame.context, let)
+            case "clock":
+                return emit_effects.clock(self)
             case "address_of":
                 return emit_effects.symbol(str(let.attribute("name")))
             case "call":

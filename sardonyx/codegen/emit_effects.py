@@ -93,6 +93,13 @@ def context_field(e: Emitter, context: str, let: Let) -> str:
     return e.do(f"load {llvm_type(let.result.type)}, ptr {where}, align 8")
 
 
+def clock(e: Emitter) -> str:
+    """The counter that user code may read: of time on AArch64, of cycles elsewhere."""
+    if e.target.arch == "aarch64":
+        return e.do('call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()')
+    return e.intrinsic("llvm.readcyclecounter", "i64", [], pure=False)
+
+
 def effect(e: Emitter, statement: Effect, context: str) -> None:
     """Statements without a result."""
     if statement.op == "call":

@@ -182,6 +182,10 @@ class Builder(InstructionBuilder):
         type = I64 if field in ("thread", "scratch_bytes") else PTR
         return self.let(type, "context", [], field=field)
 
+    def clock(self) -> Value:
+        """What the processor's counter says, which all its cores have in common."""
+        return self.let(I64, "clock", [])
+
     def pause(self) -> None:
         """Tell the processor that this is a spin loop."""
         self.append(Effect("pause", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
 
+if TYPE_CHECKING:
+    from sardonyx.runtime.recording import Sink
+
 _logger = get_logger("session")
 _Given = TypeVar("_Given")
 
@@ -50,9 +53,17 @@ class Engine:
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         self.record, self.executable, self.timings = record, executable, timings
         self._variants: Variants | None = None
+        self._unrecorded = executable
         self._plain = record.output_places == list(range(len(record.outputs)))
         rooms = executable.rooms if self._plain and record.appended else None
         self._appender = None if rooms is None else Appender(record, rooms, self._in_rooms)
+
+    def record_runs(self, sink: Sink | None) -> None:
+        """Give `sink` a trace of every run that begins from now on; None ends that."""
+        base = self._unrecorded
+        self.executable = base if sink is None else base.recorded(self.record, sink)
+        if self._variants is not None:
+            self._variants.record_runs(sink)
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
@@ -328,10 +339,24 @@ class Variants:
         may_be_general: bool,
         log: tuple[int, str] = (0, ""),
     ) -> None:
-        self._make, self._may_be_general, self._log = make, may_be_general, log
+        self._maker, self._may_be_general, self._log = make, may_be_general, log
+        self._sink: Sink | None = None
         self._made: dict[str, Engine | None] = {}
         self._by_feeds: dict[str, Engine | SardonyxError] = {}
         self._lock = RenewedLock()
+
+    def _make(self, **changes: Any) -> Engine | None:
+        made = self._maker(**changes)
+        if made is not None and self._sink is not None:
+            made.record_runs(self._sink)
+        return made
+
+    def record_runs(self, sink: Sink | None) -> None:
+        """See `Engine.record_runs`; further plans are recorded from the start."""
+        with self._lock:
+            self._sink = sink
+            for engine in list(self.made.values()):
+                engine.record_runs(sink)
 
     @property
     def made(self) -> dict[str, Engine]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
 from sardonyx.runtime.team import Team
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.record import Record
+    from sardonyx.runtime.recording import Sink
 
 
 class Executable(RunsAgain):
@@ -92,6 +96,28 @@ class Executable(RunsAgain):
 
     def _new_frame(self) -> Frame:
         return Frame(self._image, address_of(self._functions), self.budget)
+
+    @property
+    def image(self) -> Image:
+        """The plan's tables."""
+        return self._image
+
+    @property
+    def functions(self) -> list[int]:
+        """Addresses of shared functions."""
+        return [int(address) for address in self._functions[:-1]]
+
+    def recorded(self, record: Record, sink: Sink) -> Executable:
+        """What runs the same plan, and gives `sink` a trace of each run.
+
+        This one gives up its quick ways meanwhile, where bindings may still have them.
+        """
+        from sardonyx.runtime.recording import RecordedExecutable
+
+        made = RecordedExecutable(self, record, sink)
+        for frame in list(self._frames):
+            frame.invalidate()
+        return made
 
     @property
     def runs_on(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, 
 from sardonyx.plan.tape import Tape
 from sardonyx.runtime.arena import Words, address_of, aligned_words
 from sardonyx.runtime.native_layout import (
+    COMMAND,
     ENTER,
     GROW,
     HOST,
@@ -71,14 +73,14 @@ class Image:
         remote: Sequence[int] | None = None,
         hosted: Collection[int] = (),
     ) -> None:
-        self.plan, self._code = plan, code
+        self.plan, self.code = plan, code
         self.tape = Tape(plan.segments)
         self.team = team
         self.constants = checked(plan, constants)
         self._is_remote, self.hosted = remote is not None, hosted
         #: Where the constants lie.
         self.addresses = [*map(address_of, self.constants)] if remote is None else list(remote)
-        self._tables: list[Words] = []
+        self._tables: dict[str, Words] = {}
         self._words = aligned_words(IMAGE.words)
         self._words[IMAGE["array_type"]] = id(np.ndarray)
         self._words[IMAGE["threads"]] = team.threads
@@ -126,7 +128,7 @@ class Image:
         table = np.array([*rows], np.int64).reshape(-1)
         count = len(table)
         listed = np.ascontiguousarray(table) if count else np.zeros(1, np.int64)
-        self._tables.append(listed)
+        self._tables[name] = listed
         self._words[IMAGE[name]] = address_of(listed)
         self._words[IMAGE[name] + 1] = count // ROW_WORDS.get(name, 1)
 
@@ -260,7 +262,7 @@ class Image:
                     first += 1
                     commands.append((0, HOST if number in self.hosted else LAUNCH, *slots))
                 else:
-                    commands.append((self._code.address(command.kernel), first, *slots))
+                    commands.append((self.code.address(command.kernel), first, *slots))
                 segment = self._segment_of(*slots)
                 scheduled.append((segment, number))
                 self._note_reads(segment, *slots)
@@ -393,6 +395,20 @@ class Image:
             ranges = [bound for name in order for bound in self._ranges[name][number]]
             rows.append([*ranges, int(number > 0 and bool(later))])
         self._table("segments", rows)
+
+    def through(self, function: int) -> tuple[Image, Words]:
+        """The same with the address `function` in place of those of all kernels; and those."""
+        made = copy.copy(self)
+        commands = self._tables["commands"].copy()
+        rows = commands[: len(self.plan.commands) * COMMAND.words].reshape(-1, COMMAND.words)
+        kernels = np.append(rows[:, COMMAND["kernel"]], 0)
+        rows[rows[:, COMMAND["kernel"]] != 0, COMMAND["kernel"]] = function
+        made._tables = {**self._tables, "commands": commands}
+        made._words = aligned_words(IMAGE.words)
+        made._words[:] = self._words
+        made._words[IMAGE["commands"]] = address_of(commands)
+        made.address = address_of(made._words)
+        return made, kernels
 
     def buffers_of(self, kind: str) -> list[tuple[int, int]]:
         """(buffer, number) of the buffers of a kind."""

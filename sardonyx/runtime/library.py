@@ -46,32 +46,32 @@ def programs() -> Sequence[Program]:
     ]  # fmt: skip
 
 
-def _load() -> LoadedCode:
+def _load(kind: str, make: Callable[[], Sequence[Program]]) -> LoadedCode:
+    """Functions of the run time, from the cache or compiled."""
     cache = default_cache()
-    key = digest(_KIND, engine_digest())
-    path = cache.get(key, _KIND)
+    path = cache.get(digest(kind, engine_digest()), kind)
     if path is not None:
         return load_blob(path)
     from sardonyx.runtime.units import Units
 
     with Units(host_target(), cache) as units:
-        return _kept(_begun(units)())
+        return _kept(kind, _begun(units, make())())
 
 
-def _begun(units: Units) -> Callable[[], Part]:
+def _begun(units: Units, functions: Sequence[Program]) -> Callable[[], Part]:
     """Have them compiled; what is given waits for it."""
     from sardonyx.codegen.module import emit_module
 
     _log.info("compiling the run time's functions")
-    return units.part(emit_module(programs(), host_target()))
+    return units.part(emit_module(functions, host_target()))
 
 
-def _kept(part: Part) -> LoadedCode:
+def _kept(kind: str, part: Part) -> LoadedCode:
     """The functions, loaded from the cache where that keeps them."""
     from sardonyx.codegen.blob import blob_of
 
     blob = blob_of([part], host_target())
-    path = default_cache().put(digest(_KIND, engine_digest()), _KIND, blob.to_bytes())
+    path = default_cache().put(digest(kind, engine_digest()), kind, blob.to_bytes())
     return load_blob(blob if path is None else path)
 
 
@@ -82,14 +82,14 @@ def begin(units: Units) -> Callable[[], None]:
     """
     if _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND):
         return lambda: None
-    wait = _begun(units)
+    wait = _begun(units, programs())
 
     def finish() -> None:
         global _found
         part = wait()
         with loading_library:
             if _found is None:
-                _found = Library(_kept(part))
+                _found = Library(_kept(_KIND, part))
 
     return finish
 
@@ -136,5 +136,37 @@ def library() -> Library:
     if _found is None:
         with loading_library:
             if _found is None:
-                _found = Library(_load())
+                _found = Library(_load(_KIND, programs))
     return _found
+
+
+class Recording:
+    """The functions of runs that are recorded.
+
+    Attributes:
+        record: The address of the function that stands for every kernel.
+        clock: What it notes as time.
+    """
+
+    def __init__(self, code: LoadedCode) -> None:
+        self.code, self.record = code, code.address("record")
+        self.clock: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(code.address("clock"))
+
+
+_recording: Recording | None = None
+
+
+def recording() -> Recording:
+    """The functions of recorded runs, compiled when the first asks."""
+    global _recording
+    if _recording is None:
+        with loading_library:
+            if _recording is None:
+                _recording = Recording(_load("recording", _recording_programs))
+    return _recording
+
+
+def _recording_programs() -> Sequence[Program]:
+    from sardonyx.runtime import native_record
+
+    return [native_record.record(), native_record.clock()]

@@ -99,7 +99,7 @@ FRAME = Record(
     "image slots dims bases offsets arguments jobs free states capacities valid clock"
     " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
     " cancel cancel_word command block launches launcher"
-    " fault fault_command fault_a fault_b positions together stopped pad8"
+    " fault fault_command fault_a fault_b positions together stopped recorder"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command context_cancel pad9"
 )
@@ -115,6 +115,14 @@ LAUNCHED = Record("function parameters group most x y shared_bytes pad0")
 LAUNCHER = Record("launch wait stream waits")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
+
+#: What a recorded run has: addresses of the kernels by command, and how many rows each of its
+#: TRACKs, which lie behind it, has room for.
+RECORDER = Record("kernels capacity p2 p3 p4 p5 p6 p7")
+#: Of one thread: how many rows there are, those without room too; where they lie.
+TRACK = Record("count rows p2 p3 p4 p5 p6 p7")
+#: Blocks of a command that a thread did in one go, and what the clock said before and after.
+SPAN = Record("command begin end blocks started ended")
 
 #: Words that different threads write lie on different cache lines.
 POOL = Record(

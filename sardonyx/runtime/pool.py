@@ -85,6 +85,11 @@ class Pool:
         for number in range(self.threads):
             self._contexts[number * _CONTEXT_WORDS + FIELDS["thread"] // WORD] = number
 
+    @property
+    def identities(self) -> list[tuple[int, int]]:
+        """Identity and the system's number of each thread but the caller's."""
+        return [(worker.ident or 0, worker.native_id or 0) for worker in self._workers]
+
     def reserve(self, scratch_bytes: int) -> None:
         """Give every worker that much scratch memory; the caller holds `lock`.
 

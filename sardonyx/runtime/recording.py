@@ -1,0 +1,267 @@
+"""Runs whose kernels are timed: the same plan with frames of its own, each with room for notes.
+
+Kernels are timed by native code (native_record.py), calls of the host and runs as a whole here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.plan.plan import Plan
+from sardonyx.plan.steps import JumpIfLess
+from sardonyx.runtime.arena import Words, address_of, aligned_words
+from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.library import recording
+from sardonyx.runtime.native_layout import RECORDER, SPAN, TRACK
+from sardonyx.runtime.storage import Array
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.image import Image
+    from sardonyx.runtime.record import Record
+
+#: Columns: thread's number, then the words of a SPAN.
+Spans = NDArray[np.int64]
+#: Rows that a thread has room for, at least and beyond what the commands are expected to need.
+_LEAST_ROWS = 1 << 10
+_LEAST_OF_MANY = 1 << 16
+
+
+@dataclass(slots=True)
+class Moment:
+    """Something that Python timed, in nanoseconds of `time.perf_counter_ns`.
+
+    Attributes:
+        command: The number of a call of the host; -1 if it is none.
+        name: What it is otherwise: `execute`, or `resolve`.
+    """
+
+    command: int
+    name: str
+    started_ns: int
+    ended_ns: int
+
+
+@dataclass(slots=True)
+class DeviceSpan:
+    """A command on a device, timed by the device.
+
+    Attributes:
+        kernel: Its name, or that of a library's function.
+        start_ns: After the first command of the run began.
+    """
+
+    command: int
+    kernel: str
+    start_ns: int
+    duration_ns: int
+
+
+@dataclass(slots=True)
+class RunTrace:
+    """What was noted of one run.
+
+    Attributes:
+        plan: What was done.
+        record: What else is known of the model.
+        started_ns, ended_ns: By `time.perf_counter_ns`.
+        thread: Identity of the calling thread, and the system's number of it.
+        workers: The same of the session's other threads, the first one's first.
+        spans: What threads did, in the clock of `library.Recording`.
+        moments: What Python timed.
+        sizes: What symbols stood for at the end.
+        arena_bytes: Memory that was held for intermediate values.
+        dropped: Spans for which there was no room.
+        error: What the run failed with; "" if it did not.
+        threads: How many it might use.
+        branches: Whether parts of the graph may have been walked at once.
+        device: What a device did; None for runs on the processor.
+    """
+
+    plan: Plan
+    record: Record
+    started_ns: int
+    ended_ns: int = 0
+    thread: tuple[int, int] = (0, 0)
+    workers: list[tuple[int, int]] = field(default_factory=list)
+    spans: Spans = field(default_factory=lambda: np.empty((0, 1 + SPAN.words), np.int64))
+    moments: list[Moment] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    arena_bytes: int = 0
+    dropped: int = 0
+    error: str = ""
+    threads: int = 1
+    branches: bool = False
+    device: list[DeviceSpan] | None = None
+
+
+class Sink(Protocol):
+    """Who gets traces of runs.
+
+    Attributes:
+        most_spans: How many spans a run may have.
+    """
+
+    most_spans: int
+
+    def take(self, trace: RunTrace) -> None:
+        """A run is over. Called by the thread that made it."""
+
+
+class Tracks:
+    """Room for what the threads of a frame note.
+
+    Args:
+        kernels: Addresses of the plan's kernels.
+        threads: How many tracks there are.
+        capacity: Rows of each.
+    """
+
+    def __init__(self, kernels: Words, threads: int, capacity: int) -> None:
+        # Pages that nothing is written to take no memory.
+        self._rows = np.empty((threads, capacity, SPAN.words), np.int64)
+        self._words = aligned_words(RECORDER.words + threads * TRACK.words)
+        self._words[RECORDER["kernels"]] = address_of(kernels)
+        self._words[RECORDER["capacity"]] = capacity
+        self._tracks = self._words[RECORDER.words :].reshape(threads, TRACK.words)
+        self._tracks[:, TRACK["count"]] = 0
+        self._tracks[:, TRACK["rows"]] = [address_of(rows) for rows in self._rows]
+        self.capacity, self.address = capacity, address_of(self._words)
+
+    def take(self) -> tuple[Spans, int]:
+        """What was noted, and how much more there was no room for; there is room again."""
+        parts, dropped = [], 0
+        for number, count in enumerate(self._tracks[:, TRACK["count"]].tolist()):
+            kept = min(count, self.capacity)
+            dropped += count - kept
+            if kept:
+                part = np.empty((kept, 1 + SPAN.words), np.int64)
+                part[:, 0] = number
+                part[:, 1:] = self._rows[number, :kept]
+                parts.append(part)
+        self._tracks[:, TRACK["count"]] = 0
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else None
+        return np.empty((0, 1 + SPAN.words), np.int64) if found is None else found, dropped
+
+
+class RecordedFrame(Frame):
+    """A frame with room for notes.
+
+    Attributes:
+        tracks: Of the threads.
+        moments: Of Python.
+    """
+
+    __slots__ = ("moments", "tracks")
+
+    def __init__(self, image: Image, functions: int, budget: Any, tracks: Tracks) -> None:
+        super().__init__(image, functions, budget)
+        self.moments: list[Moment] = []
+        self.tracks = tracks
+        self._set("recorder", tracks.address)
+
+
+class RecordedExecutable(Executable):
+    """As `Executable`; `sink` gets a trace of each run.
+
+    Args:
+        base: What runs the plan otherwise. It stays as it is.
+        record: What else is known of the model.
+        sink: Gets the traces.
+    """
+
+    def __init__(self, base: Executable, record: Record, sink: Sink) -> None:
+        image, self._kernels = base.image.through(recording().record)
+        super().__init__(
+            base.plan, image.code, image.constants, threads=base.team,
+            functions=base.functions, budget=base.budget, image=image,
+        )  # fmt: skip
+        self._record, self._sink = record, sink
+        self._capacity = self._expected_rows()
+
+    def _expected_rows(self) -> int:
+        """Rows that a thread is given room for.
+
+        Each claim takes a part of the blocks that are left, so their number grows with the
+        logarithm of that of blocks. How often a loop goes round nobody knows.
+        """
+        threads, most = self.team.size, self._sink.most_spans
+        limit = max(_LEAST_ROWS, min(most, max(_LEAST_OF_MANY, 2 * most // threads)))
+        if any(isinstance(c, JumpIfLess) for c in self.plan.commands):
+            return limit
+        each = 16 * (threads * self.team.share + 1)
+        return min(limit, _LEAST_ROWS + each * len(self.plan.commands))
+
+    def _new_frame(self) -> RecordedFrame:
+        tracks = Tracks(self._kernels, self.team.size, self._capacity)
+        return RecordedFrame(self._image, address_of(self._functions), self.budget, tracks)
+
+    @contextmanager
+    def lease(self) -> Iterator[Frame]:
+        """See `Leases.lease`; what was noted meanwhile goes to the sink."""
+        trace = RunTrace(self.plan, self._record, time.perf_counter_ns())
+        held: list[RecordedFrame] = []
+        try:
+            with super().lease() as frame:
+                assert isinstance(frame, RecordedFrame)  # noqa: S101 - there are no others
+                held.append(frame)
+                yield frame
+        except BaseException as error:
+            trace.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            if held and any(m.name == "execute" for m in held[0].moments):
+                self._finish(trace, held[0])
+            elif held:
+                held[0].moments.clear()
+
+    def _finish(self, trace: RunTrace, frame: RecordedFrame) -> None:
+        trace.spans, trace.dropped = frame.tracks.take()
+        trace.moments, frame.moments = frame.moments, []
+        slots = frame.table("slots")
+        trace.sizes = {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
+        trace.arena_bytes = frame.capacity_bytes
+        trace.thread = threading.get_ident(), threading.get_native_id()
+        trace.threads = self.team.size
+        trace.branches = self._image.part_count > 0
+        if self._pool is not None and frame.threads > 1:
+            trace.workers = self._pool.identities
+        trace.ended_ns = time.perf_counter_ns()
+        self._sink.take(trace)
+
+    @contextmanager
+    def _timed(self, frame: Frame, name: str, command: int = -1) -> Iterator[None]:
+        assert isinstance(frame, RecordedFrame)  # noqa: S101 - there are no others
+        started_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            frame.moments.append(Moment(command, name, started_ns, time.perf_counter_ns()))
+
+    def _do_commands(self, frame: Frame, items: int, outputs: list[Any]) -> int:
+        with self._timed(frame, "execute"):
+            return super()._do_commands(frame, items, outputs)
+
+    def _resolve(self, frame: Frame) -> None:
+        with self._timed(frame, "resolve"):
+            super()._resolve(frame)
+
+    def _call_host(self, frame: Frame, number: int) -> None:
+        with self._timed(frame, "host", number):
+            super()._call_host(frame, number)
+
+    def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
+        """None: `run` is what notes."""
+        return None
+
+    def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:
+        """A function that leaves it to `run_into`."""
+        return lambda: False
