@@ -16,7 +16,6 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.quick import not_again
 from sardonyx.runtime.storage import (
     Array,
     DeviceArray,
@@ -262,8 +261,8 @@ class IOBinding:
         )
         results = dict(zip(listed, bound, strict=True)) if in_place else {}
         made = _Plan(session_engine, engine, feeds, targets, in_place, results)
-        if in_place and self._session._quick_run is not not_again:
-            made.quick = engine.executable.prepared(feeds, bound)
+        if in_place and not self._session._gives_memory_back:
+            made.quick = engine.prepared(feeds, bound)
         made.is_new = engine is session_engine and all(t is None for t in targets)
         return made
 

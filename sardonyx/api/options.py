@@ -73,7 +73,9 @@ class SessionOptions:
 
     Hints without effect, noted in the log: `enable_mem_pattern`, `enable_mem_reuse`,
     `execution_order`, `log_verbosity_level`.
-    Not supported yet: `enable_profiling`.
+
+    `enable_profiling`: runs are recorded until `InferenceSession.end_profiling` writes them to a
+    file; `profile_file_prefix`: how its name begins, which the time follows.
     """
 
     def __init__(self) -> None:
@@ -95,8 +97,6 @@ class SessionOptions:
         if name not in _DEFAULTS:
             raise AttributeError(self._unknown(name))
         value = self._fitting(name, value)
-        if name == "enable_profiling" and value:
-            raise errors.NotImplemented(message(f"SessionOptions.{name}", "Not supported yet"))
         if name.endswith("op_num_threads") and value < 0:
             raise InvalidArgument(
                 message(f"SessionOptions.{name}", "The number is negative", got=str(value))

@@ -11,6 +11,7 @@ from sardonyx.api.devices import OrtDevice
 from sardonyx.api.making import make_engine
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import choose
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _logger = get_logger("session")
 
 
-class InferenceSession(UnderWay):
+class InferenceSession(Profiling, UnderWay):
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -57,6 +58,7 @@ class InferenceSession(UnderWay):
         given = sess_options or self._options
         if providers is None and given.has_providers():
             providers = given.providers
+        self._start_profile()
         self._choose(providers, provider_options)
         self._engine = self._create(given.load_flag)
         self._set_up()
@@ -78,12 +80,17 @@ class InferenceSession(UnderWay):
         self._kind = self._engine.executable.memory_kind
         self._is_on_host = self._kind is HOST
         self._gives_memory_back = self._is_on_host and not self._options.enable_cpu_mem_arena
-        self._quick_run: QuickRun = not_again if self._gives_memory_back else self._engine.quick_run
+        self._follow_engine()
+        self._choose_run()
         used = {d for v in (*record.inputs, *record.overridable) for d in v.shape}
         for name in self._options.free_dimension_overrides:
             if name not in used:
                 text = "No dimension of an input is called %r: its size has no effect. %s"
                 _logger.warning(text, name, nearest(name, {d for d in used if isinstance(d, str)}))
+
+    def _choose_run(self) -> None:
+        slow = self._gives_memory_back or (self._tap is not None and self._tap.is_open)
+        self._quick_run: QuickRun = not_again if slow else self._engine.quick_run
 
     # -- running ------------------------------------------------------------------------------
 

@@ -63,14 +63,6 @@ class SessionFacts:
     def disable_fallback(self) -> None:
         """There is one provider: nothing to fall back to."""
 
-    def end_profiling(self) -> str:
-        """The file of the profile: "", for profiling cannot be enabled yet."""
-        return ""
-
-    def get_profiling_start_time_ns(self) -> int:
-        """0: profiling cannot be enabled yet."""
-        return 0
-
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each input is wanted."""
         return [info_of(self._kind) for _ in self._engine.inputs]

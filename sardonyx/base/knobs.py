@@ -110,6 +110,13 @@ _DECLARED = (
         "Threads that one run may use, when the session does not say.",
     ),
     Knob(
+        "SARDONYX_PROFILE_EVENTS",
+        _count,
+        1_000_000,
+        "a number",
+        "Events that a profile may have; a warning says that there were more.",
+    ),
+    Knob(
         "SARDONYX_COMPILE_PROCESSES",
         _count,
         0,

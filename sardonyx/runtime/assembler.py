@@ -9,6 +9,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.invocation import Invocation, Origins, origin_of
+from sardonyx.plan.facts import CommandFacts, Sums, TensorFacts
 from sardonyx.plan.plan import (
     Argument,
     Command,
@@ -37,7 +38,7 @@ from sardonyx.runtime.branches import Chain, with_branches
 from sardonyx.runtime.independence import arranged
 from sardonyx.runtime.placing import Places, bytes_of
 from sardonyx.tensor.region import Branches, Repetition
-from sardonyx.tensor.tensor import Buffer
+from sardonyx.tensor.tensor import Buffer, Tensor
 
 #: Names of the nodes behind each tensor.
 
@@ -74,6 +75,9 @@ class PlanWriter:
         self._guards: list[Guard] = []
         self._result_segments: dict[Buffer, int] = {}
         self._fresh: set[Buffer] = set()
+        self._sums: dict[Tensor, Sums] = {}
+        #: What profiles say of commands, by number.
+        self.facts: dict[int, CommandFacts] = {}
 
     def write_all(self, invocations: list[Invocation]) -> None:
         """Write invocations that need no sizes that a run brings."""
@@ -129,6 +133,7 @@ class PlanWriter:
     def _block(self, block: Block) -> list[int]:
         """Everything that a block does; gives the segment of each of its levels."""
         segments = [self._here]
+        self._sums.update(block.sums)
         works = [w for w in block.works if not isinstance(w, Invocation) or w not in self._skipped]
         groups = arranged(works, block)
         each = ([[work] for work in group] for group in groups)
@@ -166,14 +171,17 @@ class PlanWriter:
 
     def _call(self, invocation: Invocation, origins: Origins) -> None:
         arguments: list[Argument] = []
+        tensors: list[tuple[Buffer, int]] = []
         self._places.written.update(invocation.writes)
         for a in (*invocation.arguments, *invocation.call_arguments):
             if isinstance(a, Buffer):
                 number, offset = self._use(a)
                 arguments.append(PointerArgument(number, offset))
+                tensors.append((a, number))
             else:
                 arguments.append(SizeArgument(a))
         kernel = invocation.kernel
+        self.facts[len(self._commands)] = self._facts_of(invocation, tensors)
         self._commands.append(
             Command(
                 kernel.program.name,
@@ -187,6 +195,20 @@ class PlanWriter:
                 invocation.call,
                 invocation.note,
             )  # fmt: skip
+        )
+
+    def _facts_of(
+        self, invocation: Invocation, tensors: list[tuple[Buffer, int]]
+    ) -> CommandFacts:
+        group = invocation.group
+        roots = [r for r in group.roots if r.tensor in self._sums] if group else []
+        every = {b: TensorFacts(number, b.dtype.name, b.shape) for b, number in tensors}
+        return CommandFacts(
+            tuple(facts for b, facts in every.items() if b not in invocation.writes),
+            tuple(facts for b, facts in every.items() if b in invocation.writes),
+            next((name for name, _ in (self._sums[r.tensor] for r in roots) if name), ""),
+            # What a kernel before it brings into order is no sum.
+            sizes.total(self._sums[r.tensor][1] for r in roots if r.buffer in invocation.writes),
         )
 
     # -- regions ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sardonyx.codegen.form import Former, Invocation
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.plan.appending import Slot
 from sardonyx.plan.attention import fuse_attention
+from sardonyx.plan.facts import Sums, sums_of
 from sardonyx.plan.grouping import make_groups, pointwise
 from sardonyx.plan.groups import Group, Special
 from sardonyx.plan.inline import Root, find_roots
@@ -77,6 +78,7 @@ class Block:
         outputs: The buffer of each output of a body, or of each result.
         groups: What was grouped.
         origins: Names of the nodes behind each tensor.
+        sums: What is known of sums of products, for profiles.
     """
 
     works: list[Work]
@@ -88,6 +90,7 @@ class Block:
     groups: list[Group]
     origins: Mapping[Tensor, tuple[str, ...]]
     results: dict[Tensor, Buffer] = field(default_factory=dict)
+    sums: dict[Tensor, Sums] = field(default_factory=dict)
 
     def symbols(self, among: Container[Dim]) -> list[Dim]:
         """Those of some symbols that must be known before all is done."""
@@ -227,6 +230,7 @@ class Blocks:
         return Block(
             works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
             _with_inlined(groups, origins), {t: buffers[t] for t in wanted},
+            sums_of(groups, origins),
         )  # fmt: skip
 
     def _body(self, body: Body) -> Block:

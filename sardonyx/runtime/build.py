@@ -23,6 +23,7 @@ from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
+from sardonyx.plan.facts import PlanFacts, operators_of, used_operators
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
@@ -76,6 +77,7 @@ def build_model(
         give_ranks(graph, options.ranks)
         declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
+        operators = operators_of(graph)
         unranked = unranked_inputs(graph)
         files = graph.files
     if unranked:
@@ -126,6 +128,7 @@ def build_model(
         declared, outputs, spare, places, metadata, constants.places,
         replace(compiled.main, strings=constants.strings.all), files, unranked,
         [] if options.in_rooms else appended,
+        PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(),
     )  # fmt: skip
     return Built(record, generated, constants)
 

@@ -18,6 +18,7 @@ from sardonyx.codegen.target import Target
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Program
 from sardonyx.plan.appending import Slot
+from sardonyx.plan.facts import CommandFacts
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.library import Accelerator
@@ -39,6 +40,7 @@ class Compiled:
         constants: Buffers behind the main plan's constants, in order.
         invocations: All of them, for `explain`.
         groups: What was grouped.
+        facts: What profiles say of the main plan's commands, by number.
         seconds: Time by phase.
     """
 
@@ -48,6 +50,7 @@ class Compiled:
     invocations: list[Invocation]
     groups: list[Group]
     former: Former
+    facts: dict[int, CommandFacts] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def programs(self, kernels: Container[str] | None = None) -> list[Program]:
@@ -130,8 +133,9 @@ def _assemble(
     writer.write(block)
     main = writer.plan()
     return Compiled(
-        prepare(early, used_late), main, writer.constants, invocations, block.groups, former
-    )
+        prepare(early, used_late), main, writer.constants, invocations, block.groups, former,
+        writer.facts,
+    )  # fmt: skip
 
 
 def _is_stored(tensor: Tensor) -> bool:

@@ -103,6 +103,12 @@ class Engine:
         """See `Executable.run_again`."""
         return self.executable.run_again if self._plain else not_again
 
+    def prepared(
+        self, feeds: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]
+    ) -> Callable[[], bool]:
+        """See `Executable.prepared`; while runs are recorded it leaves all of them to `run_into`."""
+        return self._unrecorded.prepared(feeds, outputs)
+
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:

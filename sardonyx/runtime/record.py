@@ -13,7 +13,7 @@ from sardonyx.plan import serial
 from sardonyx.plan.plan import Appended, Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
-_HEADER = b"sdxsession 3\n"
+_HEADER = b"sdxsession 4\n"
 
 
 #: dtype, shape, offset in the file, bytes.
@@ -35,6 +35,7 @@ class Record:
         files: Other files that the model was made of, each with the state that it was in.
         unranked: Inputs of unknown rank. While there are any the plan is empty.
         appended: The outputs that continue an input, see `plan.appending`.
+        facts: What profiles say of the plan, see `plan.facts`.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -47,6 +48,7 @@ class Record:
     files: list[tuple[str, Identity]] = field(default_factory=list)
     unranked: tuple[str, ...] = ()
     appended: list[Appended] = field(default_factory=list)
+    facts: bytes = b""
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
@@ -68,9 +70,11 @@ class Record:
             "files": self.files,
             "unranked": self.unranked,
             "appended": [[a.input, a.output, a.axis] for a in self.appended],
+            "facts": len(self.facts),
         }  # fmt: skip
         text = json.dumps(head).encode()
-        return _HEADER + len(text).to_bytes(8, "little") + text + serial.to_bytes(self.plan)
+        plan = serial.to_bytes(self.plan)
+        return b"".join((_HEADER, len(text).to_bytes(8, "little"), text, plan, self.facts))
 
     @staticmethod
     def from_bytes(written: bytes) -> Record:
@@ -84,6 +88,7 @@ class Record:
         start = len(_HEADER) + 8
         length = int.from_bytes(written[len(_HEADER) : start], "little")
         head = json.loads(written[start : start + length])
+        end = len(written) - head["facts"]
         places = [
             (dtypes.BY_NAME[d], tuple(shape), at, size) for d, shape, at, size in head["constants"]
         ]
@@ -94,10 +99,11 @@ class Record:
             head["places"],
             ModelMetadata(*head["metadata"]),
             places,
-            serial.from_bytes(written[start + length :]),
+            serial.from_bytes(written[start + length : end]),
             [(path, tuple(identity)) for path, identity in head["files"]],
             tuple(head["unranked"]),
             [Appended(*numbers) for numbers in head["appended"]],
+            written[end:],
         )
 
 

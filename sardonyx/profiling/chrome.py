@@ -1,0 +1,240 @@
+"""Profiles as Chrome traces, in the form that onnxruntime writes: see docs/profiling.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sardonyx.base.log import get_logger
+from sardonyx.profiling.calls import Call, Share
+from sardonyx.profiling.commands import CommandInfo, TensorInfo
+from sardonyx.profiling.profile import LIMIT, Profile, Run
+
+_logger = get_logger("profiling")
+_PROVIDERS = {False: "CPUExecutionProvider", True: "CUDAExecutionProvider"}
+
+
+def write(profile: Profile, path: str | os.PathLike[str]) -> str:
+    """Write a profile to a file, which appears when it is whole; gives the path.
+
+    Raises:
+        OSError: The file cannot be written; nothing is left of it.
+    """
+    target = Path(path)
+    descriptor, name = tempfile.mkstemp(prefix=".tmp-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write("[\n")
+            count = missing = 0
+            for event in events(profile):
+                if count == profile.most_spans:
+                    missing += 1
+                    continue
+                file.write(f",\n{event}" if count else event)
+                count += 1
+            file.write("\n]\n")
+        os.chmod(name, 0o666 & ~_umask())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    if missing:
+        what = "%s: %d events are left out: there may be %d, see the knob %s"
+        _logger.warning(what, target, missing, profile.most_spans, LIMIT)
+    return os.fspath(target)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def events(profile: Profile) -> Iterator[str]:
+    """Every event as text, each a JSON object."""
+    writer = _Writer(profile)
+    for moment in profile.moments:
+        yield writer.event(
+            "Session", moment.name, moment.started_ns, moment.duration_ns,
+            json.dumps(moment.arguments), os.getpid(),
+        )  # fmt: skip
+    for run in profile.runs():
+        yield from writer.run(run)
+
+
+class _Writer:
+    """Writes the events of a profile; what is the same for many calls is made text once."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._start_ns, self._process = profile.started_ns, profile.process
+        self._fixed: dict[tuple[int, int, bool], str] = {}
+        self._infos: list[object] = []
+        self._most_bytes = 0
+
+    def event(
+        self, category: str, name: str, started_ns: float, duration_ns: float, arguments: str,
+        thread: int, process: int | None = None,
+    ) -> str:  # fmt: skip
+        """One complete event; times are in microseconds."""
+        process = self._process if process is None else process
+        begin = (started_ns - self._start_ns) / 1e3
+        return (
+            f'{{"cat" : "{category}","pid" :{process},"tid" :{thread},'
+            f'"dur" :{duration_ns / 1e3:.3f},"ts" :{begin:.3f},"ph" : "X",'
+            f'"name" :{json.dumps(name)},"args" : {arguments}}}'
+        )
+
+    def run(self, run: Run) -> Iterator[str]:
+        """The events of a run."""
+        trace = run.trace
+        caller = trace.thread[1]
+        if run.is_first:
+            yield self.event(
+                "Session", "memory_plan", trace.started_ns, 0, json.dumps(_memory(run)), caller
+            )
+        for moment in trace.moments:
+            if moment.name == "resolve":
+                took = moment.ended_ns - moment.started_ns
+                yield self.event("Session", "resolve_shapes", moment.started_ns, took, "{}", caller)
+        for call in run.calls:
+            yield from self._call(run, call)
+        how = "ParallelExecutor" if trace.branches else "SequentialExecutor"
+        for moment in trace.moments:
+            if moment.name == "execute":
+                took = moment.ended_ns - moment.started_ns
+                name = f"{how}::Execute"
+                yield self.event("Session", name, moment.started_ns, took, "{}", caller)
+        facts: dict[str, Any] = {"plan": str(run.plan_number)}
+        if trace.sizes:
+            facts["sizes"] = trace.sizes
+        if trace.error:
+            facts["error"] = trace.error
+        if trace.dropped:
+            facts["dropped_events"] = str(trace.dropped)
+        took = trace.ended_ns - trace.started_ns
+        yield self.event("Session", "model_run", trace.started_ns, took, json.dumps(facts), caller)
+
+    def _call(self, run: Run, call: Call) -> Iterator[str]:
+        info = run.info.commands[call.command]
+        trace = run.trace
+        on_device = trace.device is not None and not call.shares
+        fixed = self._arguments(run, call, info, on_device)
+        self._most_bytes = max(self._most_bytes, info.in_use_bytes)
+        memory = (
+            f'"mem_in_use_peak" : "{self._most_bytes}","mem_arena_held" : "{trace.arena_bytes}",'
+            '"mem_arena_held_delta" : "0"'
+        )
+        threads = f'"thread_scheduling_stats" : {_scheduling(run, call)}'
+        yield self.event(
+            "Node", f"{info.name}_kernel_time", call.started_ns, call.duration_ns,
+            f"{{{fixed},{memory},{threads}}}", _thread(run, call.thread)[1],
+        )  # fmt: skip
+        kernel = call.kernel or info.kernel
+        operator = json.dumps(info.operator)
+        if on_device:
+            arguments = f'{{"op_name" : {operator},"kernel" : {json.dumps(kernel)}}}'
+            yield self.event(
+                "Kernel", kernel, call.started_ns, call.duration_ns, arguments, -1, -1
+            )  # fmt: skip
+        for share in call.shares:
+            arguments = (
+                f'{{"op_name" : {operator},"blocks" : "{share.blocks}",'
+                f'"claims" : "{len(share.claims)}","busy" : {share.busy_ns / 1e3:.3f}}}'
+            )
+            took = share.ended_ns - share.started_ns
+            thread = _thread(run, share.thread)[1]
+            yield self.event("Kernel", kernel, share.started_ns, took, arguments, thread)
+
+    def _arguments(self, run: Run, call: Call, info: CommandInfo, on_device: bool) -> str:
+        """What is the same for all calls of a command at the same sizes, without braces."""
+        key = id(info), run.plan_number, on_device
+        found = self._fixed.get(key)
+        if found is None:
+            before = _before(run, info.number)
+            delta = info.in_use_bytes - (before.in_use_bytes if before else 0)
+            asked = info.requested_bytes - (before.requested_bytes if before else 0)
+            weights = sum(t.size_bytes for t in info.inputs if t.is_weight)
+            read = sum(t.size_bytes for t in info.inputs if not t.is_weight)
+            found = json.dumps(
+                {
+                    "op_name": info.operator,
+                    "provider": _PROVIDERS[on_device],
+                    "node_index": str(info.node_index),
+                    "input_type_shape": _shapes(info.inputs),
+                    "output_type_shape": _shapes(info.outputs),
+                    "activation_size": str(read),
+                    "parameter_size": str(weights),
+                    "output_size": str(sum(t.size_bytes for t in info.outputs)),
+                    "kernel": call.kernel or info.kernel,
+                    "nodes": info.nodes,
+                    "ops": info.operators,
+                    "plan": str(run.plan_number),
+                    "command": str(info.number),
+                    "operations": str(info.operations),
+                    "mem_bytes_in_use": str(info.in_use_bytes),
+                    "mem_bytes_requested_in_use": str(info.requested_bytes),
+                    "mem_in_use_delta": str(delta),
+                    "mem_requested_in_use_delta": str(asked),
+                }
+            )[1:-1]
+            self._fixed[key] = found
+            self._infos.append(info)  # its identity is the key
+        return found
+
+
+def _before(run: Run, number: int) -> CommandInfo | None:
+    earlier = [k for k in run.info.commands if k < number]
+    return run.info.commands[max(earlier)] if earlier else None
+
+
+def _shapes(tensors: list[TensorInfo]) -> list[dict[str, list[int]]]:
+    return [{t.type: t.shape} for t in tensors if t.shape is not None]
+
+
+def _memory(run: Run) -> dict[str, Any]:
+    """Who holds memory: for each value its bytes, and the commands between which it is held."""
+    rows = [[b.size_bytes, b.first, b.last] for b in run.info.buffers]
+    return {"plan": str(run.plan_number), "sizes": run.trace.sizes, "buffers": rows}
+
+
+def _thread(run: Run, number: int) -> tuple[int, int]:
+    """Identity and the system's number of a thread of a run."""
+    if number == 0:
+        return run.trace.thread
+    workers = run.trace.workers
+    return workers[number - 1] if number <= len(workers) else (number, number)
+
+
+def _scheduling(run: Run, call: Call) -> str:
+    """What threads did of a call, in whole microseconds, as onnxruntime's pool says it."""
+    shares = {share.thread: share for share in call.shares}
+    own = shares.pop(0, None)
+    main: dict[str, Any] = {
+        "thread_pool_name": "session-intra-op",
+        "thread_id": str(run.trace.thread[0]),
+        "block_size": own.claims if own is not None else [],
+        "core": -1,
+        "Distribution": _us(own.started_ns - call.started_ns) if own is not None else 0,
+        "DistributionEnqueue": 0,
+        "Run": _us(own.busy_ns) if own is not None else 0,
+        "Wait": _us(call.ended_ns - own.ended_ns) if own is not None else 0,
+        "WaitRevoke": 0,
+    }
+    others: dict[str, Any] = {}
+    for number, worker in enumerate(run.trace.workers, 1):
+        share = shares.get(number)
+        others[str(worker[0])] = _of_worker(share)
+    return json.dumps({"main_thread": main, "sub_threads": others})
+
+
+def _of_worker(share: Share | None) -> dict[str, int]:
+    claims = len(share.claims) if share is not None else 0
+    return {"num_run": claims, "core": -1, "Run": _us(share.busy_ns) if share is not None else 0}
+
+
+def _us(duration_ns: float) -> int:
+    return round(duration_ns / 1e3)

@@ -1,0 +1,56 @@
+"""Hands the traces of a session's runs to everybody who wants them."""
+
+from __future__ import annotations
+
+from sardonyx.base.forks import RenewedLock
+from sardonyx.profiling.profile import Profile
+from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.recording import RunTrace
+
+
+class Tap:
+    """Profiles of one session. Runs are recorded while there is one.
+
+    Attributes:
+        most_spans: See `runtime.recording.Sink`.
+    """
+
+    def __init__(self) -> None:
+        self.most_spans = 0
+        self._profiles: tuple[Profile, ...] = ()
+        self._engine: Engine | None = None
+        self._lock = RenewedLock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a profile."""
+        return bool(self._profiles)
+
+    def take(self, trace: RunTrace) -> None:
+        """See `runtime.recording.Sink`."""
+        for profile in self._profiles:
+            profile.take(trace)
+
+    def follow(self, engine: Engine) -> None:
+        """Listen to this engine from now on, in place of another."""
+        with self._lock:
+            if self._profiles and self._engine is not None:
+                self._engine.record_runs(None)
+            self._engine = engine
+            if self._profiles:
+                engine.record_runs(self)
+
+    def add(self, profile: Profile) -> None:
+        """Give a profile the runs that begin from now on."""
+        with self._lock:
+            self.most_spans = max(self.most_spans, profile.most_spans)
+            self._profiles += (profile,)
+            if len(self._profiles) == 1 and self._engine is not None:
+                self._engine.record_runs(self)
+
+    def remove(self, profile: Profile) -> None:
+        """Give a profile no more runs, not those either that are under way."""
+        with self._lock:
+            self._profiles = tuple(p for p in self._profiles if p is not profile)
+            if not self._profiles and self._engine is not None:
+                self._engine.record_runs(None)
