@@ -101,7 +101,9 @@ class PlanFacts:
 Sums = tuple[str, Dim]
 
 
-def sums_of(groups: Iterable[Group], origins: Mapping[Tensor, tuple[str, ...]]) -> dict[Tensor, Sums]:
+def sums_of(
+    groups: Iterable[Group], origins: Mapping[Tensor, tuple[str, ...]]
+) -> dict[Tensor, Sums]:
     """For what groups compute, and where that contains sums of products."""
     roots = [root for group in groups for root in group.roots]
     stored = {root.tensor for root in roots}

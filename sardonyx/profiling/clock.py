@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,8 @@ class Clock:
         ticks, end_ns = _reading()
         self._ns_per_tick = (end_ns - self._start_ns) / max(1, ticks - self._ticks)
 
-    def ns(self, ticks: NDArray[np.int64]) -> NDArray[np.float64]:
+    def ns(self, ticks: NDArray[np.int64]) -> NDArray[Any]:
         """Nanoseconds of `time.perf_counter_ns`."""
-        passed: NDArray[np.float64] = (ticks - self._ticks) * self._ns_per_tick
+        # As floats only once they are small: counters of long uptimes have more digits.
+        passed = (ticks - self._ticks).astype(np.float64) * self._ns_per_tick
         return passed + self._start_ns

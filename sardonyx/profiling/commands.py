@@ -165,5 +165,5 @@ def _alive(buffers: list[HeldBuffer], count: int) -> tuple[list[int], list[int]]
         for row, size in enumerate((rounded, b.size_bytes)):
             changes[row, b.first] += size
             changes[row, min(b.last + 1, count)] -= size
-    rounded, used = (list(itertools.accumulate(row)) for row in changes.tolist())
-    return rounded, used
+    whole, used = (list(itertools.accumulate(row)) for row in changes.tolist())
+    return whole, used

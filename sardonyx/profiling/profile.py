@@ -115,9 +115,7 @@ class Profile:
             yield Run(trace, info, number, key not in seen, calls_of(trace, clock))
             seen.add(key)
 
-    def _info(
-        self, trace: RunTrace, key: tuple[int, tuple[tuple[str, int], ...]]
-    ) -> PlanInfo:
+    def _info(self, trace: RunTrace, key: tuple[int, tuple[tuple[str, int], ...]]) -> PlanInfo:
         found = self._infos.get(key)
         if found is None:
             facts = self._facts.get(key[0])

@@ -76,6 +76,8 @@ class PlanWriter:
         self._result_segments: dict[Buffer, int] = {}
         self._fresh: set[Buffer] = set()
         self._sums: dict[Tensor, Sums] = {}
+        #: The nodes of the branch or loop that is written.
+        self._around: tuple[str, ...] = ()
         #: What profiles say of commands, by number.
         self.facts: dict[int, CommandFacts] = {}
 
@@ -189,7 +191,7 @@ class PlanWriter:
                 kernel.cost_ns,
                 tuple(arguments),
                 kernel.scratch_bytes,
-                origin_of(invocation, origins),
+                origin_of(invocation, origins) or self._around,
                 self._here,
                 kernel.host,
                 invocation.call,
@@ -197,9 +199,7 @@ class PlanWriter:
             )  # fmt: skip
         )
 
-    def _facts_of(
-        self, invocation: Invocation, tensors: list[tuple[Buffer, int]]
-    ) -> CommandFacts:
+    def _facts_of(self, invocation: Invocation, tensors: list[tuple[Buffer, int]]) -> CommandFacts:
         group = invocation.group
         roots = [r for r in group.roots if r.tensor in self._sums] if group else []
         every = {b: TensorFacts(number, b.dtype.name, b.shape) for b, number in tensors}
@@ -214,7 +214,8 @@ class PlanWriter:
     # -- regions ------------------------------------------------------------------------------
 
     def _region(self, work: RegionWork, block: Block) -> None:
-        before, region = self._here, work.region
+        before, region, around = self._here, work.region, self._around
+        self._around = work.origin or around
         for stand_in, actual in work.outside.items():
             if stand_in is not actual:
                 self._places.aliases[stand_in] = (actual, 0)
@@ -228,7 +229,7 @@ class PlanWriter:
             self._branches(region, work)
         elif isinstance(region, Repetition):
             self._loop(region, work, block)
-        self._here = before
+        self._here, self._around = before, around
         for result in work.results:
             self._use(result)
 

@@ -40,6 +40,7 @@ class RegionWork:
         first: Copies of the first values of what is carried.
         last: For each block, copies of its outputs to where they are wanted.
         sizes: Every size that must be known before it begins.
+        origin: Names of the nodes that it comes from.
     """
 
     region: Region
@@ -50,6 +51,7 @@ class RegionWork:
     first: list[Invocation]
     last: list[list[Invocation]]
     sizes: tuple[Dim, ...]
+    origin: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
@@ -212,6 +214,8 @@ class Blocks:
         for group in groups:
             if isinstance(group, Special) and group.call.kernel in REGIONS:
                 work = self._region(group, buffers)
+                named = (name for root in group.roots for name in origins.get(root.tensor, ()))
+                work.origin = tuple(dict.fromkeys(named))
                 works.append(work)
                 for final, buffer in zip(work.region.finals, work.results, strict=True):
                     found.update((symbol, buffer) for symbol in final.values())

@@ -106,7 +106,7 @@ class Engine:
     def prepared(
         self, feeds: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]
     ) -> Callable[[], bool]:
-        """See `Executable.prepared`; while runs are recorded it leaves all of them to `run_into`."""
+        """See `Executable.prepared`; recorded runs are left to `run_into`."""
         return self._unrecorded.prepared(feeds, outputs)
 
     def run_to(

@@ -97,16 +97,6 @@ class Executable(RunsAgain):
     def _new_frame(self) -> Frame:
         return Frame(self._image, address_of(self._functions), self.budget)
 
-    @property
-    def image(self) -> Image:
-        """The plan's tables."""
-        return self._image
-
-    @property
-    def functions(self) -> list[int]:
-        """Addresses of shared functions."""
-        return [int(address) for address in self._functions[:-1]]
-
     def recorded(self, record: Record, sink: Sink) -> Executable:
         """What runs the same plan, and gives `sink` a trace of each run.
 

@@ -179,10 +179,10 @@ class RecordedExecutable(Executable):
     """
 
     def __init__(self, base: Executable, record: Record, sink: Sink) -> None:
-        image, self._kernels = base.image.through(recording().record)
+        image, self._kernels = base._image.through(recording().record)
         super().__init__(
             base.plan, image.code, image.constants, threads=base.team,
-            functions=base.functions, budget=base.budget, image=image,
+            functions=base._functions[:-1].tolist(), budget=base.budget, image=image,
         )  # fmt: skip
         self._record, self._sink = record, sink
         self._capacity = self._expected_rows()

@@ -106,8 +106,6 @@ def test_options() -> None:
     assert options.intra_op_num_threads == 0
     with pytest.raises(AttributeError, match="intra_op_num_threads"):
         options.intra_op_num_thread = 2
-    with pytest.raises(errors.NotImplemented):
-        options.enable_profiling = True
     with pytest.warns(UserWarning, match="allow_spinning"):
         options.add_session_config_entry("session.intra_op.allow_spining", "0")
     options.add_free_dimension_override_by_name("N", 3)
