@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,11 @@ from sardonyx.runtime.frame import Result as ResultType
 from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Array, Wanted, place
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.executor import Executable
+    from sardonyx.runtime.record import Record
+    from sardonyx.runtime.recording import Sink
 
 _logger = get_logger("cuda")
 #: So many captures that fail in a row, and there are no more.
@@ -418,6 +423,12 @@ class CudaExecutable(Resident):
                 call("cuMemcpyAsync", address, block.address, array.nbytes, queue.handle)
                 block.uses[queue] = queue.record()
         frame.go_on(number + 1)
+
+    def recorded(self, record: Record, sink: Sink) -> Executable:
+        """See `Executable.recorded`."""
+        from sardonyx.cuda.recording import RecordedCudaExecutable
+
+        return RecordedCudaExecutable.of(self, record, sink)
 
     def release_graphs(self, number: int) -> None:
         """Forget the graphs that runs with this number captured."""

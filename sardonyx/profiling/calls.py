@@ -70,8 +70,8 @@ def calls_of(trace: RunTrace, clock: Clock) -> list[Call]:
         if moment.command >= 0:
             found.append(Call(moment.command, moment.started_ns, moment.ended_ns, []))
     if trace.device:
-        # The device's clock has another origin: its first command began after the run did.
-        start = next((m.started_ns for m in trace.moments if m.name == "execute"), trace.started_ns)
+        # The device's clock has another origin. The host waits for the last command.
+        start = trace.ended_ns - max(span.start_ns + span.duration_ns for span in trace.device)
         for span in trace.device:
             begin = start + span.start_ns
             found.append(Call(span.command, begin, begin + span.duration_ns, [], span.kernel))

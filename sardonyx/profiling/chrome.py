@@ -113,6 +113,8 @@ class _Writer:
             facts["sizes"] = trace.sizes
         if trace.error:
             facts["error"] = trace.error
+        if trace.remark:
+            facts["remark"] = trace.remark
         if trace.dropped:
             facts["dropped_events"] = str(trace.dropped)
         took = trace.ended_ns - trace.started_ns

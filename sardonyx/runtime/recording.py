@@ -81,6 +81,7 @@ class RunTrace:
         arena_bytes: Memory that was held for intermediate values.
         dropped: Spans for which there was no room.
         error: What the run failed with; "" if it did not.
+        remark: What else is to be said of it.
         threads: How many it might use.
         branches: Whether parts of the graph may have been walked at once.
         device: What a device did; None for runs on the processor.
@@ -98,6 +99,7 @@ class RunTrace:
     arena_bytes: int = 0
     dropped: int = 0
     error: str = ""
+    remark: str = ""
     threads: int = 1
     branches: bool = False
     device: list[DeviceSpan] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,3 +70,39 @@ def test_a_replayed_binding_is_measured(gpu: FakeDriver | None) -> None:
     with kernel_times() as times:
         session.run_with_iobinding(binding, ort.RunOptions())
     assert len(times.kernels) == len(session._engine.record.plan.commands)
+
+
+def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path: Path) -> None:
+    session, feeds = _session(_TEXT), _feeds()
+    wanted = [session.run(None, feeds) for _ in range(3)][-1]
+    with session.profile() as p, kernel_times() as times:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    binding.bind_output("y", "cuda", 0, np.float32, [8, 8])
+    with session.profile() as bound:
+        session.run_with_iobinding(binding)
+    count = len(session._engine.record.plan.commands)
+    assert [sum(row.count for row in x.table()) for x in (p, bound)] == [2 * count, count]
+    assert len(times.kernels) == 2 * count
+    events = json.loads(Path(p.save(tmp_path / "p.json")).read_text())
+    nodes = [e for e in events if e["cat"] == "Node"]
+    kernels = [e for e in events if e["cat"] == "Kernel"]
+    assert {e["args"]["provider"] for e in nodes} == {"CUDAExecutionProvider"}
+    assert {(e["pid"], e["tid"]) for e in kernels} == {(-1, -1)}
+    assert [e["dur"] for e in nodes] == [e["dur"] for e in kernels]
+    np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
+
+
+def test_a_profile_says_why_kernels_are_missing(gpu: FakeDriver | None, tmp_path: Path) -> None:
+    session = _session("g (float[N,8] x, float[8,8] w) => (int64[A,B] y) { y = NonZero(x) }")
+    with session.profile() as p:
+        session.run(None, _feeds())
+    (run,) = [
+        e
+        for e in json.loads(Path(p.save(tmp_path / "p.json")).read_text())
+        if e["name"] == "model_run"
+    ]
+    assert "host reads" in run["args"]["remark"]
