@@ -75,9 +75,11 @@ class Profiling:
         are a few per cent slower meanwhile, and as fast as ever afterwards.
         """
         with compiling:
-            from sardonyx.profiling.profile import Profile
+            from sardonyx.profiling.profile import Profile, phases_of
 
         found = Profile()
+        timings = self._engine.timings
+        found.note("session_initialization", found.started_ns, 0, phases_of(timings))
         self._listen(found)
         try:
             yield found

@@ -15,7 +15,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.plan.dims import DimReader, DimWriter
-from sardonyx.plan.groups import Group
+from sardonyx.plan.groups import Attention, Group
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.tensor.tensor import Contract, Tensor
 from sardonyx.tensor.traverse import operands_of, topological
@@ -43,12 +43,14 @@ class CommandFacts:
     Attributes:
         reads, writes: In the order of its arguments.
         main: The node whose sums it computes; "" if there are none.
+        operator: What it is called where it does what several operators say together.
         operations: Multiplications and additions of these sums; 0 if there are none.
     """
 
     reads: tuple[TensorFacts, ...] = ()
     writes: tuple[TensorFacts, ...] = ()
     main: str = ""
+    operator: str = ""
     operations: Dim = 0
 
 
@@ -72,7 +74,14 @@ class PlanFacts:
             return [[t.buffer, t.type, w.dims(t.dims)] for t in found]
 
         commands = [
-            [number, tensors(c.reads), tensors(c.writes), c.main, w.dim(c.operations)]
+            [
+                number,
+                tensors(c.reads),
+                tensors(c.writes),
+                c.main,
+                c.operator,
+                w.dim(c.operations),
+            ]  # fmt: skip
             for number, c in self.commands.items()
         ]
         return json.dumps([w.table, commands, self.operators], separators=(",", ":")).encode()
@@ -90,31 +99,40 @@ class PlanFacts:
 
         return PlanFacts(
             {
-                number: CommandFacts(tensors(reads), tensors(writes), main, r.dim(operations))
-                for number, reads, writes, main, operations in commands
+                number: CommandFacts(
+                    tensors(reads), tensors(writes), main, operator, r.dim(operations)
+                )
+                for number, reads, writes, main, operator, operations in commands
             },
             {name: (operator, number) for name, (operator, number) in operators.items()},
         )
 
 
-#: Of what a group computes: the node of its sums, and their work.
-Sums = tuple[str, Dim]
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of what a group computes, what `CommandFacts` says of its sums of products."""
+
+    main: str
+    operator: str
+    operations: Dim
 
 
 def sums_of(
     groups: Iterable[Group], origins: Mapping[Tensor, tuple[str, ...]]
 ) -> dict[Tensor, Sums]:
     """For what groups compute, and where that contains sums of products."""
-    roots = [root for group in groups for root in group.roots]
-    stored = {root.tensor for root in roots}
+    rows = [(group, root) for group in groups for root in group.roots]
+    stored = {root.tensor for _, root in rows}
     found: dict[Tensor, Sums] = {}
-    for root in roots:
+    for group, root in rows:
         inlined = topological(operands_of(root.tensor), stored)
         sums = [t for t in (*inlined, root.tensor) if isinstance(t, Contract)]
         if sums:
-            names = origins.get(sums[0], ())
+            names = list(dict.fromkeys(name for t in sums for name in origins.get(t, ())[:1]))
+            is_fused = isinstance(group, Attention) and len(names) > 1
             work = sizes.total(sizes.product((2, *t.shape, *t.extents)) for t in sums)
-            found[root.tensor] = (names[0] if names else "", work)
+            name = names[0] if names else ""
+            found[root.tensor] = Sums(name, "Attention" if is_fused else "", work)
     return found
 
 

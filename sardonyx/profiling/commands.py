@@ -118,6 +118,7 @@ def _command(
     )
     name = own.main or (nodes[-1] if nodes else kernel)
     operator, index = facts.operators.get(own.main, ("", -1))
+    operator = own.operator or operator
     if not operator:
         more = "+..." if len(operators) > _MOST_OPERATORS else ""
         operator = "+".join(operators[:_MOST_OPERATORS]) + more or kernel.rsplit("_", 1)[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.base.log import get_logger
-from sardonyx.profiling.profile import Profile
+from sardonyx.profiling.profile import Profile, phases_of
 
 _logger = get_logger("profiling")
 
@@ -54,9 +54,11 @@ class SessionProfile:
         start_ns = self.profile.started_ns
         kind = "uri" if is_file else "array"
         self.profile.note(f"model_loading_{kind}", start_ns, reading_ns, {})
-        phases = {name: f"{s * 1e6:.0f}" for name, s in seconds.items() if name != "total"}
         self.profile.note(
-            "session_initialization", start_ns + reading_ns, whole_ns - reading_ns, phases
+            "session_initialization",
+            start_ns + reading_ns,
+            whole_ns - reading_ns,
+            phases_of(seconds),
         )
 
     def finish(self) -> str:

@@ -202,13 +202,19 @@ class PlanWriter:
     def _facts_of(self, invocation: Invocation, tensors: list[tuple[Buffer, int]]) -> CommandFacts:
         group = invocation.group
         roots = [r for r in group.roots if r.tensor in self._sums] if group else []
+        sums = [self._sums[r.tensor] for r in roots]
         every = {b: TensorFacts(number, b.dtype.name, b.shape) for b, number in tensors}
         return CommandFacts(
             tuple(facts for b, facts in every.items() if b not in invocation.writes),
             tuple(facts for b, facts in every.items() if b in invocation.writes),
-            next((name for name, _ in (self._sums[r.tensor] for r in roots) if name), ""),
+            next((s.main for s in sums if s.main), ""),
+            next((s.operator for s in sums if s.operator), ""),
             # What a kernel before it brings into order is no sum.
-            sizes.total(self._sums[r.tensor][1] for r in roots if r.buffer in invocation.writes),
+            sizes.total(
+                s.operations
+                for r, s in zip(roots, sums, strict=True)
+                if r.buffer in invocation.writes
+            ),
         )
 
     # -- regions ------------------------------------------------------------------------------

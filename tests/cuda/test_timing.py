@@ -92,7 +92,7 @@ def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path
     kernels = [e for e in events if e["cat"] == "Kernel"]
     assert {e["args"]["provider"] for e in nodes} == {"CUDAExecutionProvider"}
     assert {(e["pid"], e["tid"]) for e in kernels} == {(-1, -1)}
-    assert [e["dur"] for e in nodes] == [e["dur"] for e in kernels]
+    assert [e["ts"] for e in nodes] == [e["ts"] for e in kernels]
     np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
 
 

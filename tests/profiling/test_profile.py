@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import importlib.util
 import json
 import logging
 import re
@@ -90,8 +92,10 @@ def test_a_file_has_what_onnxruntime_writes(tmp_path: Path) -> None:
     for event in events:
         assert event["ts"] >= 0
         assert event["dur"] >= 0
-        assert isinstance(event["pid"], int)
-        assert isinstance(event["tid"], int)
+        assert all(isinstance(event[name], int) for name in ("pid", "tid", "ts", "dur"))
+        begin, took = (int(event["args"][name]) for name in ("start_ns", "duration_ns"))
+        assert event["ts"] == begin // 1000
+        assert event["ts"] + event["dur"] == (begin + took) // 1000
     names = [e["name"] for e in events if e["cat"] == "Session"]
     assert names[:2] == ["model_loading_array", "session_initialization"]
     assert names[-2:] == ["SequentialExecutor::Execute", "model_run"]
@@ -126,7 +130,7 @@ def test_kernels_lie_inside_their_run(tmp_path: Path) -> None:
     events = _events(p, tmp_path)
     runs = [e for e in events if e["name"] == "model_run"]
     assert len(runs) == 3
-    slack_us = 30
+    slack_us = 50
     for event in events:
         if event["cat"] in ("Node", "Kernel"):
             end = event["ts"] + event["dur"]
@@ -182,7 +186,9 @@ def test_host_functions_are_timed(tmp_path: Path) -> None:
     assert y.tolist() == ["A", "BC"]
     nodes = [e for e in _nodes(_events(p, tmp_path)) if "upper" in e["args"]["nodes"]]
     assert {e["args"]["op_name"] for e in nodes} == {"StringNormalizer"}
-    assert any(e["args"]["kernel"] == "text.normalise" and e["dur"] > 0 for e in nodes)
+    assert any(
+        e["args"]["kernel"] == "text.normalise" and int(e["args"]["duration_ns"]) for e in nodes
+    )
 
 
 def test_a_run_that_fails_is_in_the_profile(tmp_path: Path) -> None:
@@ -312,7 +318,7 @@ def test_an_empty_profile(tmp_path: Path) -> None:
     with _session().profile() as p:
         pass
     assert str(p.table()).startswith("no run was profiled")
-    assert _events(p, tmp_path) == []
+    assert [e["name"] for e in _events(p, tmp_path)] == ["session_initialization"]
 
 
 def test_a_full_profile_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -367,3 +373,20 @@ def test_unoptimised_graphs_have_a_kernel_for_each_node(tmp_path: Path) -> None:
     nodes = _nodes(_events(p, tmp_path))
     assert {e["args"]["op_name"] for e in nodes} >= {"MatMul", "Add", "Relu", "ReduceMean"}
     assert all(len(e["args"]["nodes"]) <= 1 for e in nodes)
+
+
+def test_onnxruntime_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the tool that it prints its own profiles with."""
+    spec = importlib.util.find_spec("onnxruntime")
+    assert spec is not None
+    assert spec.origin is not None
+    monkeypatch.syspath_prepend(str(Path(spec.origin).parent / "transformers"))
+    reader = importlib.import_module("profile_result_processor")
+    session = _session()
+    with session.profile() as p:
+        session.run(None, _x(3000))
+        session.run(None, _x(3000))
+    events = reader.load_profile_json(p.save(tmp_path / "p.json"))
+    assert any("first" in line for line in reader.parse_node_results(events))
+    assert any("MatMul" in line for line in reader.parse_kernel_results(events))
+    assert any("MatMul" in line for line in reader.group_node_results(events))
