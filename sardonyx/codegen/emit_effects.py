@@ -96,7 +96,8 @@ def context_field(e: Emitter, context: str, let: Let) -> str:
 def clock(e: Emitter) -> str:
     """The counter that user code may read: of time on AArch64, of cycles elsewhere."""
     if e.target.arch == "aarch64":
-        return e.do('call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()')
+        register = [("metadata", '!{!"cntvct_el0"}')]
+        return e.intrinsic("llvm.read_volatile_register.i64", "i64", register, pure=False)
     return e.intrinsic("llvm.readcyclecounter", "i64", [], pure=False)
 
 

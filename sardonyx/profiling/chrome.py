@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> str:
         OSError: The file cannot be written; nothing is left of it.
     """
     target = Path(path)
-    descriptor, name = tempfile.mkstemp(prefix=".tmp-", dir=target.parent)
+    temporary = target.with_name(f".tmp-{os.getpid()}-{threading.get_ident():x}-{target.name}")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with temporary.open("x") as file:
             file.write("[\n")
             count = missing = 0
             for event in events(profile):
@@ -37,21 +37,14 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> str:
                 file.write(f",\n{event}" if count else event)
                 count += 1
             file.write("\n]\n")
-        os.chmod(name, 0o666 & ~_umask())
-        Path(name).replace(target)
+        temporary.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     if missing:
         what = "%s: %d events are left out: there may be %d, see the knob %s"
         _logger.warning(what, target, missing, profile.most_spans, LIMIT)
     return os.fspath(target)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def events(profile: Profile) -> Iterator[str]:

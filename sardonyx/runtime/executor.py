@@ -100,12 +100,13 @@ class Executable(RunsAgain):
     def recorded(self, record: Record, sink: Sink) -> Executable:
         """What runs the same plan, and gives `sink` a trace of each run.
 
-        This one gives up its quick ways meanwhile, where bindings may still have them.
+        This one gives up its memory, and its quick ways, which bindings may still have.
         """
         from sardonyx.runtime.recording import RecordedExecutable
 
         made = RecordedExecutable(self, record, sink)
-        for frame in list(self._frames):
+        self.trim()
+        for frame in list(self._frames):  # of runs that are under way
             frame.invalidate()
         return made
 

@@ -17,7 +17,12 @@ import pytest
 
 import sardonyx
 from sardonyx.base import errors, knobs
+from sardonyx.codegen.compile import compile_text
+from sardonyx.codegen.machine import Caches, Machine
+from sardonyx.codegen.module import emit_module
+from sardonyx.codegen.target import target_for
 from sardonyx.profiling.profile import Profile
+from sardonyx.runtime import native_record
 from tests.support.session import model_of
 
 _random = np.random.default_rng(6)
@@ -390,3 +395,37 @@ def test_onnxruntime_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert any("first" in line for line in reader.parse_node_results(events))
     assert any("MatMul" in line for line in reader.parse_kernel_results(events))
     assert any("MatMul" in line for line in reader.group_node_results(events))
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    session = _session()
+    with session.profile() as p:
+        session.run(None, _x())
+    (tmp_path / "p.json").mkdir()
+    with pytest.raises(OSError, match=r"p\.json"):
+        p.save(tmp_path / "p.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+    with pytest.raises(FileNotFoundError):
+        p.save(tmp_path / "missing" / "p.json")
+
+
+def test_memory_is_not_held_twice() -> None:
+    session = _session()
+    session.run(None, _x(2000))
+    before = session.memory()["held_bytes"]
+    with session.profile():
+        session.run(None, _x(2000))
+        assert session.memory()["held_bytes"] <= before
+    session.run(None, _x(2000))
+    assert session.memory()["held_bytes"] <= before
+
+
+@pytest.mark.parametrize(
+    ("isa", "arch", "clock"),
+    [("neon", "aarch64", "cntvct_el0"), ("sse", "x86_64", "llvm.readcyclecounter")],
+)
+def test_every_processor_has_a_clock(isa: str, arch: str, clock: str) -> None:
+    target = target_for(isa, Machine(arch, frozenset(), Caches()))
+    text = emit_module([native_record.record(), native_record.clock()], target)
+    assert clock in text
+    assert compile_text(text, target)
