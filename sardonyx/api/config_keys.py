@@ -105,11 +105,11 @@ SESSION_KEYS: dict[str, Key] = {
     "session.save_model_format": _refused("only ONNX is written", "", "ONNX"),
     "session.set_denormal_as_zero": _refused("denormal numbers are kept", "0"),
     "session.save_external_prepacked_constant_initializers": _refused(_NO_CONTEXTS, "0"),
-    "session.optimized_model_external_initializers_file_name": _refused(
-        "an optimised model is one file", ""
+    "session.optimized_model_external_initializers_file_name": Key(
+        "acts", "where weights of `optimized_model_filepath` go"
     ),
-    "session.optimized_model_external_initializers_min_size_in_bytes": _refused(
-        "an optimised model is one file"
+    "session.optimized_model_external_initializers_min_size_in_bytes": Key(
+        "acts", "which weights go there"
     ),
     "session.collect_node_memory_stats_to_file": _refused("see InferenceSession.explain", ""),
     "session.disable_model_compile": _refused("a model is always compiled", "0"),

@@ -61,9 +61,15 @@ def make_engine(
         halves=_is_on(o, "session.allow_bfloat16_products"),
     )
     if o.optimized_model_filepath:
-        from sardonyx.runtime.stages import write_optimised
+        from sardonyx.tools.optimizer.session import write_optimized
 
-        write_optimised(source, o.optimized_model_filepath, options)
+        write_optimized(
+            source,
+            o.optimized_model_filepath,
+            options,
+            o.config("session.optimized_model_external_initializers_file_name"),
+            o.config("session.optimized_model_external_initializers_min_size_in_bytes"),
+        )
     if CUDA in providers:
         try:
             shares = o.config("session.use_env_allocators") == "1"

@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import InvalidGraph, InvalidSparseTensor, message
+from sardonyx.base.errors import InvalidGraph, InvalidSparseTensor, NoSuchFile, message
 from sardonyx.host.sparse_checks import flat_places
 from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded, SparseParts
 from sardonyx.loader.external import ExternalFiles
@@ -144,7 +144,12 @@ class TensorReader:
         if tensor.data_location == EXTERNAL:
             if dtype is dtypes.STRING:
                 raise InvalidGraph(message(where, "Strings cannot be in another file"))
-            file, offset, size = self._external.locate(tensor, where)
+            try:
+                file, offset, size = self._external.locate(tensor, where)
+            except NoSuchFile:
+                if not self._allow_missing_data:
+                    raise
+                return Constant(dtype, shape, MissingData(tensor.name))
             expected = packed_size(dtype, count)
             if size is not None and size != expected:
                 raise InvalidGraph(_size_text(where, dtype, shape, expected, size))

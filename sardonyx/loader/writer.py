@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
-from typing import BinaryIO
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
@@ -17,15 +15,16 @@ from sardonyx.ir.node import Attribute, EmptyList, Node
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
 from sardonyx.loader import onnx_format as onnx
-from sardonyx.loader.encode import Buffer, Encoder
+from sardonyx.loader.encode import Encoder
+from sardonyx.loader.external_writer import ExternalWriter, replacing
 from sardonyx.loader.tensors import encoded_elements
 
 #: Constants of so many bytes go to the file beside the model, when it is asked for.
 EXTERNAL_THRESHOLD_BYTES = 1024
-#: Data in that file begin at multiples of this, so that they can be mapped.
-_ALIGNMENT_BYTES = 4096
 #: What protobuf itself can read.
 _PROTOBUF_LIMIT_BYTES = (1 << 31) - 1
+#: What is not constants takes less than this.
+_MARGIN_BYTES = 1 << 26
 #: Domain of the functions that stand for nodes of another version than the model imports.
 VERSIONED_DOMAIN = "sardonyx.versioned"
 #: Element types that older versions of the format do not know.
@@ -47,7 +46,8 @@ _NUMBER_OF_KIND = {kind: (number, field) for number, (kind, field) in onnx.ATTRI
 def write(
     graph: Graph,
     path: str | os.PathLike[str] | None = None,
-    external_data: bool | int = False,
+    external_data: bool | int | None = False,
+    location: str | None = None,
 ) -> bytes:
     """Write a graph as an ONNX model.
 
@@ -57,8 +57,9 @@ def write(
     Args:
         graph: The outermost graph.
         path: The file; None to get the bytes only.
-        external_data: Whether large initializers go to the file `path` + ".data"; a number is the
-            size in bytes from which they do.
+        external_data: Whether large initializers go to a file beside the model; a number is the
+            size in bytes from which they do; None for models that are too large without.
+        location: The name of that file, in the model's folder; by default `path` + ".data".
 
     Returns:
         The bytes of the model, without external data.
@@ -68,6 +69,10 @@ def write(
         InvalidGraph: A constant has no data in a graph that needs it.
         NotImplemented: A node with subgraphs has another version than the model imports.
     """
+    if external_data is None:
+        external_data = (
+            path is not None and _size_bytes(graph) > _PROTOBUF_LIMIT_BYTES - _MARGIN_BYTES
+        )
     if external_data is False:
         encoder = _Writer(None).model(graph)
         if encoder.size > _PROTOBUF_LIMIT_BYTES:
@@ -80,65 +85,54 @@ def write(
             )
         data = b"".join(encoder.parts())
         if path is not None:
-            with _Replacing(os.fspath(path)) as file:
+            with replacing(os.fspath(path)) as file:
                 file.write(data)
         return data
     if path is None:
         raise InvalidArgument(message("write", "External data needs a path to be written beside"))
     target = os.fspath(path)
     threshold = EXTERNAL_THRESHOLD_BYTES if external_data is True else external_data
+    name = location or f"{os.path.basename(target)}.data"
+    if os.path.basename(name) != name or name == os.path.basename(target):
+        what = "The file with its data must have a name of its own in the model's folder"
+        raise InvalidArgument(message("write", what, got=repr(name)))
     # The data take their name first, as the model is nothing without them.
-    with _Replacing(target) as file, _Replacing(f"{target}.data") as side:
-        external = _ExternalData(side, f"{os.path.basename(target)}.data", threshold)
+    beside = os.path.join(os.path.dirname(target), name)
+    with replacing(target) as file, replacing(beside) as side:
+        external = ExternalWriter(side, name, threshold)
         data = b"".join(_Writer(external).model(graph).parts())
         file.write(data)
     return data
 
 
-class _Replacing:
-    """A file that takes its name when it is complete."""
+def write_stripped(graph: Graph, path: str | os.PathLike[str], threshold: int) -> list[str]:
+    """Write a graph without its large initializers, as if they were in a file beside the model.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        folder = os.path.dirname(os.path.abspath(path))
-        number, self._temporary = tempfile.mkstemp(prefix=".sardonyx-", dir=folder)
-        self._file = os.fdopen(number, "wb")
+    Args:
+        graph: The outermost graph.
+        path: The file.
+        threshold: Initializers of fewer bytes stay.
 
-    def __enter__(self) -> BinaryIO:
-        return self._file
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is not None:
-            os.unlink(self._temporary)
-            return
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(self._temporary, 0o666 & ~mask)
-        os.replace(self._temporary, self._path)
+    Returns:
+        The names of those that were left out.
+    """
+    target = os.fspath(path)
+    external = ExternalWriter(None, f"{os.path.basename(target)}.data", threshold)
+    with replacing(target) as file:
+        for part in _Writer(external).model(graph).parts():
+            file.write(part)
+    return external.names
 
 
-class _ExternalData:
-    def __init__(self, file: BinaryIO, location: str, threshold: int) -> None:
-        self._file = file
-        self._location = location
-        self._offset = 0
-        self.threshold = threshold
-
-    def put(self, tensor: Encoder, data: Buffer) -> None:
-        padding = -self._offset % _ALIGNMENT_BYTES
-        self._file.write(bytes(padding))
-        self._file.write(data)
-        offset = self._offset + padding
-        self._offset = offset + len(data)
-        entries = {"location": self._location, "offset": str(offset), "length": str(len(data))}
-        for key, value in entries.items():
-            tensor.embed("external_data", Encoder(onnx.ENTRY).put("key", key).put("value", value))
-        tensor.put("data_location", onnx.EXTERNAL)
+def _size_bytes(graph: Graph) -> int:
+    """Bytes of all constants of a graph and those inside it."""
+    held = [v.constant for g in graph.graphs() for v in g.initializers.values() if v.constant]
+    held += [constant for node in graph.walk() for constant in node.constants()]
+    return sum(constant.element_count * constant.dtype.bits // 8 for constant in held)
 
 
 class _Writer:
-    def __init__(self, external: _ExternalData | None) -> None:
+    def __init__(self, external: ExternalWriter | None) -> None:
         self._external = external
         self._opset: dict[str, int] = {}
         self._functions: list[Encoder] = []
@@ -283,12 +277,14 @@ class _Writer:
         tensor.put_if("name", name)
         self._need(constant.dtype.name)
         if not constant.has_data:
+            if external and self._external:
+                self._external.leave_out(tensor, constant)
             return tensor
         if constant.dtype.kind == "s":
             return tensor.put_all("string_data", constant.array().reshape(-1))
         data = encoded_elements(constant)
         if external and self._external and len(data) >= self._external.threshold:
-            self._external.put(tensor, data)
+            self._external.put(tensor, data, name)
         else:
             tensor.payload("raw_data", data)
         return tensor

@@ -11,13 +11,10 @@ from sardonyx.codegen.target import host_target
 from sardonyx.ir.text import graph_text
 from sardonyx.kernel.text import to_text
 from sardonyx.loader.load import load
-from sardonyx.loader.writer import write
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import PASSES, optimise
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.runtime import face
 from sardonyx.runtime.build import compile_lowered
-from sardonyx.runtime.session import EngineOptions
 
 #: In the order in which a model goes through them.
 STAGES = ("graph", "plan", "kernels", "llvm", "asm")
@@ -59,15 +56,6 @@ def stage_text(source: Any, stage: str, after: str | None = None) -> str:
         return "\n\n".join(map(to_text, programs))
     text = emit_module(programs, target)
     return text if stage == "llvm" else emit_assembly(text, target)
-
-
-def write_optimised(source: Any, path: str, options: EngineOptions) -> None:
-    """Write a model's graph, as the passes leave it, to an ONNX file."""
-    graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
-    face.replace_initializers(graph, options.initializers)
-    graph.overridable.clear()
-    optimise(graph, options.optimization_level, sizes=options.free_dimension_overrides)
-    write(graph, path)
 
 
 def plan_text(plan: Plan) -> str:

@@ -1,0 +1,89 @@
+"""`sardonyx tools NAME MODEL OUTPUT`: small changes of an ONNX file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.optimize import sizes_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which tool, which files."""
+    tools = parser.add_subparsers(dest="tool", required=True, metavar="NAME")
+
+    def tool(name: str, text: str) -> argparse.ArgumentParser:
+        made = tools.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        made.add_argument("model", help="the ONNX file")
+        made.add_argument("output", help="the file to write")
+        return made
+
+    tool("remove-initializer-from-input", "weights are no inputs that a caller may override")
+    fix = tool("fix-shapes", "dimensions of inputs become numbers, outputs follow")
+    fix.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="of that name")
+    fix.add_argument("--dim_param", metavar="NAME", help="of that name, with --dim_value")
+    fix.add_argument("--dim_value", type=int, metavar="N")
+    fix.add_argument("--input_name", metavar="NAME", help="of that input, with --input_shape")
+    fix.add_argument("--input_shape", metavar="1,3,224,224")
+    update = tool("update-opset", "newer versions of ONNX's operators (needs sardonyx[onnx])")
+    update.add_argument("--opset", type=int, default=15, help="version to update to (15)")
+    split = tool("split-external", "weights go to a file of their own beside the model")
+    split.add_argument("--threshold", type=int, default=1024, help="bytes from which they do")
+    split.add_argument("--location", metavar="FILE", help="that file's name (OUTPUT.data)")
+    strip = tool("strip-weights", "weights are left out, to be given when a session is made")
+    strip.add_argument("--threshold", type=int, default=1024, help="bytes from which they are")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Change the model and report; the exit status is 2 if the arguments are at fault."""
+    try:
+        return _run(options)
+    except InvalidArgument as error:
+        print(f"sardonyx tools {options.tool}: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    from sardonyx.tools import models
+
+    source, target = options.model, options.output
+    if options.tool == "remove-initializer-from-input":
+        names = models.remove_initializers_from_inputs(source, target)
+        print(f"{target}: {len(names)} initializers are no inputs any more")
+    elif options.tool == "fix-shapes":
+        dims, inputs = _shapes(options)
+        for name, shape in models.fix_shapes(source, target, dims=dims, inputs=inputs).items():
+            print(f"{name}: {shape}")
+    elif options.tool == "update-opset":
+        old, new = models.update_opset(source, target, options.opset)
+        print(f"{target}: version {new} of ONNX's operators ({old} before)")
+    elif options.tool == "split-external":
+        size = models.split_external(source, target, options.threshold, options.location)
+        beside = options.location or f"{os.path.basename(target)}.data"
+        print(f"{target}: {os.path.getsize(target)} bytes, {size} in {beside}")
+    else:
+        names = models.strip_weights(source, target, options.threshold)
+        print(f"{target}: {os.path.getsize(target)} bytes, without {len(names)} weights")
+    return 0
+
+
+def _shapes(options: argparse.Namespace) -> tuple[dict[str, int], dict[str, list[int]]]:
+    dims = sizes_of(options.dim, "--dim")
+    if (options.dim_param is None) != (options.dim_value is None):
+        raise InvalidArgument(message("fix-shapes", "--dim_param and --dim_value go together"))
+    if (options.input_name is None) != (options.input_shape is None):
+        raise InvalidArgument(message("fix-shapes", "--input_name and --input_shape go together"))
+    if options.dim_param is not None:
+        dims[options.dim_param] = options.dim_value
+    inputs = {}
+    if options.input_name is not None:
+        parts = options.input_shape.split(",")
+        if not all(part.strip().isdigit() for part in parts):
+            what = "It is no list of numbers"
+            raise InvalidArgument(message("--input_shape", what, got=options.input_shape))
+        inputs[options.input_name] = [int(part) for part in parts]
+    if not dims and not inputs:
+        raise InvalidArgument(message("fix-shapes", "Give --dim, or --input_name and its shape"))
+    return dims, inputs

@@ -1,0 +1,1 @@
+"""Graphs rewritten as ONNX: folded, simplified, fused, in half floats, and written to a file."""

@@ -1,0 +1,361 @@
+"""Attention, written out in matrix products and a softmax, becomes one node.
+
+    softmax(scale * heads(q) @ heads(k).T + mask) @ heads(v), heads side by side again
+
+`Attention` if q, k and v are products of one value with constants, else `MultiHeadAttention`, which
+also keeps what was computed of earlier tokens: `past_key` before the keys, `past_value` before the
+values. Heads that something else was done to (rotated, repeated) are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sardonyx.base.dtypes import INT32, INT64
+from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Array
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.node import Attribute, Node
+from sardonyx.ir.patch import Patch
+from sardonyx.ir.value import Value
+from sardonyx.tools.optimizer.pattern import Found, match, parse
+from sardonyx.tools.optimizer.projections import joined, projection_of, without_bias
+from sardonyx.tools.optimizer.rules import MICROSOFT, Rule, constant, like, node_of, table
+
+
+def _heads(x: str) -> str:
+    return f"Transpose{{perm=0 2 1 3}}(Reshape({x}, _))"
+
+
+def _scaled(x: str, number: str) -> str:
+    return f"(Product({x}, #{number}) | {x})"
+
+
+def _cached(name: str, x: str) -> str:
+    return f"(present_{name}=Concat{{axis=2}}(past_{name}, {x}) | {x})"
+
+
+_K = f"k4={_heads(_scaled('k', 'k_before'))}"
+_V = f"v4={_heads('v')}"
+_NAMED = {
+    "q": _scaled(f"(q4={_heads(_scaled('q', 'q_before'))} | q4)", "q_after"),
+    "keys": (
+        f"Transpose{{perm=0 2 3 1}}(k_split=Reshape({_scaled('k', 'k_before')}, _))"
+        f" | Transpose{{perm=0 1 3 2}}({_scaled(_cached('key', _K), 'k_after')})"
+        f" | Transpose{{perm=0 1 3 2}}({_scaled('k4', 'k_after')})"
+    ),
+    "k": _scaled("($keys)", "k_last"),
+    "v": f"{_cached('value', _V)} | v4",
+    "scores": _scaled("product=MatMul($q, $k)", "scale"),
+    "masked": "Add(Add($scores, mask), second) | Add($scores, mask) | $scores",
+    "attention": "MatMul(Softmax{axis=-1}($masked), $v)",
+}
+_RAW_MASK = parse("Product(Sub(1, m), #filter)")
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What users may ask of attentions.
+
+    Attributes:
+        num_heads: Only those of so many heads; 0 for any.
+        hidden_size: Only those of so many channels; 0 for any.
+        multi_head: Never `Attention`.
+        no_mask: Leave masks out.
+        raw_mask: Hand on a mask of zeros and ones as it is, where it is made from one.
+        mask_index: Hand on the sums of its rows: how long each item is.
+    """
+
+    num_heads: int = 0
+    hidden_size: int = 0
+    multi_head: bool = False
+    no_mask: bool = False
+    raw_mask: bool = False
+    mask_index: bool = False
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """batch, heads, length of queries and of keys, size of a head of keys and of values."""
+
+    batch: Dim
+    heads: int
+    length: Dim
+    total: Dim
+    size: int
+    value_size: int
+
+
+def attention(options: AttentionOptions | None = None) -> list[Rule]:
+    """The rules, as options ask for them."""
+    chosen = options or AttentionOptions()
+
+    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+        return _Fusion(graph, root, found, chosen).patch()
+
+    text = "Reshape(joined=Transpose{perm=0 2 1 3}(result=$attention), _)"
+    return table([("Attention", text, build)], _NAMED)
+
+
+class _Fusion:
+    def __init__(self, graph: Graph, root: Node, found: Found, options: AttentionOptions) -> None:
+        self._graph, self._root, self._found, self._options = graph, root, found, options
+        self._nodes: list[Node] = []
+
+    def patch(self) -> Patch | str:
+        sizes = self._sizes()
+        if isinstance(sizes, str):
+            return sizes
+        found = self._found
+        heads, channels = self._options.num_heads, self._options.hidden_size
+        wrong = heads not in (0, sizes.heads) or channels not in (0, sizes.heads * sizes.size)
+        if wrong:
+            return f"it has {sizes.heads} heads of {sizes.size} channels"
+        if found.get("present_key") is not None and "k_before" in found.numbers:
+            return "its keys are scaled before they are kept"
+        if (found.get("present_key") is None) != (found.get("present_value") is None):
+            return "keys are kept and values are not, or the other way round"
+        attributes: dict[str, Attribute] = {"num_heads": sizes.heads}
+        scale = math.prod(found.numbers.values())
+        if not math.isclose(scale, sizes.size**-0.5, rel_tol=1e-6):
+            attributes["scale"] = scale
+        index, bias = self._mask(sizes, attributes)
+        if isinstance(bias, str):
+            return bias
+        q, k, v = found.get("q"), found.get("k"), found.get("v")
+        has_past = found.get("past_key") is not None
+        if q is not None and k is not None and v is not None:
+            parts = [projection_of(value) for value in (q, k, v)]
+            same = all(p is not None and p.x is parts[0].x for p in parts if parts[0])
+            if parts[0] is not None and same and not has_past and not self._options.multi_head:
+                known = [p for p in parts if p is not None]
+                weight, row = joined(known)
+                if sizes.size != sizes.value_size:
+                    attributes["qkv_hidden_sizes"] = [p.weight.shape[1] for p in known]
+                inputs = [
+                    known[0].x,
+                    self._constant("weight", weight),
+                    None if row is None else self._constant("bias", row),
+                    index, None, bias,
+                ]  # fmt: skip
+                return self._finish("Attention", inputs, attributes)
+        if index is not None and has_past:
+            return "a raw mask and kept keys together are not supported by MultiHeadAttention"
+        return self._multi_head(sizes, attributes, index, bias)
+
+    def _sizes(self) -> _Sizes | str:
+        found = self._found
+        product, result = found["product"].shape, found["result"].shape
+        q4 = found["q4"].shape
+        if product is None or result is None or q4 is None or len(product) != 4 or len(q4) != 4:
+            return "it has not four axes"
+        batch, heads, length, total = product
+        size, value_size = q4[3], result[3]
+        if not (isinstance(heads, int) and isinstance(size, int) and isinstance(value_size, int)):
+            return "the number of its heads or their size is not known"
+        target = self._root.inputs[1]
+        known = target.elements if target is not None else None
+        if self._root.output.shape != (batch, length, heads * value_size) and (
+            known is None or 0 in known
+        ):
+            return "heads are not put side by side again"
+        q, k, v = found.get("q"), found.get("k"), found.get("v")
+        if q4[:3] != (batch, heads, length) or (
+            q is not None and q.shape != (batch, length, heads * size)
+        ):
+            return "queries are shared between heads or items"
+        for part, width in ((k, size), (v, value_size)):
+            whole = part.shape if part is not None else None
+            if whole is not None and (len(whole) != 3 or whole[0] != batch):
+                return "keys or values are shared between items"
+            if whole is not None and whole[2] != heads * width:
+                return "keys or values are shared between heads"
+        for name in ("k4", "v4"):
+            value = found.get(name)
+            if value is not None and (value.shape is None or value.shape[:2] != (batch, heads)):
+                return "keys or values are shared between heads or items"
+        split = found.get("k_split")
+        if split is not None and (split.shape is None or split.shape[2:] != (heads, size)):
+            return "keys are not split as queries are"
+        return _Sizes(batch, heads, length, total, size, value_size)
+
+    # The mask
+
+    def _mask(
+        self, sizes: _Sizes, attributes: dict[str, Attribute]
+    ) -> tuple[Value | None, Value | None | str]:
+        mask, second = self._found.get("mask"), self._found.get("second")
+        if mask is None or self._options.no_mask:
+            return None, None
+        if second is None and (self._options.raw_mask or self._options.mask_index):
+            index = self._raw_mask(mask, sizes, attributes)
+            if index is not None:
+                return index, None
+        bias = self._bias(mask, sizes)
+        if second is not None and not isinstance(bias, str):
+            other = self._bias(second, sizes)
+            if isinstance(other, str):
+                return None, other
+            pairs = zip(bias.shape or (), other.shape or (), strict=True)
+            shape = tuple(b if a == 1 else a for a, b in pairs)
+            bias = self._add("Add", [bias, other], shape, bias)
+        return None, bias
+
+    def _raw_mask(
+        self, mask: Value, sizes: _Sizes, attributes: dict[str, Attribute]
+    ) -> Value | None:
+        for found in match(_RAW_MASK, mask):
+            inner: Value | None = found["m"]
+            while (
+                inner is not None
+                and inner.producer is not None
+                and inner.producer.op_type in ("Cast", "Unsqueeze", "Expand")
+                and inner.shape != (sizes.batch, sizes.total)
+            ):
+                inner = inner.producer.input(0)
+            if inner is not None and inner.shape == (sizes.batch, sizes.total):
+                attributes["mask_filter_value"] = found.numbers["filter"]
+                if self._options.mask_index:
+                    return self._lengths(inner)
+                if inner.dtype is INT32:
+                    return inner
+                made = self._graph.new_value(f"{inner.name}_int32", INT32, inner.shape)
+                to: dict[str, Attribute] = {"to": INT32.onnx_id}
+                self._nodes.append(node_of(self._graph, "Cast", [inner], [made], to))
+                return made
+        return None
+
+    def _lengths(self, mask: Value) -> Value:
+        """How many ones each row has."""
+        given: dict[str, Attribute] = {"to": INT32.onnx_id}
+        whole = self._graph.new_value(f"{mask.name}_int32", INT32, mask.shape)
+        self._nodes.append(node_of(self._graph, "Cast", [mask], [whole], given))
+        made = self._graph.new_value(f"{mask.name}_lengths", INT32, (mask.shape or ())[:1])
+        inputs, attributes = [whole], {"keepdims": 0}
+        if self._graph.opset.get("", 0) >= 13:
+            inputs.append(self._integers("axes", [1]))
+        else:
+            attributes["axes"] = [1]  # type: ignore[assignment]
+        self._nodes.append(node_of(self._graph, "ReduceSum", inputs, [made], attributes))
+        return made
+
+    def _bias(self, mask: Value, sizes: _Sizes) -> Value | str:
+        """The mask with four axes, of which only those of items and heads may be 1."""
+        shape = mask.shape
+        if shape is None or len(shape) > 4 or mask.dtype is not self._root.output.dtype:
+            return "the shape or type of its mask does not fit"
+        if len(shape) < 4:
+            padded = (1,) * (4 - len(shape)) + shape
+            axes = self._integers("axes", list(range(4 - len(shape))))
+            if self._graph.opset.get("", 0) >= 13:
+                mask = self._add("Unsqueeze", [mask, axes], padded, mask)
+            else:
+                given: dict[str, Attribute] = {"axes": list(range(4 - len(shape)))}
+                mask = self._add("Unsqueeze", [mask], padded, mask, given)
+            shape = padded
+        wanted = (sizes.batch, sizes.heads, sizes.length, sizes.total)
+        if any(d not in (1, w) for d, w in zip(shape, wanted, strict=True)):
+            return "the shape of its mask is not that of its scores"
+        if shape[2:] == wanted[2:]:
+            return mask
+        along = [self._size(dim, 2 - k) for k, dim in enumerate(wanted[2:])]
+        target = [self._integers("one", [1, 1]), *along]
+        to = self._graph.new_value("mask_shape", INT64, (4,))
+        self._nodes.append(node_of(self._graph, "Concat", target, [to], {"axis": 0}))
+        return self._add("Expand", [mask, to], (*shape[:2], *wanted[2:]), mask)
+
+    def _size(self, dim: Dim, axis: int) -> Value:
+        """One size of the scores as a tensor: the length of the queries, or that of the keys."""
+        if isinstance(dim, int):
+            return self._integers("size", [dim])
+        source, place = self._found["q4"], 2
+        if axis == 1:
+            source, place = self._found["product"], 3
+        shape = self._graph.new_value("shape", INT64, (len(source.shape or ()),))
+        self._nodes.append(node_of(self._graph, "Shape", [source], [shape]))
+        size = self._graph.new_value("size", INT64, (1,))
+        at = self._integers("place", [place])
+        self._nodes.append(node_of(self._graph, "Gather", [shape, at], [size], {"axis": 0}))
+        return size
+
+    # The node
+
+    def _multi_head(
+        self,
+        sizes: _Sizes,
+        attributes: dict[str, Attribute],
+        index: Value | None,
+        bias: Value | None,
+    ) -> Patch | str:
+        found = self._found
+        q, k, v = found.get("q"), found.get("k"), found.get("v")
+        row: Value | None = None
+        if k is None or v is None:
+            k, v = found.get("k4"), found.get("v4")
+            if k is None or v is None or found.get("past_key") is not None:
+                return "keys and values are not split in the same way"
+        elif q is not None:
+            apart = [without_bias(value) for value in (q, k, v)]
+            if all(b is not None for _, b in apart) and "k_before" not in found.numbers:
+                q, k, v = (value for value, _ in apart)
+                row = self._constant("bias", np.concatenate([b for _, b in apart if b is not None]))
+        if q is None:
+            q = self._side_by_side(found["q4"], sizes)
+        inputs = [q, k, v, row, index, bias, found.get("past_key"), found.get("past_value")]
+        return self._finish("MultiHeadAttention", inputs, attributes)
+
+    def _side_by_side(self, heads: Value, sizes: _Sizes) -> Value:
+        turned = (sizes.batch, sizes.length, sizes.heads, sizes.size)
+        width = sizes.heads * sizes.size
+        perm: dict[str, Attribute] = {"perm": [0, 2, 1, 3]}
+        moved = self._add("Transpose", [heads], turned, heads, perm)
+        to = self._integers("joined", [0, 0, width])
+        return self._add("Reshape", [moved, to], (sizes.batch, sizes.length, width), heads)
+
+    def _finish(
+        self, op_type: str, inputs: Sequence[Value | None], attributes: dict[str, Attribute]
+    ) -> Patch:
+        graph, root, found = self._graph, self._root, self._found
+        joined_shape = self._joined_shape()
+        made = like(graph, root.output, joined_shape)
+        outputs, replacements = [made], {root.output: made}
+        for name in ("present_key", "present_value"):
+            old = found.get(name)
+            if old is not None:
+                outputs.append(like(graph, old))
+                replacements[old] = outputs[-1]
+        self._nodes.append(
+            node_of(graph, op_type, inputs, outputs, attributes, domain=MICROSOFT, found=found)
+        )
+        if joined_shape != root.output.shape:
+            # Something has merged the joining of the heads with a reshape after it.
+            again = like(graph, root.output)
+            self._nodes.append(node_of(graph, "Reshape", [made, root.inputs[1]], [again]))
+            replacements[root.output] = again
+        return Patch(replacements, self._nodes, op_type)
+
+    def _joined_shape(self) -> tuple[Dim, ...]:
+        batch, heads, length, size = self._found["result"].shape or ()
+        return batch, length, heads * size
+
+    def _add(
+        self,
+        op_type: str,
+        inputs: Sequence[Value],
+        shape: tuple[Dim, ...],
+        of: Value,
+        attributes: dict[str, Attribute] | None = None,
+    ) -> Value:
+        made = like(self._graph, of, shape)
+        self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
+        return made
+
+    def _constant(self, hint: str, array: Array) -> Value:
+        return constant(self._graph, f"{self._root.output.name}_{hint}", array)
+
+    def _integers(self, hint: str, numbers: list[int]) -> Value:
+        return self._constant(hint, np.array(numbers, np.int64))
