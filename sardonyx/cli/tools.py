@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fix.add_argument("--dim_value", type=int, metavar="N")
     fix.add_argument("--input_name", metavar="NAME", help="of that input, with --input_shape")
     fix.add_argument("--input_shape", metavar="1,3,224,224")
-    update = tool("update-opset", "newer versions of ONNX's operators (needs sardonyx[onnx])")
+    update = tool("update-opset", "newer versions of ONNX's operators (needs sardonyx[tools])")
     update.add_argument("--opset", type=int, default=15, help="version to update to (15)")
     split = tool("split-external", "weights go to a file of their own beside the model")
     split.add_argument("--threshold", type=int, default=1024, help="bytes from which they do")

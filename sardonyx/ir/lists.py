@@ -39,7 +39,8 @@ def _fresh(hint: str, taken: Container[str], counters: dict[str, int]) -> str:
     while True:
         name = f"{hint}_{count}" if count else hint
         count += 1
-        if name and name not in taken:
+        if name and name not in taken and name not in counters:
+            counters[name] = 1  # it is given, whether or not something takes it
             counters[hint] = count
             return name
 

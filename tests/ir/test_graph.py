@@ -311,3 +311,9 @@ def test_text():
         node
     )
     assert f"text='{'x' * 59}...'" in repr(node)
+
+
+def test_a_name_is_given_once():
+    graph = Graph("g")
+    given = [graph.fresh_name(hint) for hint in ("x", "x", "x_1", "x", "x_1")]
+    assert len(set(given)) == len(given)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, match, parse
+from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, Sizes
+from sardonyx.tools.optimizer.pattern import Found
 from sardonyx.tools.optimizer.projections import joined, projection_of, without_bias
 from sardonyx.tools.optimizer.rules import MICROSOFT, Rule, constant, like, node_of, table
 
@@ -54,7 +54,6 @@ _NAMED = {
     "masked": "Add(Add($scores, mask), second) | Add($scores, mask) | $scores",
     "attention": "MatMul(Softmax{axis=-1}($masked), $v)",
 }
-_RAW_MASK = parse("Product(Sub(1, m), #filter)")
 
 
 @dataclass(frozen=True)
@@ -76,18 +75,6 @@ class AttentionOptions:
     no_mask: bool = False
     raw_mask: bool = False
     mask_index: bool = False
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """batch, heads, length of queries and of keys, size of a head of keys and of values."""
-
-    batch: Dim
-    heads: int
-    length: Dim
-    total: Dim
-    size: int
-    value_size: int
 
 
 def attention(options: AttentionOptions | None = None) -> list[Rule]:
@@ -120,34 +107,45 @@ class _Fusion:
         if (found.get("present_key") is None) != (found.get("present_value") is None):
             return "keys are kept and values are not, or the other way round"
         attributes: dict[str, Attribute] = {"num_heads": sizes.heads}
-        scale = math.prod(found.numbers.values())
+        scale = math.prod(found.numbers.values(), start=1.0)
         if not math.isclose(scale, sizes.size**-0.5, rel_tol=1e-6):
             attributes["scale"] = scale
-        index, bias = self._mask(sizes, attributes)
-        if isinstance(bias, str):
-            return bias
-        q, k, v = found.get("q"), found.get("k"), found.get("v")
-        has_past = found.get("past_key") is not None
-        if q is not None and k is not None and v is not None:
-            parts = [projection_of(value) for value in (q, k, v)]
-            same = all(p is not None and p.x is parts[0].x for p in parts if parts[0])
-            if parts[0] is not None and same and not has_past and not self._options.multi_head:
-                known = [p for p in parts if p is not None]
-                weight, row = joined(known)
-                if sizes.size != sizes.value_size:
-                    attributes["qkv_hidden_sizes"] = [p.weight.shape[1] for p in known]
-                inputs = [
-                    known[0].x,
-                    self._constant("weight", weight),
-                    None if row is None else self._constant("bias", row),
-                    index, None, bias,
-                ]  # fmt: skip
-                return self._finish("Attention", inputs, attributes)
-        if index is not None and has_past:
-            return "a raw mask and kept keys together are not supported by MultiHeadAttention"
-        return self._multi_head(sizes, attributes, index, bias)
+        if found.get("past_key") is None and not self._options.multi_head:
+            patch = self._packed(sizes, attributes)
+            if patch is not None:
+                return patch
+        return self._multi_head(sizes, attributes)
 
-    def _sizes(self) -> _Sizes | str:
+    def _packed(self, sizes: Sizes, attributes: dict[str, Attribute]) -> Patch | str | None:
+        """`Attention`, or None where queries, keys and values are no products of one value."""
+        values = [self._found.get(name) for name in "qkv"]
+        parts = [p for v in values if v is not None and (p := projection_of(v)) is not None]
+        if len(parts) < len(values) or any(p.x is not parts[0].x for p in parts):
+            return None
+        x = parts[0].x
+        mask = self._mask(sizes, Lengths(x, 1, x, 1))
+        if isinstance(mask, str):
+            return mask
+        weight, row = joined(parts)
+        attributes |= mask.attributes
+        if sizes.size != sizes.value_size:
+            attributes["qkv_hidden_sizes"] = [p.weight.shape[1] for p in parts]
+        bias = None if row is None else self._constant("bias", row)
+        inputs = [x, self._constant("weight", weight), bias, mask.index, None, mask.bias]
+        return self._finish("Attention", inputs, attributes)
+
+    def _mask(self, sizes: Sizes, lengths: Lengths) -> Mask | str:
+        mask, second = self._found.get("mask"), self._found.get("second")
+        if mask is None or self._options.no_mask:
+            return Mask()
+        builder = MaskBuilder(self._graph, self._nodes, sizes, lengths)
+        if second is None and (self._options.raw_mask or self._options.mask_index):
+            found = builder.raw(mask, lengths_only=self._options.mask_index)
+            if found is not None:
+                return found
+        return builder.added(mask, second)
+
+    def _sizes(self) -> Sizes | str:
         found = self._found
         product, result = found["product"].shape, found["result"].shape
         q4 = found["q4"].shape
@@ -181,134 +179,37 @@ class _Fusion:
         split = found.get("k_split")
         if split is not None and (split.shape is None or split.shape[2:] != (heads, size)):
             return "keys are not split as queries are"
-        return _Sizes(batch, heads, length, total, size, value_size)
-
-    # The mask
-
-    def _mask(
-        self, sizes: _Sizes, attributes: dict[str, Attribute]
-    ) -> tuple[Value | None, Value | None | str]:
-        mask, second = self._found.get("mask"), self._found.get("second")
-        if mask is None or self._options.no_mask:
-            return None, None
-        if second is None and (self._options.raw_mask or self._options.mask_index):
-            index = self._raw_mask(mask, sizes, attributes)
-            if index is not None:
-                return index, None
-        bias = self._bias(mask, sizes)
-        if second is not None and not isinstance(bias, str):
-            other = self._bias(second, sizes)
-            if isinstance(other, str):
-                return None, other
-            pairs = zip(bias.shape or (), other.shape or (), strict=True)
-            shape = tuple(b if a == 1 else a for a, b in pairs)
-            bias = self._add("Add", [bias, other], shape, bias)
-        return None, bias
-
-    def _raw_mask(
-        self, mask: Value, sizes: _Sizes, attributes: dict[str, Attribute]
-    ) -> Value | None:
-        for found in match(_RAW_MASK, mask):
-            inner: Value | None = found["m"]
-            while (
-                inner is not None
-                and inner.producer is not None
-                and inner.producer.op_type in ("Cast", "Unsqueeze", "Expand")
-                and inner.shape != (sizes.batch, sizes.total)
-            ):
-                inner = inner.producer.input(0)
-            if inner is not None and inner.shape == (sizes.batch, sizes.total):
-                attributes["mask_filter_value"] = found.numbers["filter"]
-                if self._options.mask_index:
-                    return self._lengths(inner)
-                if inner.dtype is INT32:
-                    return inner
-                made = self._graph.new_value(f"{inner.name}_int32", INT32, inner.shape)
-                to: dict[str, Attribute] = {"to": INT32.onnx_id}
-                self._nodes.append(node_of(self._graph, "Cast", [inner], [made], to))
-                return made
-        return None
-
-    def _lengths(self, mask: Value) -> Value:
-        """How many ones each row has."""
-        given: dict[str, Attribute] = {"to": INT32.onnx_id}
-        whole = self._graph.new_value(f"{mask.name}_int32", INT32, mask.shape)
-        self._nodes.append(node_of(self._graph, "Cast", [mask], [whole], given))
-        made = self._graph.new_value(f"{mask.name}_lengths", INT32, (mask.shape or ())[:1])
-        inputs, attributes = [whole], {"keepdims": 0}
-        if self._graph.opset.get("", 0) >= 13:
-            inputs.append(self._integers("axes", [1]))
-        else:
-            attributes["axes"] = [1]  # type: ignore[assignment]
-        self._nodes.append(node_of(self._graph, "ReduceSum", inputs, [made], attributes))
-        return made
-
-    def _bias(self, mask: Value, sizes: _Sizes) -> Value | str:
-        """The mask with four axes, of which only those of items and heads may be 1."""
-        shape = mask.shape
-        if shape is None or len(shape) > 4 or mask.dtype is not self._root.output.dtype:
-            return "the shape or type of its mask does not fit"
-        if len(shape) < 4:
-            padded = (1,) * (4 - len(shape)) + shape
-            axes = self._integers("axes", list(range(4 - len(shape))))
-            if self._graph.opset.get("", 0) >= 13:
-                mask = self._add("Unsqueeze", [mask, axes], padded, mask)
-            else:
-                given: dict[str, Attribute] = {"axes": list(range(4 - len(shape)))}
-                mask = self._add("Unsqueeze", [mask], padded, mask, given)
-            shape = padded
-        wanted = (sizes.batch, sizes.heads, sizes.length, sizes.total)
-        if any(d not in (1, w) for d, w in zip(shape, wanted, strict=True)):
-            return "the shape of its mask is not that of its scores"
-        if shape[2:] == wanted[2:]:
-            return mask
-        along = [self._size(dim, 2 - k) for k, dim in enumerate(wanted[2:])]
-        target = [self._integers("one", [1, 1]), *along]
-        to = self._graph.new_value("mask_shape", INT64, (4,))
-        self._nodes.append(node_of(self._graph, "Concat", target, [to], {"axis": 0}))
-        return self._add("Expand", [mask, to], (*shape[:2], *wanted[2:]), mask)
-
-    def _size(self, dim: Dim, axis: int) -> Value:
-        """One size of the scores as a tensor: the length of the queries, or that of the keys."""
-        if isinstance(dim, int):
-            return self._integers("size", [dim])
-        source, place = self._found["q4"], 2
-        if axis == 1:
-            source, place = self._found["product"], 3
-        shape = self._graph.new_value("shape", INT64, (len(source.shape or ()),))
-        self._nodes.append(node_of(self._graph, "Shape", [source], [shape]))
-        size = self._graph.new_value("size", INT64, (1,))
-        at = self._integers("place", [place])
-        self._nodes.append(node_of(self._graph, "Gather", [shape, at], [size], {"axis": 0}))
-        return size
+        return Sizes(batch, heads, length, total, size, value_size)
 
     # The node
 
-    def _multi_head(
-        self,
-        sizes: _Sizes,
-        attributes: dict[str, Attribute],
-        index: Value | None,
-        bias: Value | None,
-    ) -> Patch | str:
+    def _multi_head(self, sizes: Sizes, attributes: dict[str, Attribute]) -> Patch | str:
         found = self._found
         q, k, v = found.get("q"), found.get("k"), found.get("v")
+        past = found.get("past_key")
         row: Value | None = None
+        axis = 1
         if k is None or v is None:
-            k, v = found.get("k4"), found.get("v4")
-            if k is None or v is None or found.get("past_key") is not None:
+            k, v, axis = found.get("k4"), found.get("v4"), 2
+            if k is None or v is None or past is not None:
                 return "keys and values are not split in the same way"
         elif q is not None:
             apart = [without_bias(value) for value in (q, k, v)]
-            if all(b is not None for _, b in apart) and "k_before" not in found.numbers:
+            if all(b is not None for _, b in apart):
                 q, k, v = (value for value, _ in apart)
                 row = self._constant("bias", np.concatenate([b for _, b in apart if b is not None]))
         if q is None:
             q = self._side_by_side(found["q4"], sizes)
-        inputs = [q, k, v, row, index, bias, found.get("past_key"), found.get("past_value")]
+        mask = self._mask(sizes, Lengths(q, 1, k, axis, past))
+        if isinstance(mask, str):
+            return mask
+        if mask.index is not None and past is not None:
+            return "a raw mask and kept keys together are not supported by MultiHeadAttention"
+        attributes |= mask.attributes
+        inputs = [q, k, v, row, mask.index, mask.bias, past, found.get("past_value")]
         return self._finish("MultiHeadAttention", inputs, attributes)
 
-    def _side_by_side(self, heads: Value, sizes: _Sizes) -> Value:
+    def _side_by_side(self, heads: Value, sizes: Sizes) -> Value:
         turned = (sizes.batch, sizes.length, sizes.heads, sizes.size)
         width = sizes.heads * sizes.size
         perm: dict[str, Attribute] = {"perm": [0, 2, 1, 3]}

@@ -33,7 +33,8 @@ def _unary(op_type: str) -> Build:
             return "it is not computed in floats"
         if not found.is_closed(root.output, x):
             return "an inner value is read elsewhere"
-        attributes = {"alpha": found.numbers["alpha"]} if "alpha" in found.numbers else None
+        alpha = found.numbers.get("alpha", 1.0)
+        attributes = {"alpha": alpha} if op_type == "QuickGelu" else None
         return replace(graph, root, op_type, [x], attributes, found=found)
 
     return build

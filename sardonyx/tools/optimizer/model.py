@@ -183,7 +183,7 @@ def onnx_package(what: str) -> Any:
         import onnx
     except ImportError:
         raise errors.NotImplemented(
-            message(what, "The package onnx is needed", do="pip install sardonyx[onnx]")
+            message(what, "The package onnx is needed", do="pip install sardonyx[tools]")
         ) from None
     return onnx
 
@@ -254,12 +254,12 @@ def optimize_graph(
     if not level and fusions is None:
         return OptimizedModel(graph, report)
     optimise(graph, 1)
-    simplify(graph, report, merge=False)
+    simplify(graph, merge=False)
     if fusions is not None:
         for rules in _fusions(fusions):
             run(graph, rules, report)
         refresh(graph)
-    simplify(graph, report)
+    simplify(graph)
     return OptimizedModel(graph, report)
 
 

@@ -81,7 +81,8 @@ def _run_rule(graph: Graph, rule: Rule, report: Report) -> int:
     for node, found in find(graph, rule.pattern):
         result = rule.build(graph, node, found)
         if isinstance(result, str):
-            reasons[node] = result
+            if result:
+                reasons[node] = result
             continue
         apply(graph, result)
         reasons.pop(node, None)
