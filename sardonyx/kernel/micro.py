@@ -10,13 +10,16 @@ The panel is packed: the columns of one k lie side by side, 64-byte aligned.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Operand, Program
-from sardonyx.kernel.types import I64, PTR, Type
+from sardonyx.kernel.types import I1, I64, PTR, Type
 
+#: Products that are summed in registers; sums of more are added up in parts.
+PART = 256
 #: Row counts for which a micro-kernel exists.
 ROWS = (6, 4, 3, 2, 1)
 
@@ -61,24 +64,49 @@ def build_micro(
     width = vectors * lanes
     sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
     at = b.variable(panel, name="panel")
+    pitch = b.parameter("step") if apart else b.lift(width, I64)
+
+    def store(added: Operand) -> None:
+        """Write the sums to the tile, with what is there already where something is `added`."""
+        with b.if_(added):
+            for place, held in places():
+                held.set(b.binary("add", b.load(vector, *place, align_bytes=16), held.get()))
+        for place, held in places():
+            b.store(held.get(), *place, align_bytes=16)
+
+    def places() -> Iterator[tuple[tuple[Operand, int], Register]]:
+        line: Operand = tile
+        for r in range(rows):
+            for v in range(vectors):
+                yield (line, v * lanes), sums[r][v]
+            line = b.offset(line, pitch, element)
+
+    run, moved = b.variable(0, I64), b.variable(0, I1)
     with b.for_(0, taps) as tap:
         first = b.offset(table, tap, rows * 8)
         starts = [b.load(PTR, first, r) for r in range(rows)]
-        with b.for_(0, depth) as k:
-            column = b.offset(at.get(), k, width * element.size_bytes)
-            columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
-            for r in range(rows):
-                factor = b.splat(b.load(element, starts[r], k), lanes)
-                for v in range(vectors):
-                    old = sums[r][v].get()
-                    if element.is_float:
-                        sums[r][v].set(b.fma(factor, columns[v], old))
-                    else:
-                        sums[r][v].set(b.binary("add", old, b.binary("mul", factor, columns[v])))
+        with b.for_(0, depth, PART) as part:
+            with b.if_(run.get() >= PART):
+                store(moved.get())
+                for _, held in places():
+                    held.set(0)
+                moved.set(True)
+                run.set(0)
+            end = b.binary("min", part + PART, depth)
+            with b.for_(part, end) as k:
+                column = b.offset(at.get(), k, width * element.size_bytes)
+                columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
+                for r in range(rows):
+                    factor = b.splat(b.load(element, starts[r], k), lanes)
+                    for v in range(vectors):
+                        old = sums[r][v].get()
+                        if element.is_float:
+                            sums[r][v].set(b.fma(factor, columns[v], old))
+                        else:
+                            sums[r][v].set(
+                                b.binary("add", old, b.binary("mul", factor, columns[v]))
+                            )
+            run.set(run.get() + end - part)
         at.set(b.offset(at.get(), depth, width * element.size_bytes))
-    line: Operand = tile
-    for r in range(rows):
-        for v in range(vectors):
-            b.store(sums[r][v].get(), line, v * lanes, align_bytes=16)
-        line = b.offset(line, b.parameter("step") if apart else width, element)
+    store(moved.get())
     return b.program
