@@ -14,6 +14,7 @@ from sardonyx.codegen.accelerate import accelerated, is_prepared
 from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import general_copy
+from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
 from sardonyx.ir.constant import Constant
@@ -317,6 +318,10 @@ class Former:
     ) -> list[Invocation]:
         """The kernel of a contraction, after the packing of a right factor that never changes."""
         fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
+        if fixed and self.grain.tiling is None and not (self.halves and may_round(group)):
+            general = general_product(Canonical(group, strides), self.lanes, self.grain)
+            if general is not None:
+                return self._general(general, group, strides)
         image: list[Invocation] = []
         codes = in_blocks(group) if fixed and self.dots else None
         if codes is not None:
@@ -347,6 +352,21 @@ class Former:
             )
             steps += before
         return [*image, *steps, invocation_of(kernel, actual, group)]
+
+    def _general(
+        self, general: GeneralProduct, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> list[Invocation]:
+        """A contraction by a kernel that others of other sizes use, too."""
+
+        def build() -> Formed:
+            return Formed(*general.build(self.lanes, self.name(PRODUCT)))
+
+        kernel = self._formed(general.key, build)
+        actual, steps = {**general.actual}, list[Invocation]()
+        for packing in self._packings[general.key]:
+            actual[packing.packed], before = self.packed_buffer(general.contents(packing), strides)
+            steps += before
+        return [*steps, general.specific(invocation_of(kernel, actual, group))]
 
     def _stays(self, key: tuple[object, ...], canonical: Canonical) -> bool:
         """Whether a contraction needs no copy of its left factor: it walks rows where they lie."""

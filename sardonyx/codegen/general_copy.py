@@ -7,6 +7,7 @@ Packing runs once, so nothing is lost where its kernel gets extents and strides 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sardonyx.base import sizes
@@ -46,23 +47,27 @@ class GeneralCopy:
     def specific(self, made: Invocation) -> Invocation:
         """The invocation for the actual buffers and sizes, given that for the stand-ins."""
 
-        def of(argument: Buffer | Dim) -> Buffer | Dim:
-            if isinstance(argument, Buffer):
-                return self.actual[argument]
-            return substitute(argument, self.values)
-
-        def number(dim: Dim) -> Dim:
-            return substitute(dim, self.values)
-
-        kernel = replace(
-            made.kernel, blocks=number(made.kernel.blocks), cost_ns=number(made.kernel.cost_ns),
-            scratch_bytes=number(made.kernel.scratch_bytes),
-        )  # fmt: skip
-        return replace(
-            made, kernel=kernel, arguments=tuple(map(of, made.arguments)),
+        buffers = tuple(self.actual[a] if isinstance(a, Buffer) else a for a in made.arguments)
+        moved = replace(
+            made, arguments=buffers,
             reads=tuple(self.actual[b] for b in made.reads),  # type: ignore[index]  # kernels read buffers alone
             writes=tuple(self.actual[b] for b in made.writes),
         )  # fmt: skip
+        return with_values(moved, self.values)
+
+
+def with_values(made: Invocation, values: Mapping[Atom, Dim]) -> Invocation:
+    """An invocation with sizes in place of the symbols that stand for them."""
+
+    def number(dim: Dim) -> Dim:
+        return substitute(dim, values)
+
+    kernel = replace(
+        made.kernel, blocks=number(made.kernel.blocks), cost_ns=number(made.kernel.cost_ns),
+        scratch_bytes=number(made.kernel.scratch_bytes),
+    )  # fmt: skip
+    arguments = tuple(a if isinstance(a, Buffer) else number(a) for a in made.arguments)
+    return replace(made, kernel=kernel, arguments=arguments)
 
 
 def general_copy(

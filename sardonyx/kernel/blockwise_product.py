@@ -133,7 +133,9 @@ class BlockwiseKernel(ProductKernel):
     def _set_scratch(self, taps: int, size: int) -> None:
         s = self.schedule
         most = self.tile_rows[0]
-        layout = self._tile_layout(most if s.run is None else s.block_rows)
+        kept = most if s.run is None else s.block_rows
+        assert isinstance(kept, int)  # noqa: S101 - only general products have none
+        layout = self._tile_layout(kept)
         layout.append(("table", most * self.panel.pointers * PTR.size_bytes))
         layout.append(("coordinates", most * max(1, len(s.rows)) * I64.size_bytes))
         self._divide_scratch(layout)

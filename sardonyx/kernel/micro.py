@@ -29,8 +29,10 @@ def ends_well(rows: int) -> bool:
     return rows <= 3
 
 
-def tile_rows(count: Dim, block: int) -> tuple[int, ...]:
+def tile_rows(count: Dim, block: Dim) -> tuple[int, ...]:
     """Row counts of the tiles that `count` rows in blocks of `block` can be cut into."""
+    if not isinstance(block, int):
+        return ROWS
     step = math.gcd(block, *(coefficient for _, coefficient in sizes.terms_of(count)))
     lengths = {count % block, min(count, block)} if isinstance(count, int) else set()
     found = set()

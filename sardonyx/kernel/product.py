@@ -27,8 +27,6 @@ from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
 _LINE_BYTES = 64
-#: Sums of fewer products take less time than asking for memory ahead saves.
-_DEEP = 64
 
 
 class ProductKernel(Finish):
@@ -62,7 +60,7 @@ class ProductKernel(Finish):
             dims += s.strides.get(tensor, ()) or ()
         for body in (s.left, s.right, *others, s.epilogue):
             dims += list(dims_of(body))
-        dims += s.store_at
+        dims += [*s.store_at, s.block_rows]
         parameters = Parameters(touched, dims)
         for pack in self.packs:
             s.strides[pack.packed] = (0,) * len(pack.packed.shape)
@@ -107,7 +105,7 @@ class ProductKernel(Finish):
         size = s.factor.size_bytes
         extents = {v: dim(extent_of(v)) for v in (*s.lead(), *s.rows, *s.reduced)}
         n_rows, panels = dim(s.row_count()), dim(s.panels())
-        chunks = dim(integer.ceildiv(s.row_count(), s.block_rows))
+        chunks, block_rows = dim(integer.ceildiv(s.row_count(), s.block_rows)), dim(s.block_rows)
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
@@ -118,8 +116,8 @@ class ProductKernel(Finish):
             first_column = b.binary("mul", panel, s.width)
             at = self._panel_pointer(level, panel, depth, first_column)
             self._prepare(level, panel, first_column)
-            low = b.binary("mul", chunk, s.block_rows)
-            high = b.min(b.binary("add", low, s.block_rows), n_rows)
+            low = b.binary("mul", chunk, block_rows)
+            high = b.min(b.binary("add", low, block_rows), n_rows)
             row = b.variable(low, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), high)):
                 first = row.get()
@@ -148,7 +146,9 @@ class ProductKernel(Finish):
         s = self.schedule
         most = self.tile_rows[0]
         depth = s.row_length
-        layout: list[tuple[str, Dim]] = self._tile_layout(most if s.run is None else s.block_rows)
+        kept = most if s.run is None else s.block_rows
+        assert isinstance(kept, int)  # noqa: S101 - a product that turns its results has a number
+        layout: list[tuple[str, Dim]] = self._tile_layout(kept)
         layout.append(("table", taps * most * 8))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
@@ -288,8 +288,7 @@ class ProductKernel(Finish):
     def _awaited(self) -> list[tuple[Tensor, Dim]]:
         """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""
         s = self.schedule
-        depth = sizes.product(map(extent_of, s.reduced))
-        if isinstance(depth, int) and depth < _DEEP:
+        if not s.is_deep:
             return []
         column, rows = sizes.variable(s.column), set(map(sizes.variable, s.rows))
         places = [(x.tensor, x.at) for x in loads_of(s.epilogue) if x is not s.token]

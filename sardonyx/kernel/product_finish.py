@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.alignment import divisible
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.product_schedule import ProductSchedule
@@ -112,8 +113,7 @@ class Finish:
             )
             here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
 
-        known = int(extent.value) if isinstance(extent, Constant) else None
-        if self._unrolls and known is not None and known % s.width == 0:
+        if self._unrolls and divisible(extent_of(s.column), s.width):
             for column in range(0, s.width, lanes):
                 finish(b.binary("add", first_column, column), column, None)
             return
@@ -121,7 +121,7 @@ class Finish:
             start = b.binary("add", first_column, j)
             left = b.binary("sub", extent, start)
             with b.if_(b.compare("gt", left, 0)):
-                whole = known is not None and known % lanes == 0
+                whole = divisible(extent_of(s.column), lanes)
                 finish(start, j, None if whole else b.tail_mask(left, lanes))
 
     def _turn(self, count: Operand | int) -> None:

@@ -31,6 +31,9 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
+#: Sums of fewer products take less time than asking for memory ahead saves.
+SHORTEST_AHEAD = 64
+
 
 @dataclass(eq=False, slots=True)
 class Packing:
@@ -59,7 +62,8 @@ class ProductSchedule:
         factor: Type of factors where rows of the left one lie.
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
-        block_rows: Rows of a block, at most.
+        is_deep: Whether sums are long enough to ask for memory ahead.
+        block_rows: Rows of a block, at most: a number, or an argument of the kernel.
 
     Args:
         group: What to compute.
@@ -78,13 +82,16 @@ class ProductSchedule:
         found = roles(group)
         if found is None:
             raise EngineError(message("product", "The contraction has no columns"))
-        self.group, self.block_rows, self.turns = group, grain.rows, grain.turns
+        self.group, self.turns = group, grain.turns
+        self.block_rows: Dim = grain.rows
         self.strides = dict(strides)
         self.element = self.factor = value_type(group.accumulator)
         self.lanes = lanes * 32 // max(32, self.element.bits)
         self._set_axes(*found)
         self._set_depth()
         self._set_width(grain.vectors)
+        depth = sizes.product(map(extent_of, self.reduced))
+        self.is_deep = not isinstance(depth, int) or depth >= SHORTEST_AHEAD
 
     # -- axes ---------------------------------------------------------------------------------
 
@@ -226,13 +233,7 @@ class ProductSchedule:
         extent = extent_of(self.column)
         self.vectors = vectors
         if isinstance(extent, int):
-            needed = -(-extent // self.lanes)
-            self.vectors = min(vectors, needed)
-            if needed > vectors:  # the last panel should not be mostly padding
-                self.vectors = min(
-                    range(max(1, vectors // 2), vectors + 1),
-                    key=lambda v: (-(-needed // v) * v - needed, -v),
-                )
+            self.vectors = panel_vectors(extent, self.lanes, vectors)
         self.width = self.vectors * self.lanes
 
     @property
@@ -252,7 +253,12 @@ class ProductSchedule:
         return self.rows[-1]
 
     def balance(self) -> None:
-        """Choose rows of blocks by how a few threads share them; for factors packed beforehand."""
+        """Choose rows of blocks by how a few threads share them; for factors packed beforehand.
+
+        Not where a run gives them.
+        """
+        if not isinstance(self.block_rows, int):
+            return
         lead = sizes.product(map(extent_of, self.lead()))
         others = sizes.multiply(lead, self.panels())
         self.block_rows = balanced_rows(self.row_count(), others, self.block_rows)
@@ -322,3 +328,12 @@ class ProductSchedule:
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, self.group.accumulator)
         return [Packing(packed, contents)]
+
+
+def panel_vectors(columns: int, lanes: int, most: int) -> int:
+    """Vectors of a panel for so many columns: the last one should not be mostly padding."""
+    needed = -(-columns // lanes)
+    if needed <= most:
+        return needed
+    counts = range(max(1, most // 2), most + 1)
+    return min(counts, key=lambda v: (-(-needed // v) * v - needed, -v))

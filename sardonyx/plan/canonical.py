@@ -59,7 +59,7 @@ class Canonical:
         self.group = self._renamed(group)
         self.buffers = {v: k for k, v in self._names.items()}
         shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
-        self.key = (*self._structure(), shapes)
+        self.key = (*structure_of(self.group), shapes)
 
     def _rename(self, tensor: Tensor) -> Buffer:
         found = self._names.get(tensor)
@@ -105,22 +105,23 @@ class Canonical:
             left=left, right=right, result=result, epilogue=epilogue,
         )  # fmt: skip
 
-    def _structure(self) -> tuple[object, ...]:
-        g = self.group
-        if isinstance(g, Rows):
-            stages = tuple(
-                (s.root.buffer, s.kind, s.body, s.indices, s.full, s.stored) for s in g.stages
-            )
-            return ("rows", g.outer, g.inner, stages)
-        if isinstance(g, Attention):
-            return (
-                "attention", g.root.buffer, g.batch, g.row, g.key, g.column, g.depth, g.query,
-                g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.at,
-            )  # fmt: skip
+
+def structure_of(g: Shareable) -> tuple[object, ...]:
+    """What a group over placeholders consists of."""
+    if isinstance(g, Rows):
+        stages = tuple(
+            (s.root.buffer, s.kind, s.body, s.indices, s.full, s.stored) for s in g.stages
+        )
+        return ("rows", g.outer, g.inner, stages)
+    if isinstance(g, Attention):
         return (
-            "product", g.root.buffer, g.loops, g.at, g.reduced, g.left, g.right, g.accumulator,
-            g.result, g.epilogue,
+            "attention", g.root.buffer, g.batch, g.row, g.key, g.column, g.depth, g.query,
+            g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.at,
         )  # fmt: skip
+    return (
+        "product", g.root.buffer, g.loops, g.at, g.reduced, g.left, g.right, g.accumulator,
+        g.result, g.epilogue,
+    )  # fmt: skip
 
 
 def as_rows(product: Product) -> Rows:

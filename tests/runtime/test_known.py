@@ -92,6 +92,18 @@ def test_known_structures_are_not_formed_again(name, counts, monkeypatch):
     assert counts[-1] == (first[1], 0)
 
 
+def test_products_of_other_sizes_are_known(counts):
+    text = "g (float[{n}, {c}] x) => (float[{n}, {d}] y) {{ a = MatMul(x, w) y = Relu(a) }}"
+    for n, rows, c, d in ((40, 40, 64, 256), (17, 17, 128, 192), ("N", 3, 320, 128)):
+        w = values(c, d) / 4
+        model = model_of(text.format(n=n, c=c, d=d), {"w": w})
+        x = values(rows, c)
+        (got,) = create_engine(model.SerializeToString(), EngineOptions()).run([x])
+        np.testing.assert_allclose(got, np.maximum(x @ w, 0), rtol=1e-4, atol=1e-4)
+    assert counts[0][1] > 0
+    assert [formed for _, formed in counts[1:]] == [0, 0]
+
+
 def test_options_that_change_kernels_have_kernels_of_their_own(counts):
     check("convolutions")
     text, weights, x = MODELS["convolutions"]

@@ -1,0 +1,245 @@
+"""Products for any sizes: one kernel serves the layers of a network, and those of other networks.
+
+The work of a product is done by micro-kernels, which take sizes as arguments anyway. So the kernel
+around them gets its own as arguments, too, where only numbers tell it from others: a contraction
+along one axis that the left factor holds side by side, of a constant right factor, whose results
+lie side by side along the columns. That is every convolution of 1 by 1 taps over channels-last
+images, and every Gemm with weights. Here `x[i, k] * w[j, k]` over 3136 rows, 144 columns and sums
+of 96 becomes the same over a rows, 16 b columns and sums of c, called with a = 3136, b = 9, c = 96.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.codegen.general_copy import with_values
+from sardonyx.codegen.invocation import Invocation
+from sardonyx.kernel.balance import balanced_rows
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.grain import Grain
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule, panel_vectors
+from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.plan.canonical import Canonical, placeholder, structure_of
+from sardonyx.plan.groups import Product
+from sardonyx.plan.roles import roles
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
+from sardonyx.tensor.traverse import loads_of
+
+#: Sums of fewer products, and fewer columns, have kernels of their own.
+_LEAST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralProduct:
+    """A product whose sizes are symbols.
+
+    Attributes:
+        group: It, over stand-ins.
+        strides: Of the stand-ins.
+        block_rows: Rows of a block.
+        is_deep: Whether its sums are long enough to ask for memory ahead.
+        grain: How much a block does otherwise.
+        key: Equal where one kernel serves.
+        actual: What the stand-ins stand for.
+        values: What the symbols stand for.
+    """
+
+    group: Product
+    strides: dict[Tensor, tuple[Dim, ...]]
+    block_rows: Dim
+    is_deep: bool
+    grain: Grain
+    key: tuple[object, ...]
+    actual: dict[Buffer, Tensor]
+    values: dict[Atom, Dim]
+
+    def build(self, lanes: int, name: str) -> tuple[Kernel, list[Packing]]:
+        """The kernel, and how its right factor is packed."""
+        schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
+        schedule.block_rows, schedule.is_deep = self.block_rows, self.is_deep
+        return ProductKernel(schedule, name, packed=True).build()
+
+    def contents(self, packing: Packing) -> Map:
+        """What is packed, of actual buffers and sizes."""
+        contents = packing.contents
+        shape = tuple(substitute(d, self.values) for d in contents.shape)
+        own = zip(indices(contents.shape), indices(shape), strict=True)
+        atoms = {**self.values, **{sizes.variable(a): b for a, b in own if a != 0}}
+
+        def actual(x: Scalar) -> Scalar:
+            return load(self.actual[x.tensor], x.at)  # type: ignore[index]  # only stand-ins are loaded
+
+        return make_map(shape, rewrite(contents.body, actual, atoms))
+
+    def specific(self, made: Invocation) -> Invocation:
+        """The invocation with the actual sizes."""
+        return with_values(made, self.values)
+
+
+def general_product(canonical: Canonical, lanes: int, grain: Grain) -> GeneralProduct | None:
+    """A product of a constant right factor for any sizes; None where its form depends on them.
+
+    Args:
+        canonical: The product.
+        lanes: 32-bit lanes of a vector register.
+        grain: How much a block does.
+    """
+    g = canonical.group
+    assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
+    found = roles(g)
+    if found is None or not _is_plain(g):
+        return None
+    batch, rows, columns = found
+    summed = [v for v in g.reduced if v != 0]
+    if batch or not rows or len(columns) != 1 or len(summed) != 1:
+        return None
+    column, depth = columns[0], summed[0]
+    known = [extent_of(v) for v in (column, depth)]
+    if not all(isinstance(n, int) and n >= _LEAST for n in known) or int(known[0]) < lanes:
+        return None
+    if not _is_dense(canonical, g.left.tensor, g.left.at, depth):
+        return None
+    if not _is_dense(canonical, g.root.buffer, g.at, column):
+        return None
+    return _Making(canonical, lanes, grain).make(rows, column, depth)
+
+
+def _is_plain(group: Product) -> bool:
+    """Whether both factors are loads of floats."""
+    kinds = {group.accumulator, group.left.dtype, group.right.dtype, group.result.dtype}
+    loads = group.left.op == "load" and group.right.op == "load"
+    return loads and kinds == {dtypes.FLOAT}
+
+
+def _is_dense(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variable: Dim) -> bool:
+    offset = offset_of(canonical.strides[tensor], at)
+    linear = sizes.coefficient_of(offset, sizes.variable(variable))
+    return linear is not None and linear[0] == 1
+
+
+class _Making:
+    """Makes a `GeneralProduct`; equal products get symbols of equal names."""
+
+    def __init__(self, canonical: Canonical, lanes: int, grain: Grain) -> None:
+        self._canonical, self._lanes, self._grain = canonical, lanes, grain
+        self._values: dict[Atom, Dim] = {}
+        self._symbols: dict[Dim, Dim] = {}
+        self._extents: dict[Atom, Dim] = {}
+        self._stand_ins: dict[Tensor, Buffer] = {}
+        self._strides: dict[Tensor, tuple[Dim, ...]] = {}
+
+    def make(self, rows: list[Dim], column: Dim, depth: Dim) -> GeneralProduct:
+        """The product with symbols for the extents of these axes."""
+        g, grain = self._canonical.group, self._grain
+        assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
+        width = int(extent_of(column))
+        vectors = panel_vectors(width, self._lanes, grain.vectors)
+        panel = vectors * self._lanes
+        for row in rows:
+            self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
+        unit = self._lanes if width % self._lanes == 0 else 1
+        self._extents[sizes.variable(column)] = sizes.multiply(
+            self._symbol("column", width // unit), unit
+        )
+        deep = int(extent_of(depth))
+        is_deep = deep >= SHORTEST_AHEAD
+        self._extents[sizes.variable(depth)] = self._symbol("depth", deep)
+        count = sizes.product(map(extent_of, rows))
+        block = balanced_rows(count, -(-width // panel), grain.rows)
+        block_rows = self._symbol("block", block)
+        group = self._group(g)
+        shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
+        return GeneralProduct(
+            group, self._strides, block_rows, is_deep, replace(grain, vectors=vectors),
+            ("general", vectors, is_deep, *structure_of(group), shapes),
+            {b: self._canonical.buffers[t] for t, b in self._stand_ins.items()},  # type: ignore[index]  # placeholders are buffers
+            self._values,
+        )  # fmt: skip
+
+    def _symbol(self, name: str, value: Dim) -> Dim:
+        made = sizes.symbol(f"general {name}")
+        self._values[sizes.variable(made)] = value
+        return made
+
+    def _size(self, value: Dim, name: str) -> Dim:
+        """A symbol for a size, the same wherever it occurs."""
+        if value in (0, 1):
+            return value
+        found = self._symbols.get(value)
+        if found is None:
+            found = self._symbols[value] = self._symbol(f"{name} {len(self._symbols)}", value)
+        return found
+
+    def _group(self, g: Product) -> Product:
+        loops = tuple(self._variable(v, k, "o") for k, v in enumerate(g.loops))
+        reduced = tuple(self._variable(v, k, "n") for k, v in enumerate(g.reduced))
+        pairs = zip((*g.loops, *g.reduced), (*loops, *reduced), strict=True)
+        self._atoms = {sizes.variable(old): new for old, new in pairs if old != 0}
+        left, right, result, epilogue = map(self._body, (g.left, g.right, g.result, g.epilogue))
+        root = replace(g.root, buffer=self._stand_in(g.root.buffer, g.at))
+        contraction = root
+        if g.contraction is not g.root:
+            buffer = self._stand_in(g.contraction.buffer, g.result.at)
+            contraction = replace(g.contraction, buffer=buffer)
+        at = tuple(substitute(i, self._atoms) for i in g.at)
+        return replace(
+            g, root=root, contraction=contraction, loops=loops, at=at, reduced=reduced, left=left,
+            right=right, result=result, epilogue=epilogue,
+        )  # fmt: skip
+
+    def _variable(self, old: Dim, number: int, stem: str) -> Dim:
+        return (
+            0
+            if old == 0
+            else sizes.numbered_index(self._extents[sizes.variable(old)], number, stem)
+        )
+
+    def _body(self, body: Scalar) -> Scalar:
+        for x in loads_of(body):
+            self._stand_in(x.tensor, x.at)
+        return rewrite(body, lambda x: load(self._stand_ins[x.tensor], x.at), self._atoms)
+
+    def _stand_in(self, tensor: Tensor, at: tuple[Dim, ...]) -> Buffer:
+        """What stands for a buffer: its sizes are those of the axes that walk it."""
+        found = self._stand_ins.get(tensor)
+        if found is not None:
+            return found
+        shape = tuple(self._extent(d, i) for d, i in zip(tensor.shape, at, strict=True))
+        number = len(self._stand_ins)
+        found = self._stand_ins[tensor] = placeholder(number, shape, tensor.dtype)
+        self._strides[found] = self._dense(tensor, shape)
+        return found
+
+    def _extent(self, extent: Dim, at: Dim) -> Dim:
+        atom = sizes.as_atom(at)
+        if atom is not None and atom in self._extents and atom.arguments[0] == extent:
+            return self._extents[atom]
+        return self._size(extent, "size")
+
+    def _dense(self, tensor: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Strides of a stand-in: products of its extents where those of the buffer are."""
+        before = self._canonical.strides[tensor]
+        strides: list[Dim | None] = [None] * len(shape)
+        step: Dim = 1
+        made: Dim = 1
+        left = [k for k in range(len(shape)) if tensor.shape[k] != 1]
+        while left:
+            k = next((k for k in left if before[k] == step), None)
+            if k is None:
+                break
+            strides[k] = made
+            step, made = sizes.multiply(step, tensor.shape[k]), sizes.multiply(made, shape[k])
+            left.remove(k)
+        return tuple(
+            self._stride(before[k], tensor.shape[k]) if one is None else one
+            for k, one in enumerate(strides)
+        )
+
+    def _stride(self, stride: Dim, extent: Dim) -> Dim:
+        return 0 if extent == 1 else self._size(stride, "stride")

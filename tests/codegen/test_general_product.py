@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from sardonyx.codegen.target import host_target
+from sardonyx.loader.load import load as load_model
+from sardonyx.ops.lower import lower
+from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime.build import compile_lowered
+from tests.support.session import check, model_of
+
+RANDOM = np.random.default_rng(0)
+
+
+def weights(*shape):
+    """Small whole numbers: sums are exact in any order."""
+    return RANDOM.integers(-1, 2, shape).astype(np.float32)
+
+
+def filters(*channels):
+    """Weights `w0`, `w1`, ... of convolutions of 1 by 1 taps that follow each other."""
+    pairs = zip(channels[1:], channels[:-1], strict=True)
+    return {f"w{k}": weights(out, inner, 1, 1) for k, (out, inner) in enumerate(pairs)}
+
+
+def images(*shape):
+    return [{"x": weights(*shape)}]
+
+
+# Name -> text, weights, feeds.
+MODELS = {
+    "channels": (
+        "g (float[1, 16, 9, 9] x) => (float[1, 240, 9, 9] y) "
+        "{ a = Conv(x, w0) b = Conv(a, w1) c = Conv(b, w2) y = Relu(c) }",
+        filters(16, 96, 48, 240),
+        images(1, 16, 9, 9),
+    ),
+    "images": (
+        "g (float[N, 64, H, W] x) => (float[N, 64, I, J] y) "
+        "{ a = Conv(x, w0) b = AveragePool<kernel_shape=[2, 2], strides=[2, 2]>(a) "
+        "y = Conv(b, w1) }",
+        filters(64, 64, 64),
+        [*images(2, 64, 9, 5), *images(1, 64, 4, 26), *images(3, 64, 16, 16)],
+    ),
+    "last vector": (
+        "g (float[1, 20, 7, 7] x) => (float[1, 130, 7, 7] y) "
+        "{ a = Conv(x, w0) b = Conv(a, w1) y = Conv(b, w2) }",
+        filters(20, 50, 114, 130),
+        images(1, 20, 7, 7),
+    ),
+    "matrices": (
+        "g (float[N, 80] x) => (float[N, 160] y) "
+        "{ a = MatMul(x, u) b = Relu(a) c = MatMul(b, v) y = Relu(c) }",
+        {"u": weights(80, 320), "v": weights(320, 160)},
+        [{"x": weights(n, 80)} for n in (1, 2, 7, 300)],
+    ),
+    "residual": (
+        "g (float[1, 32, 6, 6] x) => (float[1, 32, 6, 6] y) "
+        "{ a = Conv(x, w0) b = Relu(a) c = Conv(b, w1, bias) y = Add(c, x) }",
+        {**filters(32, 128, 32), "bias": weights(32)},
+        images(1, 32, 6, 6),
+    ),
+}
+
+
+def products(model):
+    graph = load_model(model.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    return [c for c in compiled.main.calls if c.kernel.startswith("product")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_of_other_sizes_are_right(name):
+    text, held, feeds = MODELS[name]
+    check(model_of(text, held), feeds)
+
+
+def test_layers_that_differ_in_their_sizes_share_a_kernel():
+    text = (
+        "g (float[1, 64, 12, 12] x) => (float[1, 64, 12, 12] y) { "
+        "a = Conv(x, w0) b = Relu(a) c = Conv(b, w1) d = Relu(c) e = Conv(d, w2) f = Relu(e) "
+        "h = Conv(f, w3) i = Relu(h) y = Conv(i, w4) }"
+    )
+    model = model_of(text, filters(64, 128, 64, 192, 256, 64))
+    calls = products(model)
+    # The first finds its channels apart, and the last leaves them so.
+    assert len(calls) == 5
+    assert len({c.kernel for c in calls[1:-1]}) == 1
+    check(model, images(1, 64, 12, 12))
