@@ -7,7 +7,7 @@ Packing runs once, so nothing is lost where its kernel gets extents and strides 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sardonyx.base import sizes
@@ -17,12 +17,16 @@ from sardonyx.codegen.invocation import Invocation
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.inline import is_view
 from sardonyx.plan.layout import row_major
-from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor import scalar
+from sardonyx.tensor.operations import COMPARE
+from sardonyx.tensor.rewriting import remake
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
-#: Innermost axes of up to so many elements stay numbers: they are a few whole vectors.
+#: Elements of whole vectors, whatever the target.
+_LANES = 16
+#: Other innermost axes of up to so many elements stay numbers.
 _MOST_LANES = 128
 
 
@@ -100,8 +104,16 @@ def general_copy(
         values[sizes.variable(made)] = value
         return made
 
+    def lanes(value: int) -> Dim:
+        """The innermost extent: a few whole vectors, or a number of elements."""
+        if value % _LANES:
+            return value if value <= _MOST_LANES else symbol(value)
+        made = sizes.symbol("general vectors")
+        values[sizes.variable(made)] = value // _LANES
+        return sizes.multiply(made, _LANES)
+
     *outer, last = contents.shape
-    shape = (*map(symbol, outer), last if int(last) <= _MOST_LANES else symbol(last))
+    shape = (*map(symbol, outer), lanes(int(last)))
     stand_ins: dict[Tensor, Buffer] = {}
     moved: dict[Tensor, tuple[Dim, ...]] = {}
     for number, tensor in enumerate(read):
@@ -112,10 +124,50 @@ def general_copy(
     atoms = {sizes.variable(a): b for a, b in own if a != 0}
 
     def stand(x: Scalar) -> Scalar:
-        return load(stand_ins[x.tensor], x.at)
+        at = tuple(_moved(i, atoms, last, shape[-1]) for i in x.at)
+        return load(stand_ins[x.tensor], at)
 
-    body = rewrite(contents.body, stand, atoms)
+    def limit(value: int) -> Scalar:
+        return scalar.size(symbol(value))
+
+    body = _general_view(contents.body, stand, limit, lambda i: _moved(i, atoms, last, shape[-1]))
     made = make_map(shape, body)
     place = placeholder(len(read), shape, contents.dtype)
     actual = {b: t for t, b in stand_ins.items()}
     return GeneralCopy(made, place, moved, {**actual, place: target}, values)  # type: ignore[dict-item]  # constants are buffers
+
+
+def _moved(index: Dim, atoms: Mapping[Atom, Dim], width: Dim, general: Dim) -> Dim:
+    """An index in other variables; steps of a panel's width are those of the width's symbol."""
+    terms = []
+    for monomial, coefficient in sizes.terms_of(index):
+        step = general if coefficient == width and len(monomial) == 1 else coefficient
+        terms.append(sizes.multiply(substitute(sizes.of_monomial(monomial, 1), atoms), step))
+    return sizes.total(terms)
+
+
+def _general_view(
+    x: Scalar,
+    stand: Callable[[Scalar], Scalar],
+    limit: Callable[[int], Scalar],
+    moved: Callable[[Dim], Dim],
+) -> Scalar:
+    """A view with other loads and indices, and a symbol where an index ends.
+
+    Args:
+        x: It, see `plan.inline.is_view`.
+        stand: What is there for a load.
+        limit: What is there for a number that an index is compared with.
+        moved: What is there for an index.
+    """
+    if x.op == "load":
+        return stand(x)
+    if x.op == "size":
+        return scalar.size(moved(x.dim))
+    if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:
+        index, end = x.arguments
+        made = limit(int(end.payload)) if x.op == "lt" and end.payload > 1 else end
+        return scalar.compare(x.op, scalar.size(moved(index.dim)), made)
+    if not x.arguments:
+        return x
+    return remake(x, tuple(_general_view(a, stand, limit, moved) for a in x.arguments))

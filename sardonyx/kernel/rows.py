@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.alignment import divisible
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel, Parameters, Place
 from sardonyx.kernel.expression import Expression
@@ -307,8 +308,7 @@ class RowsKernel:
         extent = extent_of(variable)
         if isinstance(low, Constant) and isinstance(high, Constant):
             extent = int(high.value) - int(low.value)
-        whole = isinstance(extent, int) and extent % lanes == 0
-        if whole:
+        if divisible(extent, lanes):
             with b.for_(low, high, lanes) as i:
                 yield i, lanes, None
             return

@@ -22,7 +22,8 @@ def weights(*shape):
     return RANDOM.integers(-1, 2, shape).astype(np.float32)
 
 
-# Widths of whole panels, so that only extents and strides differ; depthwise filters of many sizes.
+# Widths of whole panels, so that only extents and strides differ, then with a part of a panel;
+# depthwise filters of many sizes.
 MODELS = {
     "products": (
         "g (float[N, 20] x) => (float[N, 320] y) "
@@ -30,6 +31,25 @@ MODELS = {
         {"u": weights(20, 128), "v": weights(128, 192), "w": weights(192, 320)},
         [{"x": weights(n, 20)} for n in (1, 5)],
         1,
+    ),
+    "widths": (
+        "g (float[N, 20] x) => (float[N, 160] y) "
+        "{ a = MatMul(x, u) b = MatMul(a, v) c = MatMul(b, w) y = MatMul(c, z) }",
+        {
+            "u": weights(20, 96),
+            "v": weights(96, 128),
+            "w": weights(128, 288),
+            "z": weights(288, 160),
+        },
+        [{"x": weights(n, 20)} for n in (1, 5)],
+        1,
+    ),
+    "part of a panel": (
+        "g (float[N, 20] x) => (float[N, 70] y) "
+        "{ a = MatMul(x, u) b = MatMul(a, v) y = MatMul(b, w) }",
+        {"u": weights(20, 24), "v": weights(24, 50), "w": weights(50, 70)},
+        [{"x": weights(n, 20)} for n in (1, 5)],
+        2,
     ),
     "turned": (
         "g (float[N, 20] x) => (float[N, 128] y) "
@@ -39,9 +59,9 @@ MODELS = {
         1,
     ),
     "depthwise": (
-        "g (float[1, 160, 6, 6] x) => (float[1, 200, 2, 2] y) "
-        "{ a = Conv<group = 160>(x, u) b = Conv(a, v) y = Conv<group = 200>(b, w) }",
-        {"u": weights(160, 1, 3, 3), "v": weights(200, 160, 1, 1), "w": weights(200, 1, 3, 3)},
+        "g (float[1, 160, 6, 6] x) => (float[1, 240, 2, 2] y) "
+        "{ a = Conv<group = 160>(x, u) b = Conv(a, v) y = Conv<group = 240>(b, w) }",
+        {"u": weights(160, 1, 3, 3), "v": weights(240, 160, 1, 1), "w": weights(240, 1, 3, 3)},
         [{"x": weights(1, 160, 6, 6)}],
         2,
     ),
