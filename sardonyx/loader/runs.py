@@ -6,7 +6,10 @@ Only whole elements are taken; whatever is unusual ends a run, and is left to th
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +24,39 @@ _FIRST = 64
 
 #: More different texts than this among those of one stretch are no run.
 _MOST_TEXTS = 16
+
+
+class Reader(Protocol):
+    """What reads runs faster than array operations do. It looks at whole elements alone."""
+
+    def integers(self, tag: int, data: Array) -> tuple[Array, int]:
+        """Numbers that `data` begins with, as int32, and how many bytes they take.
+
+        It ends at another tag, at a number that is too long for it, and just before the end.
+        """
+
+    def texts(self, tag: int, data: Array) -> tuple[Array, tuple[bytes, ...], int]:
+        """Texts that `data` begins with: positions among the different ones, those, and the bytes.
+
+        It ends at another tag, at a long text, and at one that is too many.
+        """
+
+
+class _Here(threading.local):
+    find: Callable[[], Reader | None] | None = None
+
+
+_here = _Here()
+
+
+@contextmanager
+def reading_with(find: Callable[[], Reader | None]) -> Iterator[None]:
+    """Let runs of this thread be read by what `find` gives; it is asked for each of them."""
+    before, _here.find = _here.find, find
+    try:
+        yield
+    finally:
+        _here.find = before
 
 
 def may_begin(found: list[Any]) -> bool:
@@ -71,6 +107,25 @@ def _leading(good: Array) -> int:
     return len(good) if not len(good) or good[first] else first
 
 
+def _integers(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
+    reader = _here.find() if _here.find is not None else None
+    if reader is None:
+        return _varints(tag, data)
+    found, used = reader.integers(tag, data)
+    if len(found) < LONG:
+        return _varints(tag, data)
+    rest: list[int] = []
+    # Few are left, and at the end of a window no run may begin that soon.
+    while len(rest) < 16 and used + 1 < len(data) and data[used] == tag:
+        length = int((data[used + 1 : used + 5] < 128).argmax()) + 1
+        number = data[used + 1 : used + 1 + length]
+        if len(number) != length or number[-1] >= 128:
+            break
+        rest.append(sum(int(byte & 127) << 7 * k for k, byte in enumerate(number)))
+        used += 1 + length
+    return LongList(narrow(np.append(found, np.array(rest, np.int32)))), used
+
+
 def _varints(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
     size = int((data[1:12] < 128).argmax())
     length = size + 2
@@ -112,6 +167,14 @@ def _joined(bytes_each: list[Array]) -> Array:
 
 
 def _texts(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
+    reader = _here.find() if _here.find is not None else None
+    if reader is not None:
+        codes, table, used = reader.texts(tag, data)
+        return LongList(codes.copy(), table), used
+    return _compared(tag, data)
+
+
+def _compared(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
     starts = np.flatnonzero(data == tag)
     starts = starts[: np.searchsorted(starts, len(data) - 1)]
     sizes = data[starts + 1]
@@ -142,4 +205,4 @@ def _texts(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
     return LongList(codes, tuple(table)), int(after[count - 1])
 
 
-_READERS = {"float": _floats, "int64": _varints, "bytes": _texts}
+_READERS = {"float": _floats, "int64": _integers, "bytes": _texts}

@@ -19,6 +19,7 @@ from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.loader.load import load
+from sardonyx.loader.runs import reading_with
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
@@ -34,6 +35,7 @@ from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.run_reader import RunReaders
 from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
@@ -67,8 +69,8 @@ def build_model(
     """
     phases = _Phases(timings)
     with phases("emit"):
-        finish_library = library.begin(units)
-    with phases("load"):
+        begun = library.Begun(units)
+    with phases("load"), reading_with(RunReaders(begun).find):
         graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
         metadata = _metadata(graph)
         face.replace_initializers(graph, options.initializers)
@@ -112,7 +114,7 @@ def build_model(
         with phases("keep"):
             keeper.write()
     with phases("llvm"):
-        finish_library()
+        begun.finish()
     constants = Constants(
         compiled, generated.initial, budget, options.cancel, thread_count(options.threads)
     )

@@ -15,7 +15,7 @@ from sardonyx.runtime.executable import LoadedCode, load_blob
 
 if TYPE_CHECKING:
     from sardonyx.codegen.elf import Part
-    from sardonyx.runtime.units import Units
+    from sardonyx.runtime.units import Units, Waiting
 
 _log = get_logger("library")
 _KIND = "library"
@@ -29,6 +29,7 @@ def programs() -> Sequence[Program]:
         native_execute,
         native_pack,
         native_pool,
+        native_runs,
         native_walk,
     )
     from sardonyx.runtime import native_resolve as resolve
@@ -43,6 +44,7 @@ def programs() -> Sequence[Program]:
         native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(),
+        native_runs.read_integers(), native_runs.read_texts(),
     ]  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def _load(kind: str, make: Callable[[], Sequence[Program]]) -> LoadedCode:
         return _kept(kind, _begun(units, make())())
 
 
-def _begun(units: Units, functions: Sequence[Program]) -> Callable[[], Part]:
+def _begun(units: Units, functions: Sequence[Program]) -> Waiting:
     """Have them compiled; what is given waits for it."""
     from sardonyx.codegen.module import emit_module
 
@@ -75,23 +77,37 @@ def _kept(kind: str, part: Part) -> LoadedCode:
     return load_blob(blob if path is None else path)
 
 
-def begin(units: Units) -> Callable[[], None]:
-    """Have the functions compiled beside a model's kernels where they never were on this machine.
+class Begun:
+    """The functions while they may still be compiled beside a model's kernels.
 
-    What is given waits for them, and is to be called before the first run.
+    Args:
+        units: What compiles.
     """
-    if _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND):
-        return lambda: None
-    wait = _begun(units, programs())
 
-    def finish() -> None:
+    def __init__(self, units: Units) -> None:
+        self._units = units
+        is_there = _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND)
+        self._wait = None if is_there else _begun(units, programs())
+
+    def finish(self) -> None:
+        """Wait for them; to be called before the first run."""
         global _found
-        part = wait()
+        if self._wait is None:
+            return
+        part = self._wait()
         with loading_library:
             if _found is None:
                 _found = Library(_kept(_KIND, part))
+        self._wait = None
 
-    return finish
+    def if_ready(self) -> Library | None:
+        """The functions if nobody must wait for them."""
+        if self._wait is not None:
+            self._units.pump()
+            if not self._wait.is_over():
+                return None
+            self.finish()
+        return library()
 
 
 class Library:
@@ -106,6 +122,8 @@ class Library:
         worker: (pool, context), returns when the pool is stopped.
         stop: (pool).
         spin: (pool, count).
+        read_integers: (data, size, tag, numbers, used) -> count.
+        read_texts: (data, size, tag, codes, table, used) -> count.
     """
 
     def __init__(self, code: LoadedCode) -> None:
@@ -125,6 +143,13 @@ class Library:
         )
         self.stop: Callable[[int], None] = released(None, pointer)(code.address("stop"))
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
+        run = pointer, word, word, pointer, pointer
+        self.read_integers: Callable[[int, int, int, int, int], int] = released(word, *run)(
+            code.address("read_integers")
+        )
+        self.read_texts: Callable[[int, int, int, int, int, int], int] = released(
+            word, *run, pointer
+        )(code.address("read_texts"))
 
 
 _found: Library | None = None

@@ -7,6 +7,7 @@ others are compiled in child processes from the moment on that they are formed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from sardonyx.base.errors import EngineError
 from sardonyx.base.forks import compiling
@@ -92,7 +93,7 @@ class Units:
             return None
         return {name: self._places[name] for name in listed}
 
-    def part(self, text: str) -> Callable[[], Part]:
+    def part(self, text: str) -> Waiting:
         """Have a text compiled; what is given waits for it."""
         return self._part(text, self._place(text))
 
@@ -105,7 +106,7 @@ class Units:
         held = None if self.cache is None else self.cache.read(key, _KIND)
         return None if held is None else Part.from_bytes(held)
 
-    def _part(self, text: str, key: str) -> Callable[[], Part]:
+    def _part(self, text: str, key: str) -> Waiting:
         held = self._read(key)
         if held is not None:
             self.found += 1
@@ -113,13 +114,13 @@ class Units:
         self.compiled += 1
         job = self._children.submit(text)
 
-        def wait() -> Part:
+        def result() -> Part:
             data = self._children.result(job)
             if self.cache is not None:
                 self.cache.put(key, _KIND, data)
             return Part.from_bytes(data)
 
-        return wait
+        return _Compiling(result, lambda: job.result is not None)
 
     def blob(self, names: Iterable[str]) -> Blob:
         """Functions by name, with all that they call, as one blob.
@@ -164,6 +165,29 @@ class Units:
         self.close()
 
 
+class Waiting(Protocol):
+    """A part, which may still be compiled."""
+
+    def __call__(self) -> Part:
+        """The part, waited for."""
+
+    def is_over(self) -> bool:
+        """Whether nothing is to be waited for."""
+
+
+class _Compiling:
+    """A part that is being compiled: what waits for it, and whether it would."""
+
+    def __init__(self, result: Callable[[], Part], is_over: Callable[[], bool]) -> None:
+        self._result, self._is_over = result, is_over
+
+    def __call__(self) -> Part:
+        return self._result()
+
+    def is_over(self) -> bool:
+        return self._is_over()
+
+
 class _Known:
     """A part that is there."""
 
@@ -172,3 +196,6 @@ class _Known:
 
     def __call__(self) -> Part:
         return self._part
+
+    def is_over(self) -> bool:
+        return True
