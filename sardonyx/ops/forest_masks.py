@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sardonyx.ir.constant import Array
-from sardonyx.ops.forest import Forest
+from sardonyx.ops.forest import Forest, may_be_small
 
 #: Leaves of a tree, each of which has a bit.
 LEAVES = 32
-
-#: Beyond so many nodes the trees are not looked at: the numbering of leaves takes time.
-_MOST_NODES = 200_000
 
 #: Words of a test: limit, feature, mask.
 TEST_WORDS = 3
@@ -73,7 +70,7 @@ def small_trees(forest: Forest) -> tuple[list[SmallTree], Array] | None:
     """
     words = forest.words
     table = forest.nodes.reshape(-1, words)
-    if words != 4 or not 0 < len(table) <= min(_MOST_NODES, 3 * LEAVES * len(forest.roots)):
+    if words != 4 or not may_be_small(len(table), len(forest.roots)):
         return None
     passed, failed = (table[:, 2] // words).tolist(), (table[:, 3] // words).tolist()
     trees = []

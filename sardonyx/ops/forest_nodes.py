@@ -6,8 +6,8 @@ import numpy as np
 
 from sardonyx.ir.constant import Array
 from sardonyx.ir.long_list import LongList
-from sardonyx.ops.forest import MODES, fail
 from sardonyx.ops.forest_blocks import blocks
+from sardonyx.ops.forest_model import MODES, fail
 
 
 class Positions:
@@ -51,7 +51,7 @@ class Positions:
         """Positions of nodes, int32; -1 where there is none."""
         found = np.empty(len(ids), np.int32)
         for block in blocks(len(ids)):
-            found[block] = self._find(trees[block], ids[block].astype(np.int64))
+            found[block] = self._find(trees[block], ids[block])
         return found
 
     def _find(self, trees: Array, ids: Array) -> Array:
@@ -61,14 +61,57 @@ class Positions:
         lengths = np.diff(np.append(begins, len(trees)))
         known = self._trees[place] == named
         if self._are_numbered:
-            counts = np.repeat(np.where(known, self._counts[place], 0), lengths)
-            positions = np.repeat(self.firsts[place], lengths) + ids
-            return np.where((ids >= 0) & (ids < counts), positions, -1)
+            counts = np.where(known, self._counts[place], 0).astype(np.int32)
+            firsts = self.firsts[place].astype(np.int32)
+            if ids.dtype.itemsize > firsts.itemsize:
+                firsts = firsts.astype(ids.dtype)
+            positions = np.repeat(firsts, lengths)
+            positions += ids
+            outside = ids >= np.repeat(counts, lengths)
+            outside |= ids < 0
+            if outside.any():
+                positions[outside] = -1
+            return positions
+        ids = ids.astype(np.int64)
         number = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         keys = np.repeat(place, lengths) * len(self._ids) + number
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         good = np.repeat(known, lengths) & (self._ids[number] == ids) & (self._keys[at] == keys)
         return np.where(good, self._order[at], -1)
+
+
+class Following:
+    """Positions of the nodes after each node, worked out where they are asked for.
+
+    A model of millions of nodes has its numbers in a byte or two; positions would take four.
+
+    Args:
+        place: Where nodes are.
+        trees: The tree of each node.
+        ids: The numbers of the nodes that follow.
+        inner: Which nodes have one.
+
+    Attributes:
+        lost: The first node whose follower does not exist; -1 if there is none.
+        leads_on: Whether each comes after the node that it follows.
+    """
+
+    def __init__(self, place: Positions, trees: Array, ids: Array, inner: Array) -> None:
+        self._place, self._trees, self._ids = place, trees, ids
+        self.lost, self.leads_on = -1, True
+        for block in blocks(len(ids)):
+            found, asks = self[block], inner[block]
+            here = np.arange(block.start, block.stop, dtype=np.int32)
+            if not (asks & (found <= here)).any():
+                continue
+            self.leads_on = False
+            lost = asks & (found < 0)
+            if lost.any() and self.lost < 0:
+                self.lost = block.start + int(lost.argmax())
+
+    def __getitem__(self, part: slice) -> Array:
+        """Positions, int32, of some; -1 where there is no such node."""
+        return self._place.find(self._trees[part], self._ids[part])
 
 
 def _begins(values: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.base.dtypes import DOUBLE, FLOAT
 from sardonyx.ir.constant import Array, Constant
 from sardonyx.ir.long_list import NO_INTEGERS, LongList
-from sardonyx.ops.forest import LEAF, MODES, Trees, fail
+from sardonyx.ops.forest_model import LEAF, MODES, Trees, fail
 from sardonyx.ops.ml_common import ML, TRANSFORMS, transformed
 from sardonyx.ops.registry import op
 from sardonyx.ops.tree_votes import JOIN, integers, votes_of

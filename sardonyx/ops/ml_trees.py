@@ -10,9 +10,9 @@ import numpy as np
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT64, STRING, DType
 from sardonyx.ir.constant import Array, Constant
 from sardonyx.ir.long_list import NO_FLOATS, NO_INTEGERS, NO_TEXTS, LongList
-from sardonyx.ops.forest import LEAF, Trees, fail
 from sardonyx.ops.forest_blocks import first_of
-from sardonyx.ops.forest_nodes import Positions, modes_of
+from sardonyx.ops.forest_model import LEAF, Trees, fail
+from sardonyx.ops.forest_nodes import Following, Positions, modes_of
 from sardonyx.ops.ml_common import (
     ML,
     check_transform,
@@ -83,11 +83,9 @@ def _trees(
     branches = []
     for name in ("truenodeids", "falsenodeids"):
         wanted = given(name)
-        found = place.find(tree, wanted)
-        found[~inner] = -1
-        none = inner & (found < 0)
-        k = int(none.argmax()) if none.any() else -1
-        if k >= 0:
+        found = Following(place, tree, wanted, inner)
+        if found.lost >= 0:
+            k = found.lost
             what = f"The node {number[k]} of tree {tree[k]} leads to a node that does not exist"
             raise fail(where, what, f"a node of tree {tree[k]} in nodes_{name}", wanted[k])
         branches.append(found)

@@ -10,9 +10,10 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array, Constant
 from sardonyx.ir.long_list import LongList
-from sardonyx.ops.forest import Forest, Trees, fail, plant
+from sardonyx.ops.forest import Forest, plant
 from sardonyx.ops.forest_chains import chains_of
 from sardonyx.ops.forest_masks import masks_of, small_trees
+from sardonyx.ops.forest_model import Trees, fail
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor, make_call
@@ -67,12 +68,7 @@ def votes_of(
         kept[key] = forest, tuple(tables), constants
     forest, forms, constants = kept[key]
     t.assume_at_most(forest.width, x.shape[1], where, "The trees ask for more features than x has")
-    rows = x.cast(dtype)
-    if forest.has_copy:
-        # The table places the copy behind as many features as it was made for.
-        rows = rows if width is not None else t.slice_axis(rows, 1, 0, forest.width)
-        lowest = t.constant(float("-inf"), dtype)
-        rows = t.concat([rows, t.where(t.not_equal(rows, rows), lowest, rows)], 1)
+    rows = _columns_for(forest, x.cast(dtype), is_known=width is not None)
     parts, chunk = _parts(forest, rows.shape[0], _MASKED_ROWS if "masks" in forms else _LEAST_ROWS)
     shape: tuple[Dim, ...] = (rows.shape[0], targets)
     if parts != 1:
@@ -83,6 +79,7 @@ def votes_of(
         (rows, *constants),
         ((shape, dtype),),
         words=forest.words,
+        shift=forest.shift,
         single=forest.single,
         join=join,
         trees=len(forest.roots),
@@ -96,6 +93,18 @@ def votes_of(
         infinite = t.equal(votes, float("inf") if join == "min" else float("-inf"))
         votes = t.where(infinite, t.constant(0.0, dtype), votes)
     return votes, kept["trees"]
+
+
+def _columns_for(forest: Forest, rows: Tensor, *, is_known: bool) -> Tensor:
+    """The columns that nodes name; `is_known` says whether rows are as wide as nodes think."""
+    lowest, before = t.constant(float("-inf"), rows.dtype), list[Tensor]()
+    if forest.shift:
+        before = [t.constant(float("-inf"), rows.dtype, (rows.shape[0], 1))]
+    if not forest.has_copy:
+        return t.concat([*before, rows], 1) if before else rows
+    # The table places the copy behind as many features as it was made for.
+    rows = rows if is_known else t.slice_axis(rows, 1, 0, forest.width)
+    return t.concat([*before, rows, t.where(t.not_equal(rows, rows), lowest, rows)], 1)
 
 
 def _tables(forest: Forest, join: str) -> dict[str, tuple[Array, ...]]:

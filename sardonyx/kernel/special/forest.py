@@ -18,7 +18,7 @@ from sardonyx.kernel.special.forest_chains import Chase
 from sardonyx.kernel.special.forest_masks import Strike
 from sardonyx.kernel.special.frame import KernelFrame
 from sardonyx.kernel.special.task import SpecialTask, View, special
-from sardonyx.kernel.types import I32, I64
+from sardonyx.kernel.types import I32, I64, U32
 
 #: Walks that go in step, and tests that each of them makes before it is asked whether one moved.
 _WALKS, _STEPS = 16, 4
@@ -31,7 +31,7 @@ def build_forest(task: SpecialTask, symbol: str) -> Kernel:
     The attribute `forms` says which tables there are: those of `ops.forest.Forest` for walks, of
     `ops.forest_masks.Masks` for groups of rows, of `ops.forest_chains.Chains` for the rows that are
     left, instead of walks. A block is `chunk` rows and one of the parts into which the trees go.
-    Further attributes: words, single, join (add, min, max), trees, depth, chunk.
+    Further attributes: words, shift, single, join (add, min, max), trees, depth, chunk.
     """
     return _Votes(task, symbol).build()
 
@@ -121,7 +121,7 @@ class _Walk:
         self.table = frame.pointer(nodes)
         self.join = str(frame.task.attribute("join"))
         self.single = bool(frame.task.attribute("single"))
-        self.wide = _number(frame.task, "words") - 4
+        self.words, self.shift = _number(frame.task, "words"), _number(frame.task, "shift")
         self.type = value_type(rows.dtype)
 
     def write(
@@ -183,7 +183,9 @@ class _Walk:
         """The node after the one at `at`."""
         b = self.b
         node = b.offset(self.table, at, I32)
-        first = 2 if self.wide else 1
+        if self.shift:
+            return self._near(at, node, features)
+        first = 1 if self.words == 4 else 2
         feature = b.convert(b.load(I32, node, first, invariant=True), I64)
         stride = self.rows.strides[1]
         if stride != 1:
@@ -193,6 +195,20 @@ class _Walk:
         passed = b.load(I32, node, first + 1, invariant=True)
         failed = b.load(I32, node, first + 2, invariant=True)
         return b.convert(b.select(b.compare("le", value, limit), passed, failed), I64)
+
+    def _near(self, at: Operand, node: Operand, features: Operand) -> Operand:
+        """The node after one that has the form of `ops.forest_packed`."""
+        b = self.b
+        word = b.convert(b.load(U32, node, 1, invariant=True), I64)
+        column: Operand = b.binary("shr", word, self.shift)
+        stride = self.rows.strides[1]
+        if stride != 1:
+            column = b.binary("mul", column, self.frame.dim(stride))
+        value = b.load(self.type, features, column)
+        limit = b.load(self.type, node, 0, invariant=True)
+        failed = b.convert(b.unary("not", b.compare("le", value, limit)), I64)
+        distance = b.binary("add", b.binary("and", word, (1 << self.shift) - 1), failed)
+        return b.binary("add", at, b.binary("mul", distance, self.words))
 
     def _count(
         self, places: Sequence[Register], rows: Sequence[Operand], lead: Sequence[Operand]
