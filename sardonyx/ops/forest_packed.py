@@ -85,7 +85,7 @@ def _tests(trees: Trees, part: slice, width: int, shift: int, inner: Array) -> A
         return None
     columns = trees.features[part].astype(np.uint32) + np.uint32(1)
     columns += np.uint32(width) * trees.tracks[part]
-    words = (columns << np.uint32(shift) | distance.astype(np.uint32)).astype(np.uint64)
+    words: Array = (columns << np.uint32(shift) | distance.astype(np.uint32)).astype(np.uint64)
     words <<= np.uint64(32)
     words |= values.view(np.uint32)
     return words

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -200,30 +201,56 @@ def couple(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Se
 @reference("forest")
 def forest(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """Votes [n, targets], or [1, n, targets], of the leaves that rows reach."""
-    rows, nodes, roots, targets, weights = operands[:5]  # masks say the same again
-    words: int = call.attribute("words")  # type: ignore[assignment]  # attributes are any objects
-    table = nodes.reshape(-1, words)
-    first = words - 4 or 1
-    limits = np.ascontiguousarray(table[:, :first]).view(rows.dtype)[:, 0]
-    features, passed, failed = (table[:, first + k] for k in range(3))
+    rows, *tables = operands
     join = str(call.attribute("join"))
     start = {"add": 0.0, "min": np.inf, "max": -np.inf}[join]
     votes = np.full((len(rows), shapes[0][-1]), start, rows.dtype)
+    # The first form says all; others say the same again.
+    is_walk = call.attribute("forms")[0] == "walk"  # type: ignore[index]  # a tuple of names
     for n, row in enumerate(rows):
-        for root in roots:
-            at, before = root // words, -1
-            while at != before:
-                before = at
-                at = (passed if row[features[at]] <= limits[at] else failed)[at] // words
-            if call.attribute("single"):
-                said = [(0, limits[at])]
-            else:
-                begin = int(table[at, 0])
-                places = range(begin + 1, begin + 1 + int(targets[begin]))
-                said = [(int(targets[k]), weights[k]) for k in places]
-            for target, weight in said:
-                votes[n, target] = _COMBINE[join](votes[n, target], weight)
+        said = _walked(call, row, tables[:4]) if is_walk else _struck(row, tables[:4])
+        for target, weight in said:
+            votes[n, target] = _COMBINE[join](votes[n, target], weight)
     return [votes[None] if len(shapes[0]) > 2 else votes]
+
+
+def _walked(call: Call, row: Array, tables: Sequence[Array]) -> Iterator[tuple[int, Any]]:
+    """Targets and weights by the tables of `ops.forest.Forest`."""
+    nodes, roots, targets, weights = tables
+    words: int = call.attribute("words")  # type: ignore[assignment]  # attributes are any objects
+    shift: int = call.attribute("shift")  # type: ignore[assignment]  # attributes are any objects
+    table = nodes.reshape(-1, words)
+    first = words - 4 if words > 4 else 1
+    limits = np.ascontiguousarray(table[:, :first]).view(row.dtype)[:, 0]
+    if shift:
+        steps = table[:, 1].view(np.uint32)
+        features = steps >> np.uint32(shift)
+        passed = np.arange(len(table)) + (steps & np.uint32((1 << shift) - 1))
+        passed, failed = passed * words, (passed + 1) * words
+    else:
+        features, passed, failed = (table[:, first + k] for k in range(3))
+    for root in roots:
+        at, before = root // words, -1
+        while at != before:
+            before = at
+            at = (passed if row[features[at]] <= limits[at] else failed)[at] // words
+        if call.attribute("single"):
+            yield 0, limits[at]
+            continue
+        begin = int(table[at, 0])
+        for k in range(begin + 1, begin + 1 + int(targets[begin])):
+            yield int(targets[k]), weights[k]
+
+
+def _struck(row: Array, tables: Sequence[Array]) -> Iterator[tuple[int, Any]]:
+    """Targets and weights by the tables of `ops.forest_masks.Masks`."""
+    starts, tests, leaves, targets = tables
+    limits, features = tests[0::3].view(np.float32), tests[1::3]
+    masks = np.where(row[features] <= limits, np.uint32(0xFFFFFFFF), tests[2::3].view(np.uint32))
+    weights = leaves.reshape(len(targets), -1)
+    for tree, target in enumerate(targets):
+        left = np.bitwise_and.reduce(masks[starts[tree] : starts[tree + 1]])
+        yield int(target), weights[tree, weights.shape[1] - int(left).bit_length()]
 
 
 @reference("sparse_rows")

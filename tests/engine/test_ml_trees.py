@@ -224,6 +224,53 @@ def test_trees_of_few_leaves_for_groups_of_rows(depth, chance, modes, targets):
         assert_same(got, want[:count].astype(np.float32))
 
 
+def beside(nodes, leaves):
+    """The same trees, with both followers of a node side by side, the true one first."""
+    pairs = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
+    at = {pair: k for k, pair in enumerate(pairs)}
+    order, number = [], {}
+    for tree in dict.fromkeys(nodes["treeids"]):
+        row = [(tree, 0)]
+        for pair in row:
+            number[pair] = row.index(pair)
+            order.append(at[pair])
+            if nodes["modes"][at[pair]] != "LEAF":
+                row += [(tree, nodes[name][at[pair]]) for name in ("truenodeids", "falsenodeids")]
+    moved = {name: [values[k] for k in order] for name, values in nodes.items()}
+    for name in ("nodeids", "truenodeids", "falsenodeids"):
+        named = zip(moved["treeids"], moved[name], moved["modes"], strict=True)
+        moved[name] = [
+            number[tree, k] if name == "nodeids" or mode != "LEAF" else 0 for tree, k, mode in named
+        ]
+    named = zip(leaves["treeids"], leaves["nodeids"], strict=True)
+    return moved, leaves | {"nodeids": [number[pair] for pair in named]}
+
+
+@pytest.mark.parametrize(
+    ("modes", "votes", "targets", "join", "weight", "width"),
+    [(1, 1, 1, "SUM", 1.0, 4), (2, 1, 1, "MIN", 1.0, 9), (2, 2, 3, "SUM", 1.0, 4),
+     (1, 1, 1, "SUM", np.nan, 4), (1, 1, 1, "MAX", -np.inf, 4), (4, 1, 1, "SUM", 1.0, 4),
+     (2, 1, 1, "SUM", 1.0, None)],
+)  # fmt: skip
+def test_nodes_whose_followers_lie_side_by_side(modes, votes, targets, join, weight, width):
+    """Nodes of two words, unless modes or weights forbid that; walks of 1, 16 and more rows."""
+    rng = np.random.default_rng(modes + targets)
+    nodes, leaves = beside(*grow(rng, 5, 7, MODES[:modes], votes, targets, chance=0.97))
+    leaves["weights"][::7] = [weight] * len(leaves["weights"][::7])
+    x = np.resize(features(rng, 40), (40, width or 4))
+    model = ml_model(
+        "TreeEnsembleRegressor", [x], 1, n_targets=targets, aggregate_function=join,
+        **attributes_of(nodes, leaves, "target"),
+    )  # fmt: skip
+    if width is None:
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "width"
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    want = [[JOIN[join](v, 5) for v in row] for row in walk(nodes, leaves, x, targets)]
+    for count in (40, 16, 1):
+        got = session.run(None, {"x0": x[:count]})[0]
+        assert_same(got, np.array(want[:count], np.float32))
+
+
 @pytest.mark.parametrize("places", [1 << 16, 100])
 def test_rows_get_the_same_bits_alone_and_in_groups(monkeypatch, places):
     """Masks, and chains or walks: trees of one leaf, groups of trees that are not full."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.engine.test_ml_trees import attributes_of, features, grow
+from tests.engine.test_ml_trees import MODES, attributes_of, beside, features, grow
 from tests.support.ml import assert_same, ml_model, run_ml
 from tests.support.ops import run_model
 
@@ -18,7 +18,16 @@ def trees(targets, join):
     }  # fmt: skip
 
 
+def plain_trees(depth):
+    """Small trees, which are masks and chains, or nodes of two words."""
+    nodes, leaves = beside(*grow(RNG, 4, depth, MODES[:2], votes=1, targets=1, chance=1.0))
+    given = attributes_of(nodes, leaves, "target")
+    return "TreeEnsembleRegressor", features(RNG, 40), {**given, "n_targets": 1}
+
+
 CASES = [
+    plain_trees(4),
+    plain_trees(7),
     trees(1, "SUM"),
     trees(3, "AVERAGE"),
     trees(3, "MIN"),
