@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -59,6 +60,11 @@ def events(profile: Profile) -> Iterator[str]:
         yield from writer.run(run)
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
 class _Writer:
     """Writes the events of a profile; what is the same for many calls is made text once."""
 
@@ -86,7 +92,7 @@ class _Writer:
         return (
             f'{{"cat" : "{category}","pid" :{process},"tid" :{thread},'
             f'"dur" :{(begin_ns + took_ns) // 1000 - begin},"ts" :{begin},"ph" : "X",'
-            f'"name" :{json.dumps(name)},"args" : {{{exact}{more}}}'
+            f'"name" :{_quoted(name)},"args" : {{{exact}{more}}}'
         )
 
     def run(self, run: Run) -> Iterator[str]:
@@ -137,9 +143,9 @@ class _Writer:
             f"{{{fixed},{memory},{threads}}}", _thread(run, call.thread)[1],
         )  # fmt: skip
         kernel = call.kernel or info.kernel
-        operator = json.dumps(info.operator)
+        operator = _quoted(info.operator)
         if on_device:
-            arguments = f'{{"op_name" : {operator},"kernel" : {json.dumps(kernel)}}}'
+            arguments = f'{{"op_name" : {operator},"kernel" : {_quoted(kernel)}}}'
             yield self.event(
                 "Kernel", kernel, call.started_ns, call.duration_ns, arguments, -1, -1
             )  # fmt: skip
@@ -214,29 +220,32 @@ def _thread(run: Run, number: int) -> tuple[int, int]:
 
 def _scheduling(run: Run, call: Call) -> str:
     """What threads did of a call, in whole microseconds, as onnxruntime's pool says it."""
-    shares = {share.thread: share for share in call.shares}
-    own = shares.pop(0, None)
-    main: dict[str, Any] = {
-        "thread_pool_name": "session-intra-op",
-        "thread_id": str(run.trace.thread[0]),
-        "block_size": own.claims if own is not None else [],
-        "core": -1,
-        "Distribution": _us(own.started_ns - call.started_ns) if own is not None else 0,
-        "DistributionEnqueue": 0,
-        "Run": _us(own.busy_ns) if own is not None else 0,
-        "Wait": _us(call.ended_ns - own.ended_ns) if own is not None else 0,
-        "WaitRevoke": 0,
-    }
-    others: dict[str, Any] = {}
-    for number, worker in enumerate(run.trace.workers, 1):
-        share = shares.get(number)
-        others[str(worker[0])] = _of_worker(share)
-    return json.dumps({"main_thread": main, "sub_threads": others})
+    claims: list[int] = []
+    before = worked = after = 0
+    others: dict[int, Share] = {}
+    for share in call.shares:
+        if share.thread:
+            others[share.thread] = share
+            continue
+        claims = share.claims
+        before, worked = _us(share.started_ns - call.started_ns), _us(share.busy_ns)
+        after = _us(call.ended_ns - share.ended_ns)
+    workers = ",".join(
+        f'"{worker[0]}" : {_of_worker(others.get(number))}'
+        for number, worker in enumerate(run.trace.workers, 1)
+    )
+    return (
+        f'{{"main_thread" : {{"thread_pool_name" : "session-intra-op",'
+        f'"thread_id" : "{run.trace.thread[0]}","block_size" : {claims},"core" : -1,'
+        f'"Distribution" : {before},"DistributionEnqueue" : 0,"Run" : {worked},'
+        f'"Wait" : {after},"WaitRevoke" : 0}},"sub_threads" : {{{workers}}}}}'
+    )
 
 
-def _of_worker(share: Share | None) -> dict[str, int]:
-    claims = len(share.claims) if share is not None else 0
-    return {"num_run": claims, "core": -1, "Run": _us(share.busy_ns) if share is not None else 0}
+def _of_worker(share: Share | None) -> str:
+    if share is None:
+        return '{"num_run" : 0,"core" : -1,"Run" : 0}'
+    return f'{{"num_run" : {len(share.claims)},"core" : -1,"Run" : {_us(share.busy_ns)}}}'
 
 
 def _us(duration_ns: float) -> int:

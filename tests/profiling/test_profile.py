@@ -429,3 +429,24 @@ def test_every_processor_has_a_clock(isa: str, arch: str, clock: str) -> None:
     text = emit_module([native_record.record(), native_record.clock()], target)
     assert clock in text
     assert compile_text(text, target)
+
+
+def test_branches_of_a_graph_under_ort_parallel(tmp_path: Path) -> None:
+    text = """g (float[N,256] x) => (float[N,256] y) {
+        [a1] a = MatMul(x, w1) [a2] b = Tanh(a) [a3] c = MatMul(b, w2)
+        [b1] d = MatMul(x, w3) [b2] e = Tanh(d) [b3] f = MatMul(e, w4)
+        [join] y = Add(c, f)
+    }"""
+    weights = _weights(**{f"w{k}": (256, 256) for k in range(1, 5)})
+    mode = sardonyx.ExecutionMode.ORT_PARALLEL
+    session = _session(text, weights, _threads(2, execution_mode=mode))
+    assert session._engine.executable._image.part_count
+    feeds = {"x": _random.standard_normal((40, 256)).astype(np.float32)}
+    (want,) = session.run(None, feeds)
+    with session.profile() as p:
+        for _ in range(5):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+    events = _events(p, tmp_path)
+    for name in ("a1", "a3", "b1", "b3"):
+        assert sum(e["name"] == f"{name}_kernel_time" for e in _nodes(events)) == 5
+    assert sum(e["name"] == "ParallelExecutor::Execute" for e in events) == 5

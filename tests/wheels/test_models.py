@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,30 @@ def test_layout_of_a_feed_changes_nothing(name: str) -> None:
     session, feed, outputs = _run(name, case)
     for output, again in zip(outputs, MODELS[name].run(session, _packed(feed)), strict=True):
         np.testing.assert_array_equal(output, again)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_profiles(name: str, tmp_path: Path) -> None:
+    """Recorded runs give the same bits; all that they do has nodes, tensors and a time."""
+    session, feed, outputs = _run(name, next(iter(MODELS[name].cases)))
+    with session.profile() as p:
+        for output, again in zip(outputs, MODELS[name].run(session, feed), strict=True):
+            np.testing.assert_array_equal(output, again)
+    events = json.loads(Path(p.save(tmp_path / "p.json")).read_text())
+    nodes = [e for e in events if e["cat"] == "Node"]
+    runs = [e for e in events if e["name"] == "model_run"]
+    in_plan = {
+        k for k, c in enumerate(session._engine.record.plan.commands) if hasattr(c, "kernel")
+    }
+    done = {int(e["args"]["command"]) for e in nodes if e["args"]["plan"] == "0"}
+    assert done <= in_plan
+    assert len(done) > 0.4 * len(in_plan)  # one model has a branch for each rate
+    for event in nodes:
+        assert event["args"]["output_type_shape"]
+        assert event["args"]["nodes"] or event["args"]["op_name"] in ("copy", "take")
+    row = p.table()
+    assert row.runs == len(runs) >= 1
+    assert sum(r.operations for r in row) == sum(int(e["args"]["operations"]) for e in nodes) > 0
 
 
 def _is_packed(feed: Any) -> bool:
