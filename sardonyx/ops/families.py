@@ -72,6 +72,7 @@ FAMILIES = (
     "contrib_gates",
     "contrib_decoding",
     "contrib_longformer",
+    "contrib_pooling",
     "contrib_indexer",
     "contrib_indexer_packed",
     "recurrent_attention",

@@ -59,6 +59,9 @@ from sardonyx.tensor.language import (
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import elements_of
 
+#: What a `logits_processor` is that means Whisper's rules for timestamps.
+TIMESTAMPS = 1
+
 # -- beams ------------------------------------------------------------------------------------
 
 
@@ -138,6 +141,27 @@ def _all_scores(first: Tensor, others: Tensor, steps: Dim) -> Tensor:
     return concat([unsqueeze(first, (0,)), others, zeros], 0)
 
 
+def _processor(where_: str, kind: Tensor | None, matters: bool) -> int:
+    """Which rules a `logits_processor` names; 0: none.
+
+    Raises:
+        NotImplemented: Only a run knows it, and it matters.
+        InvalidGraph: It is negative.
+    """
+    if kind is None:
+        return 0
+    (known,) = elements_of(kind) or (None,)
+    if not isinstance(known, int):
+        if not matters:
+            return 0
+        what = "Its input logits_processor must be a constant"
+        raise errors.NotImplemented(message(where_, what))
+    if known < 0:
+        what = "Its input logits_processor is negative"
+        raise InvalidGraph(message(where_, what, expected="at least 0", got=str(known)))
+    return known
+
+
 @op("BeamSearch", 1, domain=DOMAIN)
 def beam_search(
     given: Tensor,
@@ -166,13 +190,16 @@ def beam_search(
     output_count: int,
     scope: Scope,
 ) -> tuple[Tensor | None, ...]:
-    """The likeliest sequences that a decoder gives, by a search of some beams."""
+    """The likeliest sequences that a decoder gives, by a search of some beams.
+
+    Only Whisper's decoder has a `logits_processor`; those of others, and all but 1, change nothing.
+    """
     where_ = "BeamSearch"
-    if unless(logits_processor, 0) is not None:
-        what = "Its input logits_processor is not supported"
-        raise errors.NotImplemented(
-            message(where_, what, expected="0", do="Use WhisperBeamSearch for Whisper's rules")
-        )
+    is_whisper = model_type == WHISPER
+    if _processor(where_, logits_processor, is_whisper) == TIMESTAMPS and is_whisper:
+        # onnxruntime refuses it, too: the operator has no attributes for the tokens.
+        what = "Its input logits_processor asks for Whisper's rules, whose tokens it does not name"
+        raise InvalidGraph(message(where_, what, do="Use WhisperBeamSearch"))
     model = Model(where_, scope, decoder, init_decoder, encoder, model_type, pad_token_id,
                    decoder_start_token_id, vocab_size)  # fmt: skip
     rules = Rules(where_, eos_token_id, unless(repetition_penalty, 1), no_repeat_ngram_size,
@@ -181,8 +208,8 @@ def beam_search(
         model, rules, given, decoder_input_ids, attention_mask, max_length, num_beams,
         num_return_sequences, length_penalty, bool(early_stopping), output_count > 2,
     )  # fmt: skip
-    kind = FLOAT if length_penalty is None else length_penalty.dtype
-    return sequences, cast(ended, kind), None if scores is None else cast(scores, kind)
+    dtype = FLOAT if length_penalty is None else length_penalty.dtype
+    return sequences, cast(ended, dtype), None if scores is None else cast(scores, dtype)
 
 
 @op("WhisperBeamSearch", 1, domain=DOMAIN)
@@ -234,11 +261,7 @@ def whisper_beam_search(
         what = "Its attribute decoder_output_cross_qk is not supported"
         raise errors.NotImplemented(message(where_, what, expected="0"))
     timestamps = None
-    if unless(logits_processor, 0) is not None:
-        (kind,) = elements_of(logits_processor) or (None,) if logits_processor is not None else ()
-        if kind != 1:
-            what = "Its input logits_processor must be the constant 0 or 1"
-            raise errors.NotImplemented(message(where_, what, got=str(kind)))
+    if _processor(where_, logits_processor, True) == TIMESTAMPS:
         if beginning_timestamp_token_id < 0:
             what = "Its attribute beginning_timestamp_token_id is missing"
             raise InvalidGraph(message(where_, what))

@@ -23,7 +23,7 @@ def lowest(dtype: DType) -> float:
     return -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
 
 
-def _window(
+def window_of(
     where: str,
     x: Tensor,
     kernel_shape: Sequence[int],
@@ -33,6 +33,7 @@ def _window(
     auto_pad: str,
     ceil_mode: int,
 ) -> Window:
+    """The window that a pooling's attributes describe over the space of (batch, channels, ...)."""
     if x.rank < 3:
         raise InvalidGraph(message(where, "It has no spatial axes", got=f"rank {x.rank}"))
     return make_window(
@@ -91,7 +92,7 @@ def max_pool(
     output_count: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """The largest of every window, and its flat position in the image if that is asked for."""
-    window = _window("MaxPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of("MaxPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     result = _pool(x, window, "max", lowest(x.dtype), x.dtype)
     return result, _flat_positions(x, window, storage_order) if output_count > 1 else None
 
@@ -159,7 +160,9 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The mean of every window, of the image or of the padded image."""
-    window = _window("AveragePool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of(
+        "AveragePool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode
+    )
     wide = accumulator(x.dtype)
     total = _pool(x, window, "sum", 0, wide)
 
@@ -223,7 +226,7 @@ def lp_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The p-norm of every window."""
-    window = _window("LpPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of("LpPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     wide = accumulator(x.dtype)
     total = _pool(x, window, "sum", 0.0, wide, power_of=p)
     return cast(power(total, 1.0 / p), x.dtype)

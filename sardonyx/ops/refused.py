@@ -24,7 +24,6 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "DequantizeBFP"): _UNWRITTEN + ": the types of block floating point",
     ("com.microsoft", "QuantizeBFP"): _UNWRITTEN + ": the types of block floating point",
     ("com.microsoft", "MatMulFpQ4"): _UNWRITTEN + ": how the blob of weights is packed",
-    ("com.microsoft", "MaxpoolWithMask"): _UNWRITTEN + ": what its mask hides",
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",

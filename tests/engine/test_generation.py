@@ -226,6 +226,33 @@ def test_timestamps_of_whisper(seed: int, expected: list[list[int]]) -> None:
     assert got[:, 0].tolist() == expected
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_other_decoders_have_no_processor(kind: int, fixed: bool) -> None:
+    search, gpt = replace(_SEARCH, beams=2), Gpt(2, 0.7)
+    inputs = _inputs(search, True, attention_mask=None, decoder_input_ids=None)
+    inputs["logits_processor"] = one_number(kind), fixed
+    outputs = {"sequences": _INT32, "sequences_scores": _FLOAT, "scores": _FLOAT}
+    got = _run("BeamSearch", inputs, _attributes(search, decoder=gpt.graph()), outputs)
+    _compare(got, search.beam(gpt.logits((_PROMPT != 0).astype(np.int64))), search)
+
+
+@pytest.mark.parametrize("op_type", ["BeamSearch", "WhisperBeamSearch"])
+def test_other_processors_change_nothing(op_type: str) -> None:
+    model = Encoded(2, 0.6, features=True)
+    prompt = np.array([[2, 3, 4], [2, 5, 4]], np.int32)
+    search = replace(_SEARCH, prompt=prompt, beams=3)
+    attributes = _attributes(
+        search, decoder=model.decoder(), encoder=model.encoder(), model_type=2,
+        decoder_start_token_id=2,
+    )  # fmt: skip
+    inputs = _inputs(search, True, _FRAMES, attention_mask=None, decoder_input_ids=prompt)
+    inputs["logits_processor"] = one_number(2), True
+    outputs = {"sequences": _INT32, "sequences_scores": _FLOAT, "scores": _FLOAT}
+    got = _run(op_type, inputs, attributes, outputs)
+    _compare(got, search.beam(model.logits(_FRAMES, np.ones((2, 5)))), search)
+
+
 # -- one sequence -----------------------------------------------------------------------------
 
 
@@ -317,7 +344,13 @@ def test_sampling(attributes: dict[str, Any], seed: int | None) -> None:
     [
         ({"model_type": 3}, {}, errors.NotImplemented, "model_type"),
         ({"model_type": 1}, {}, errors.InvalidGraph, "'encoder' is missing"),
-        ({}, {"logits_processor": one_number(1)}, errors.NotImplemented, "logits_processor"),
+        ({}, {"logits_processor": one_number(-1)}, errors.InvalidGraph, "is negative"),
+        (
+            {"model_type": 2},
+            {"logits_processor": one_number(1)},
+            errors.InvalidGraph,
+            "Whisper's rules, whose tokens it does not name",
+        ),
         ({}, {"max_length": one_number(3)}, errors.ContradictingSizes, "max_length"),
         ({}, {"num_return_sequences": one_number(3)}, errors.InvalidGraph, "num_beams"),
         ({}, {"num_beams": one_number(0)}, errors.InvalidGraph, "num_beams] The number is too"),
