@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.dtypes import FLOAT, INT8, INT32, INT64, UINT2, UINT4, UINT8, UINT16, DType
+from sardonyx.base.dtypes import (
+    FLOAT,
+    INT8,
+    INT32,
+    INT64,
+    UINT2,
+    UINT4,
+    UINT8,
+    UINT16,
+    UINT32,
+    DType,
+)
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import integers, op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -181,6 +192,59 @@ def _zero_point(
         return packed_code(lambda byte: scalar.load(packed, (n, byte)), block, bits, width)
 
     return zero
+
+
+# -- MatMulFpQ4 -------------------------------------------------------------------------------
+
+_Q4, _Q4_BLOCK, _SCALE_BYTES = "MatMulFpQ4", 32, 4
+#: Of `blk_quant_type`: how many bytes of a block its offset has.
+_OFFSET_BYTES = {0: 0, 1: 1}
+
+
+@op(_Q4, 1, domain=DOMAIN)
+def mat_mul_fp_q4(a: Tensor, b: Tensor, shape: Tensor, *, blk_quant_type: int = 1) -> Tensor:
+    """A product with weights of 4 bits in blocks of 32, each with its scale.
+
+    The schema does not say how the blob is packed; onnxruntime's kernel for the CPU was seen to
+    read it so: column by column, of each block a float32, with type 1 the offset (else it is 8),
+    and 16 bytes whose lower bits are the first 16 codes, and whose upper bits the others.
+    """
+    more = _OFFSET_BYTES.get(blk_quant_type)
+    if more is None:
+        what = (
+            "Only types 0 and 1 are supported: of type 2 the schema says blocks of 64 without "
+            "offset, and onnxruntime's kernel wants the bytes of type 1"
+        )
+        raise errors.NotImplemented(message(_Q4, what, got=str(blk_quant_type)))
+    extents = integers(shape, "B_shape")
+    if len(extents) != 2 or min(extents) < 1:  # noqa: PLR2004 - rows and columns
+        what = "B_shape must be the rows and columns of a matrix"
+        raise InvalidGraph(message(_Q4, what, got=str(extents)))
+    rows, columns = extents
+    blocks, first = -(-rows // _Q4_BLOCK), _SCALE_BYTES + more
+    each = first + _Q4_BLOCK // 2
+    if b.rank != 1 or a.rank < 1:
+        raise InvalidGraph(message(_Q4, "It needs a blob of one axis, and numbers of some"))
+    assume_equal(a.shape[-1], rows, _Q4, "The width of A is not the number of B's rows")
+    assume_equal(b.shape[0], columns * blocks * each, _Q4, "The size of B")
+    packed = reshape(b, (columns, blocks, each))
+
+    def weight(n: Dim, k: Dim) -> Scalar:
+        block, inner = integer.floordiv(k, _Q4_BLOCK), integer.modulo(k, _Q4_BLOCK)
+
+        def byte(place: Dim) -> Scalar:
+            return scalar.load(packed, (n, block, place))
+
+        bits = scalar.cast(byte(0), UINT32)
+        for place in range(1, _SCALE_BYTES):
+            bits = bits | scalar.binary("shl", scalar.cast(byte(place), UINT32), 8 * place)
+        both = byte(sizes.add(integer.modulo(inner, _Q4_BLOCK // 2), first))
+        is_upper = scalar.compare("ge", scalar.size(inner), _Q4_BLOCK // 2)
+        code = scalar.select(is_upper, scalar.binary("shr", both, 4), both & 0xF)
+        offset = scalar.cast(byte(_SCALE_BYTES), FLOAT) if more else scalar.constant(8.0, FLOAT)
+        return (scalar.cast(code, FLOAT) - offset) * scalar.bitcast(bits, FLOAT)
+
+    return _product(a, columns, rows, _as_given(a, FLOAT), weight)
 
 
 # -- MatMulBnb4 -------------------------------------------------------------------------------

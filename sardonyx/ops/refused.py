@@ -9,8 +9,14 @@ _LAYOUT = (
     "onnxruntime writes it for one machine's layout of images into a model that it optimises; "
     "use the model as it was before"
 )
-_UNWRITTEN = "Its schema does not say what it computes"
-_TILES = "cuBLASLt decides how its matrices lie in tiles, and its schema does not say it"
+_BLOCKS = (
+    "Its schema does not say which block floating point a bfp_type is, and onnxruntime has no "
+    "kernel of it"
+)
+_TILES = (
+    "Its schema leaves to cuBLASLt how matrices lie in tiles, and does not say where between its "
+    "products it rounds to codes; onnxruntime has a kernel for NVIDIA's GPUs alone"
+)
 
 #: Domains of operators that onnxruntime alone writes.
 LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
@@ -21,9 +27,8 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("", "EfficientNMS_TRT"): _PLUGIN,
     ("", "MultilevelCropAndResize_TRT"): _PLUGIN,
     ("", "PyramidROIAlign_TRT"): _PLUGIN,
-    ("com.microsoft", "DequantizeBFP"): _UNWRITTEN + ": the types of block floating point",
-    ("com.microsoft", "QuantizeBFP"): _UNWRITTEN + ": the types of block floating point",
-    ("com.microsoft", "MatMulFpQ4"): _UNWRITTEN + ": how the blob of weights is packed",
+    ("com.microsoft", "DequantizeBFP"): _BLOCKS,
+    ("com.microsoft", "QuantizeBFP"): _BLOCKS,
     ("com.microsoft", "QOrderedAttention"): _TILES,
     ("com.microsoft", "QOrderedLongformerAttention"): _TILES,
     ("com.microsoft", "Snpe"): "It holds a model that was compiled for Qualcomm's processors",

@@ -114,6 +114,7 @@ MatMulBlockQuantizedFp4Weight 1: A:T B:T1 weight_scale:T2 weight_scale_2:T3 inpu
 MatMulBlockQuantizedFp8Weight 1: A:T B:T1 b_scale:T2 a_scale:T2? bias:T? -> Y:T; T=bfloat16
     float16; T1=float8e4m3fn; T2=float
 MatMulBnb4 1: A:T1 B:T2 absmax:T1 -> Y:T1; T1=floats -double; T2=uint8
+MatMulFpQ4 1: A:T1 B:T2 B_shape:T3 -> Y:T1; T1=float; T2=uint8; T3=int64
 MatMulInteger16 1: A:T1 B:T2 -> Y:T3; T1=int16 uint16; T2=int16 uint16; T3=int32 uint32
 MatMulIntegerToFloat 1: A:T1 B:T2 a_scale:T3 b_scale:T3 a_zero_point:T1? b_zero_point:T2? bias:T3?
     -> Y:T3; T1=int8 uint8; T2=int8 uint8; T3=float float16
@@ -124,6 +125,7 @@ MatMulNBitsMlp 1: A:T1 skip:T1? norm_scale:T1? gate_B:T2 gate_scales:T1 gate_bia
 MatMulNBitsQkv 1: A:T1 skip:T1? norm_scale:T1 q_B:T2 q_scales:T1 q_bias:T1? k_B:T2 k_scales:T1
     k_bias:T1? v_B:T2 v_scales:T1 v_bias:T1? -> Q:T1 K:T1 V:T1 input_skip_bias_sum:T1?; T1=floats
     -double; T2=uint8
+MaxpoolWithMask 1: X:T M:int32 -> Y:T; T=float
 MoE 1: input:T router_probs:T fc1_experts_weights:T fc1_experts_bias:T? fc2_experts_weights:T
     fc2_experts_bias:T? fc3_experts_weights:T? fc3_experts_bias:T? -> output:T; T=floats -double
 MulInteger 1: A:T A_zero_point:T? B:T B_zero_point:T? -> C:T1; T=int8 uint8; T1=int32

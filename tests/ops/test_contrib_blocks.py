@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import sardonyx
 from sardonyx.base.errors import InvalidGraph, NotImplemented
-from tests.support.contrib import check_contrib
+from tests.support.contrib import check_contrib, contrib_model
 
 RNG = np.random.default_rng(41)
 
@@ -142,3 +143,58 @@ def test_refusals():
         check_contrib("MatMulNBits", [a, b, scales], {**facts, "weight_prepacked": 1}, [None])
     with pytest.raises(InvalidGraph, match="The number of scales"):
         check_contrib("MatMulNBits", [a, b, scales[:2]], facts, [None], symbolic=False)
+
+
+# -- MatMulFpQ4 -------------------------------------------------------------------------------
+
+
+def _blob(codes, scales, offsets=None):
+    """Column by column, block by block: a scale, perhaps an offset, and 32 codes."""
+    parts = []
+    for n in range(codes.shape[1]):
+        for block in range(len(scales)):
+            own = np.zeros(32, np.uint8)
+            some = codes[32 * block : 32 * block + 32, n]
+            own[: len(some)] = some
+            parts.append(np.frombuffer(scales[block, n].tobytes(), np.uint8))
+            if offsets is not None:
+                parts.append(offsets[block : block + 1, n])
+            parts.append(own[:16] | own[16:] << 4)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("rows, columns", [(32, 1), (64, 3), (40, 2), (7, 5), (100, 4)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_mat_mul_fp_q4(kind, rows, columns, constant):
+    random = np.random.default_rng(rows)
+    blocks = -(-rows // 32)
+    codes = random.integers(0, 16, (rows, columns)).astype(np.uint8)
+    scales = random.standard_normal((blocks, columns)).astype(np.float32)
+    offsets = random.integers(0, 16, (blocks, columns)).astype(np.uint8) if kind else None
+    zero = np.full(scales.shape, 8) if offsets is None else offsets.astype(float)
+    b = (codes - np.repeat(zero, 32, 0)[:rows]) * np.repeat(scales, 32, 0)[:rows]
+    for lead in ((3,), (2, 3), (0,)):
+        a = random.standard_normal((*lead, rows)).astype(np.float32)
+        inputs = [a, _blob(codes, scales, offsets), np.array([rows, columns])]
+        check_contrib(
+            "MatMulFpQ4", inputs, {"blk_quant_type": kind}, [a @ b],
+            constants=(1, 2) if constant else (2,), engine=0 not in lead, symbolic=False,
+            tolerance=1e-4,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "size, shape, kind, error, text",
+    [
+        (40, [32, 1], 2, NotImplemented, "Only types 0 and 1"),
+        (21, [32, 1], 0, InvalidGraph, "The size of B"),
+        (20, [32], 0, InvalidGraph, "rows and columns of a matrix"),
+        (20, [31, 1], 0, InvalidGraph, "number of B's rows"),
+    ],
+)
+def test_bad_blobs(size, shape, kind, error, text):
+    inputs = [np.zeros((2, 32), np.float32), np.zeros(size, np.uint8), np.array(shape)]
+    model = contrib_model("MatMulFpQ4", inputs, {"blk_quant_type": kind}, 1, (1, 2))
+    with pytest.raises(error, match=f"node it .MatMulFpQ4.*{text}"):
+        sardonyx.InferenceSession(model.SerializeToString())
