@@ -59,6 +59,10 @@ from sardonyx.tensor.language import (
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import elements_of
 
+_CROSS_QK = (
+    "the schema does not say what the output cross_qk has of returned sequences that ended before "
+    "others, or of beams that were left, and onnxruntime gives it on NVIDIA's GPUs alone"
+)
 #: What a `logits_processor` is that means Whisper's rules for timestamps.
 TIMESTAMPS = 1
 
@@ -255,10 +259,10 @@ def whisper_beam_search(
     for x, name in ((cross_qk_layer_head, "cross_qk_layer_head"),
                     (extra_decoding_ids, "extra_decoding_ids")):  # fmt: skip
         if x is not None:
-            what = f"Its input {name} is not supported: the output cross_qk is not either"
+            what = f"Its input {name} is not supported: {_CROSS_QK}"
             raise errors.NotImplemented(message(where_, what))
     if decoder_output_cross_qk:
-        what = "Its attribute decoder_output_cross_qk is not supported"
+        what = f"Its attribute decoder_output_cross_qk is not supported: {_CROSS_QK}"
         raise errors.NotImplemented(message(where_, what, expected="0"))
     timestamps = None
     if _processor(where_, logits_processor, True) == TIMESTAMPS:
