@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sardonyx.base import errors, integer, quotients, sizes
-from sardonyx.base.dtypes import INT64
+from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import rotate
 from sardonyx.ops.contrib_attention import HIDDEN, Change, attend
+from sardonyx.ops.contrib_cache_codes import Codes, codes_of
 from sardonyx.ops.contrib_varlen import requests_of, start_of
 from sardonyx.ops.gather import scatter_nd
 from sardonyx.ops.normalisation import rms_norm
@@ -20,6 +21,7 @@ from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
     assume_shape,
+    cast,
     compute,
     concat,
     constant,
@@ -113,7 +115,7 @@ class Pages:
             used = scalar.compare("lt", scalar.size(place), self.length(token))
             page = scalar.check_index(scalar.select(used, given, 0), self.blocks)
             value = scalar.load(cache, (scalar.as_index(page, self.blocks), inside, head, d))
-            return scalar.select(used, value, 0.0)
+            return scalar.select(used, value, 0)
 
         return compute(shape, body)
 
@@ -168,7 +170,6 @@ def paged_attention(
     v_quant_type: str = "NONE",
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Attention of packed tokens (T, width), whose keys and values go to blocks of the caches."""
-    refuse_quantised(_PAGED, key_cache, query, k_quant_type, v_quant_type)
     for kind in (k_cache_dtype, v_cache_dtype):
         if kind not in ("", key_cache.dtype.name):
             what, expected = "A cache has another type than its tensor", key_cache.dtype.name
@@ -184,23 +185,29 @@ def paged_attention(
         raise InvalidGraph(message(_PAGED, what))
     angles = Angles(cosine, sine, rotary_offset, bool(rotary_interleaved)) if do_rotary else None
     norms = Norms(q_norm_weight, k_norm_weight, qk_norm_epsilon)
+    key_codes = codes_of(_PAGED, key_cache, query, k_quant_type, k_scale)
+    value_codes = None
+    if value_cache is not None:
+        value_codes = codes_of(_PAGED, value_cache, query, v_quant_type, v_scale)
     queries, pages, key_cache, value_cache = written_tokens(
         _PAGED, (query, key, value), (key_cache, value_cache), (starts, pasts, table), slot_mapping,
-        (num_heads, kv_num_heads), angles, norms,
+        (num_heads, kv_num_heads), angles, norms, (key_codes, value_codes),
     )  # fmt: skip
-    tokens = query.shape[0]
-    seen_keys = pages.read(key_cache, tokens)
-    if value_cache is None:
+    tokens, wide = query.shape[0], query.dtype
+    if key_codes.scale is not None or (value_codes and value_codes.scale is not None):
+        wide = FLOAT
+    seen_keys = key_codes.read(pages.read(key_cache, tokens), wide)
+    if value_cache is None or value_codes is None:
         seen_values = slice_axis(seen_keys, 3, 0, v_head_size or key_cache.shape[3])
     else:
-        seen_values = pages.read(value_cache, tokens)
+        seen_values = value_codes.read(pages.read(value_cache, tokens), wide)
     change = pages.visible(bool(is_causal), local_window_size)
     result, _, _ = attend(
-        unsqueeze(queries, (2,)), seen_keys, seen_values, [change], scale, softcap=softcap,
-        sink=head_sink,
+        cast(unsqueeze(queries, (2,)), wide), seen_keys, seen_values, [change], scale,
+        softcap=softcap, sink=head_sink,
     )  # fmt: skip
     width = sizes.multiply(num_heads, seen_values.shape[3])
-    return reshape(result, (tokens, width)), key_cache, value_cache
+    return cast(reshape(result, (tokens, width)), query.dtype), key_cache, value_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +238,7 @@ def written_tokens(
     counts: tuple[int, int],
     angles: Angles | None,
     norms: Norms,
+    codes: tuple[Codes, Codes | None],
 ) -> tuple[Tensor, Pages, Tensor, Tensor | None]:
     """Queries (T, heads, size), where tokens are, and the caches with the new ones in them.
 
@@ -243,6 +251,7 @@ def written_tokens(
         counts: How many heads queries have, and keys.
         angles: How both are turned; None: not at all.
         norms: How both are normalised before.
+        codes: How the caches hold keys, and values.
     """
     query, (key_cache, value_cache), (starts, pasts, table) = parts[0], caches, places
     if query.rank != 2 or key_cache.rank != 4 or starts.rank != 1 or table.rank != 2:  # noqa: PLR2004 - see the schema
@@ -270,22 +279,11 @@ def written_tokens(
         )  # fmt: skip
     slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
     assume_shape(slots.shape, (tokens,), where, "slot_mapping")
-    key_cache = pages.written(key_cache, keys, slots)
-    if value_cache is not None:
+    key_cache = pages.written(key_cache, codes[0].stored(keys), slots)
+    if value_cache is not None and codes[1] is not None:
         assume_shape(value_cache.shape, key_cache.shape, where, "value_cache")
-        value_cache = pages.written(value_cache, values, slots)
+        value_cache = pages.written(value_cache, codes[1].stored(values), slots)
     return queries, pages, key_cache, value_cache
-
-
-def refuse_quantised(where: str, cache: Tensor, query: Tensor, *kinds: str) -> None:
-    """Refuse caches that are not of the tokens' type."""
-    for kind in kinds:
-        if kind != "NONE":
-            what = "Quantised caches are not supported"
-            raise errors.NotImplemented(message(where, what, expected="NONE", got=kind))
-    if cache.dtype is not query.dtype:
-        what, got = "The caches have another type than the tokens", cache.dtype.name
-        raise InvalidGraph(message(where, what, expected=query.dtype.name, got=got))
 
 
 def _parts(

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.dtypes import INT64
+from sardonyx.base.dtypes import FLOAT, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, attend
-from sardonyx.ops.contrib_paged import Angles, Norms, Pages, refuse_quantised, written_tokens
+from sardonyx.ops.contrib_cache_codes import Codes, codes_of
+from sardonyx.ops.contrib_paged import Angles, Norms, Pages, written_tokens
 from sardonyx.ops.contrib_varlen import row_of
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
     assume_shape,
+    cast,
     compute,
     concat,
     reshape,
@@ -77,7 +79,6 @@ def sparse_paged_attention(
     after the token; in no block; behind an auxiliary cache) count for nothing, as do those after
     the token's count. A token that sees nothing gives zeros.
     """
-    refuse_quantised(_SPARSE, key_cache, query, k_quant_type, v_quant_type)
     for name, given, known in (
         ("attention_mode", attention_mode, _MODES),
         ("selected_kv_source", selected_kv_source, _SOURCES),
@@ -88,9 +89,14 @@ def sparse_paged_attention(
             raise InvalidGraph(message(_SPARSE, f"Bad {name}", expected=expected, got=given))
     angles = Angles(cosine, sine, rotary_offset, bool(rotary_interleaved)) if do_rotary else None
     norms = Norms(q_norm_weight, k_norm_weight, qk_norm_epsilon)
+    codes = (
+        codes_of(_SPARSE, key_cache, query, k_quant_type, k_scale),
+        codes_of(_SPARSE, value_cache, query, v_quant_type, v_scale),
+    )
+    wide = query.dtype if codes[0].scale is None and codes[1].scale is None else FLOAT
     queries, pages, keys, values = written_tokens(
         _SPARSE, (query, key, value), (key_cache, value_cache), (starts, pasts, table),
-        slot_mapping, (num_heads, kv_num_heads), angles, norms,
+        slot_mapping, (num_heads, kv_num_heads), angles, norms, codes,
     )  # fmt: skip
     if values is None:
         raise InvalidGraph(message(_SPARSE, "It needs value_cache"))
@@ -100,7 +106,9 @@ def sparse_paged_attention(
         raise InvalidGraph(message(_SPARSE, what, got=got))
     assume_shape(selected_indices.shape[:1], (tokens,), _SPARSE, "selected_indices")
     assume_shape(selected_counts.shape, (tokens,), _SPARSE, "selected_counts")
-    entries = _Entries(pages, selected_indices, selected_counts, bool(is_causal))
+    entries = _Entries(
+        pages, selected_indices, selected_counts, bool(is_causal), codes, wide
+    )  # fmt: skip
     groups: list[_Group] = []
     if attention_mode == _MODES[1]:
         groups.append(entries.near(keys, values, local_window_size))
@@ -122,8 +130,8 @@ def sparse_paged_attention(
         return scalar.select(seen, score, HIDDEN)
 
     result, scores, _ = attend(
-        unsqueeze(queries, (2,)), seen_keys, seen_values, [hidden], scale, softcap=softcap,
-        sink=head_sink,
+        cast(unsqueeze(queries, (2,)), wide), seen_keys, seen_values, [hidden], scale,
+        softcap=softcap, sink=head_sink,
     )  # fmt: skip
     best = reshape(scores.max(3), (tokens, heads))
 
@@ -132,7 +140,8 @@ def sparse_paged_attention(
         return scalar.select(anything, scalar.load(result, (token, head, i, d)), 0.0)
 
     found = compute(result.shape, without_nothing)
-    return reshape(found, (tokens, sizes.multiply(heads, size))), keys, values
+    flat = reshape(found, (tokens, sizes.multiply(heads, size)))
+    return cast(flat, query.dtype), keys, values
 
 
 def _auxiliary(
@@ -182,12 +191,16 @@ class _Entries:
         selected: Places, int32[tokens, entries].
         counts: How many of them count, int32[tokens].
         causal: Whether places after a token are hidden.
+        codes: How the main caches hold keys, and values.
+        wide: The type of keys and values to compute with.
     """
 
     pages: Pages
     selected: Tensor
     counts: Tensor
     causal: bool
+    codes: tuple[Codes, Codes]
+    wide: DType
 
     def near(self, keys: Tensor, values: Tensor, window: int) -> _Group:
         """The places of a token's own sequence, or the last `window` of them up to it."""
@@ -228,7 +241,7 @@ class _Entries:
             tokens, count = self.selected.shape
             return compute((tokens, heads, count, cache.shape[3]), body)
 
-        return _Group(read(keys), read(values), seen)
+        return _Group(cast(read(keys), self.wide), cast(read(values), self.wide), seen)
 
     def _place(self, token: Dim, entry: Dim) -> Scalar:
         return scalar.cast(scalar.load(self.selected, (token, entry)), INT64)
@@ -270,8 +283,9 @@ class _Entries:
                 _, rest, page = self._block(token, place(token, at))
                 where = row_of(page, pages.blocks), scalar.as_index(rest, pages.block)
                 value = scalar.load(cache, (*where, head, d))
-                return scalar.select(seen(token, at), value, 0.0)
+                return scalar.select(seen(token, at), value, 0)
 
             return compute((self.selected.shape[0], cache.shape[2], count, cache.shape[3]), body)
 
-        return _Group(read(keys), read(values), seen)
+        first, second = self.codes
+        return _Group(first.read(read(keys), self.wide), second.read(read(values), self.wide), seen)

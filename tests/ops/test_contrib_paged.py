@@ -127,10 +127,44 @@ def test_a_latent_cache() -> None:
                   engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
 
 
+def quantised(x: Array, scale: Array) -> Array:
+    """Codes of (..., heads, size); scales are one number, or (heads, 1, size)."""
+    each = scale if scale.size == 1 else scale[:, 0]
+    return np.rint(x.astype(np.float32) / each).clip(-128, 127)
+
+
+def meant(codes: Array, scale: Array) -> Array:
+    """What codes of (..., heads, size) mean."""
+    return codes * (scale if scale.size == 1 else scale[:, 0]).astype(float)
+
+
+SCALES = {
+    "PER_TENSOR": np.array([0.013], np.float32),
+    "PER_CHANNEL": np.linspace(0.002, 0.02, 2 * SIZE, dtype=np.float32).reshape(2, 1, SIZE),
+}
+
+
+@pytest.mark.parametrize("kinds", [("PER_TENSOR", "PER_CHANNEL"), ("PER_CHANNEL", "PER_TENSOR")])
+def test_quantised_caches(kinds: tuple[str, str]) -> None:
+    q, k, v = halves(TOKENS, 4, SIZE), halves(TOKENS, 2, SIZE), halves(TOKENS, 2, SIZE)
+    scales = [SCALES[kind] for kind in kinds]
+    codes = [RANDOM.integers(-128, 128, (BLOCKS, BLOCK, 2, SIZE)).astype(np.int8) for _ in "kv"]
+    known = [meant(quantised(x, s), s) for x, s in zip((k, v), scales, strict=True)]
+    caches = [meant(c.astype(float), s) for c, s in zip(codes, scales, strict=True)]
+    result, *written = paged(q, *known, *caches, {})
+    expected = [quantised(x, s) for x, s in zip(written, scales, strict=True)]
+    inputs = [*(x.reshape(TOKENS, -1) for x in (q, k, v)), *codes, STARTS, PASTS, TABLE,
+              *[None] * 6, *scales]  # fmt: skip
+    facts = {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": kinds[0], "v_quant_type": kinds[1]}
+    check_contrib("PagedAttention", inputs, facts, [result.reshape(TOKENS, -1), *expected],
+                  engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "changes, error, text",
     [
-        ({"k_quant_type": "PER_TENSOR"}, NotImplemented, "Quantised caches"),
+        ({"k_quant_type": "PER_TENSOR"}, InvalidGraph, "has a scale if it is quantised"),
+        ({"v_quant_type": "PER_ROW"}, InvalidGraph, "Bad kind of codes"),
         ({"k_cache_dtype": "int4"}, NotImplemented, "another type"),
         ({"kv_cache_layout": "OTHER"}, InvalidGraph, "SEPARATE or LATENT"),
         ({"kv_cache_layout": "LATENT"}, InvalidGraph, "holds values too"),

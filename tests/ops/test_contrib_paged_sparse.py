@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base.errors import InvalidGraph, NotImplemented
-from tests.ops.test_contrib_paged import _normal, _turned
+from tests.ops.test_contrib_paged import SCALES, _normal, _turned, meant, quantised
 from tests.support.contrib import check_contrib, contrib_model
 
 NAME = "SparsePagedAttention"
@@ -22,7 +22,7 @@ TOKENS, ENTRIES, ROOM = 4, 5, 6
 #: Names of the inputs, in order.
 NAMES = (
     "query key value key_cache value_cache starts pasts table slot_mapping selected counts "
-    "auxiliary_key auxiliary_value auxiliary_lengths cosine sine sink q_norm k_norm k_scale"
+    "auxiliary_key auxiliary_value auxiliary_lengths cosine sine sink q_norm k_norm k_scale v_scale"
 ).split()
 Array = Any
 
@@ -130,6 +130,7 @@ def _check(x: dict[str, Array], facts: dict[str, Any], angles: Array | None = No
 
 BOTH = {"attention_mode": "local_plus_selected"}
 BESIDE = {"selected_kv_source": "auxiliary"}
+CODES = dict.fromkeys(("key_cache", "value_cache"), np.zeros((BLOCKS, BLOCK, 2, SIZE), np.int8))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,24 @@ def test_norms_turns_slots_and_sinks() -> None:
     _check(x, {**BOTH, "local_window_size": 2, "do_rotary": 1}, angles)
 
 
+@pytest.mark.parametrize("mode", [{}, BOTH, {**BOTH, **BESIDE}], ids=str)
+def test_quantised_caches(mode: dict[str, Any]) -> None:
+    x = _inputs()
+    kinds = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_TENSOR"}
+    scales = [SCALES[kind] for kind in kinds.values()]
+    given, known = dict(x), dict(x)
+    for name, scale in zip(("key", "value"), scales, strict=True):
+        codes = RANDOM.integers(-128, 128, x[f"{name}_cache"].shape).astype(np.int8)
+        given |= {f"{name}_cache": codes, f"{name[0]}_scale": scale}
+        new = quantised(x[name].reshape(TOKENS, SHARED, SIZE), scale)
+        known |= {f"{name}_cache": meant(codes.astype(float), scale), name: meant(new, scale)}
+    result, *written = _expected(known, mode, None)
+    expected = [quantised(c, s) for c, s in zip(written, scales, strict=True)]
+    facts = {"num_heads": HEADS, "kv_num_heads": SHARED, **kinds, **mode}
+    check_contrib(NAME, _listed(given), facts, [result, *expected], engine=False, symbolic=False,
+                  tolerance=4e-3)  # fmt: skip
+
+
 def test_tokens_that_see_nothing_give_zeros() -> None:
     x = _inputs(selected=np.full((TOKENS, ENTRIES), -1, np.int32))
     for sink in ({}, {"sink": _floats(HEADS)}):
@@ -188,7 +207,25 @@ def test_no_tokens() -> None:
 @pytest.mark.parametrize(
     "changed, facts, error, text",
     [
-        ({}, {"k_quant_type": "PER_TENSOR"}, NotImplemented, "Quantised caches"),
+        ({}, {"k_quant_type": "PER_TENSOR"}, InvalidGraph, "has a scale if it is quantised"),
+        (
+            {"k_scale": SCALES["PER_CHANNEL"]},
+            {"k_quant_type": "PER_CHANNEL"},
+            NotImplemented,
+            "Quantised caches of this type",
+        ),
+        (
+            {"k_scale": SCALES["PER_CHANNEL"], **CODES},
+            {"k_quant_type": "PER_TENSOR"},
+            InvalidGraph,
+            "scale of a cache has another size",
+        ),
+        (
+            CODES,
+            {},
+            InvalidGraph,
+            "another type than the tokens",
+        ),
         ({}, {"attention_mode": "all"}, InvalidGraph, "Bad attention_mode. Expected selected_only"),
         ({}, {"selected_kv_source": "x"}, InvalidGraph, "Bad selected_kv_source"),
         ({}, {"auxiliary_cache_layout": "paged"}, InvalidGraph, "Bad auxiliary_cache_layout"),
