@@ -9,7 +9,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import INT32, INT64, STRING, UINT32, UINT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.contrib_varlen import requests_of, row_of, start_of
+from sardonyx.ops.contrib_varlen import requests_of, row_of, sound_starts, start_of
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -233,6 +233,7 @@ def varlen_n_gram_hash_mapping(
             assume_shape(x.shape, wanted, where, name)
     assume_at_most(max_ngram_size, multipliers.shape[0], where, "Each token needs a multiplier")
     missing = _missing(where, ids, pad_id, eos_token_id)
+    starts = sound_starts(starts, tokens)
     requests = requests_of(starts, tokens)
 
     def at(old: Tensor | None, new: Tensor, other: Scalar, request: Dim, local: Scalar) -> Scalar:

@@ -40,6 +40,29 @@ def start_of(starts: Tensor, request: Dim) -> Scalar:
     return scalar.cast(scalar.load(starts, (request,)), INT64)
 
 
+def sound_starts(starts: Tensor, tokens: Dim) -> Tensor:
+    """Offsets of requests that have a token each, int64; a run with other ones is a fault.
+
+    An offset that cannot be, the first but 0, the last but the number of tokens, or one that is not
+    more than the one before, is reported as an index behind all tokens.
+    """
+    last = sizes.add(starts.shape[0], -1)
+
+    def body(b: Dim) -> Scalar:
+        here = start_of(starts, b)
+        before = start_of(starts, integer.maximum(sizes.add(b, -1), 0))
+        is_first = scalar.compare("eq", scalar.size(b), 0)
+        is_last = scalar.compare("eq", scalar.size(b), scalar.size(last))
+        at_first = scalar.compare("eq", here, 0)
+        right = scalar.select(is_first, at_first, here > before)
+        at_last = scalar.compare("eq", here, scalar.size(tokens))
+        right = right & (at_last | ~is_last)
+        end = sizes.add(tokens, 1)
+        return scalar.check_index(scalar.select(right, here, scalar.size(end)), end)
+
+    return compute(starts.shape, body)
+
+
 def requests_of(starts: Tensor, tokens: Dim) -> Tensor:
     """The request of each token, int64[tokens]: how many begin at it or before, but the first."""
     batch = sizes.add(starts.shape[0], -1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base.errors import InvalidGraph
+from sardonyx.base.errors import InvalidGraph, RuntimeException
 from tests.support.contrib import check_contrib, contrib_model
 
 RANDOM = np.random.default_rng(5)
@@ -266,3 +266,20 @@ def test_bad_packed_graphs(changed: dict[int, Array], facts: dict[str, int], tex
     model = contrib_model("VarlenNGramHashMapping", inputs, {**_PACKED, **facts}, 2)
     with pytest.raises(InvalidGraph, match=f"node it .VarlenNGramHashMapping.*{text}"):
         sardonyx.InferenceSession(model.SerializeToString())
+
+
+@pytest.mark.parametrize("starts", [[1, 5], [0, 4], [0, 9], [0, 3, 3, 5], [0, 4, 2, 5], [0, -1, 5]])
+def test_offsets_that_cannot_be_are_refused(starts: list[int]) -> None:
+    inputs = [np.arange(5), MULTIPLIERS, SIZES, np.array(starts, np.int32)]
+    model = contrib_model("VarlenNGramHashMapping", inputs, _PACKED, 2)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    with pytest.raises(RuntimeException, match="node it. index 6 is out of range"):
+        session.run(None, {f"x{k}": x for k, x in enumerate(inputs)})
+
+
+def test_a_vocabulary_without_words_is_refused() -> None:
+    inputs = [np.arange(5), MULTIPLIERS, SIZES * 0, np.array([0, 5], np.int32)]
+    model = contrib_model("VarlenNGramHashMapping", inputs, _PACKED, 2)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    with pytest.raises(RuntimeException, match="node it. integer division by zero"):
+        session.run(None, {f"x{k}": x for k, x in enumerate(inputs)})
