@@ -223,3 +223,70 @@ def gpt(layers: int = 2) -> tuple[Any, dict[str, Any]]:
         y = net.tanh_gelu(net.linear(net.norm(x, size), size, 2 * size))
         x = net.op("Add", x, net.linear(y, 2 * size, size))
     return net.model(net.norm(x, size), *present), net.feeds
+
+
+def llama(
+    layers: int = 2, groups: int = 2, *, past: bool = False, table: bool = False, batch: Any = "N"
+) -> tuple[Any, dict[str, Any]]:
+    """Heads turned by their place, keys and values shared by groups, gates, no biases."""
+    net, size, heads = Net(), 32, 4
+    each, items = size // heads, 2 if batch == "N" else batch
+    x = net.input("x", [batch, "S", size], net.weight(items, 3, size))
+    ids = net.input("places", [batch, "S"], np.arange(3)[None].repeat(items, 0) + 5 * past)
+    later = np.triu(np.full((items, 1, 3, 3 + 5 * past), -1e9, np.float32), 1 + 5 * past)
+    mask = net.input("mask", [batch, 1, "S", "T"], later)
+    speeds = (100.0 ** -np.arange(0, 1, 2 / each)).astype(np.float32)
+    if table:
+        angles = np.arange(16)[:, None] * np.concatenate([speeds, speeds])
+        turns = [net.op("Gather", f(angles).astype(np.float32), ids) for f in (np.cos, np.sin)]
+    else:
+        number = net.op("Cast", net.op("Unsqueeze", ids, np.array([1])), to=TensorProto.FLOAT)
+        angles = net.op(
+            "Transpose", net.op("MatMul", speeds[None, :, None], number), perm=[0, 2, 1]
+        )
+        both = net.op("Concat", angles, angles, axis=-1)
+        turns = [net.op(name, both) for name in ("Cos", "Sin")]
+    cos, sin = (net.op("Unsqueeze", turn, np.array([1])) for turn in turns)
+
+    def turned(y: str) -> str:
+        lower = net.op("Slice", y, np.array([0]), np.array([each // 2]), np.array([3]))
+        upper = net.op("Slice", y, np.array([each // 2]), np.array([2**62]), np.array([3]))
+        other = net.op("Concat", net.op("Neg", upper), lower, axis=-1)
+        return net.op("Add", net.op("Mul", y, cos), net.op("Mul", other, sin))
+
+    def repeated(y: str) -> str:
+        if groups == heads:
+            return y
+        wide = net.op("Unsqueeze", y, np.array([2]))
+        sizes = [net.op("Gather", net.op("Shape", y), np.array([axis])) for axis in (0, 2)]
+        count, end = np.array([heads // groups]), np.array([each])
+        to = net.op("Concat", sizes[0], np.array([groups]), count, sizes[1], end, axis=0)
+        back = net.op("Concat", sizes[0], np.array([heads]), sizes[1], end, axis=0)
+        return net.op("Reshape", net.op("Expand", wide, to), back)
+
+    present: list[str] = []
+    for layer in range(layers):
+        y = net.rms_norm(x, size)
+        q = turned(net.split(net.linear(y, size, size, bias=False), heads, each))
+        k = turned(net.split(net.linear(y, size, groups * each, bias=False), groups, each))
+        v = net.split(net.linear(y, size, groups * each, bias=False), groups, each)
+        if past:
+            shape = [batch, groups, "P", each]
+            earlier = [
+                net.input(f"{name}_{layer}", shape, net.weight(items, groups, 5, each))
+                for name in ("key", "value")
+            ]
+            k, v = (
+                net.op("Concat", e, new, axis=2) for e, new in zip(earlier, (k, v), strict=True)
+            )
+            present += [k, v]
+        scores = net.op("MatMul", q, net.op("Transpose", repeated(k), perm=(0, 1, 3, 2)))
+        scores = net.op("Add", net.op("Div", scores, each**0.5), mask)
+        y = net.op("MatMul", net.op("Softmax", scores, axis=-1), repeated(v))
+        x = net.op("Add", x, net.linear(net.join(y, x, size), size, size, bias=False))
+        y = net.rms_norm(x, size)
+        gate = net.linear(y, size, 2 * size, bias=False)
+        gate = net.op("Mul", gate, net.op("Sigmoid", gate))
+        y = net.op("Mul", gate, net.linear(y, size, 2 * size, bias=False))
+        x = net.op("Add", x, net.linear(y, 2 * size, size, bias=False))
+    return net.model(net.rms_norm(x, size), *present), net.feeds

@@ -12,7 +12,7 @@ import sardonyx
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.tools.optimizer.model import OptimizedModel, optimize_model
 from sardonyx.tools.optimizer.options import FusionOptions
-from tests.support.layers import Net, bert, gpt, vit
+from tests.support.layers import Net, bert, gpt, llama, vit
 
 Made = tuple[Any, dict[str, Any]]
 
@@ -59,6 +59,18 @@ MODELS: list[tuple[str, Callable[[], Made], dict[str, int]]] = [
     ("t5", t5, {"Attention": 1, "MultiHeadAttention": 1, "SimplifiedLayerNormalization": 1,
                 "SkipSimplifiedLayerNormalization": 2}),
     ("clip", clip, {"Attention": 1, "QuickGelu": 1, "SkipLayerNormalization": 1}),
+    ("llama", llama, {"GroupQueryAttention": 2, "RotaryEmbedding": 4, "QuickGelu": 2,
+                      "SimplifiedLayerNormalization": 1, "SkipSimplifiedLayerNormalization": 4}),
+    ("llama with a table", lambda: llama(table=True), {
+        "GroupQueryAttention": 2, "RotaryEmbedding": 4, "Cos": 0}),
+    ("llama with heads of their own", lambda: llama(groups=4), {
+        "MultiHeadAttention": 2, "RotaryEmbedding": 4}),
+    ("llama that keeps keys", lambda: llama(past=True), {
+        "MultiHeadAttention": 2, "RotaryEmbedding": 4, "GroupQueryAttention": 0}),
+    ("llama that keeps keys of its own", lambda: llama(past=True, groups=4), {
+        "MultiHeadAttention": 2, "RotaryEmbedding": 4, "Concat": 3}),
+    ("llama that keeps keys of one item", lambda: llama(past=True, batch=1), {
+        "GroupQueryAttention": 2, "RotaryEmbedding": 4}),
 ]  # fmt: skip
 
 
@@ -312,3 +324,58 @@ def test_options_are_onnxruntimes() -> None:
         FusionOptions().enable_nonsense = True
     with pytest.raises(ValueError, match="fusions are safe only where shapes are known"):
         FusionOptions().enable_shape_inference = False
+
+
+def unet() -> Made:
+    """A block of a diffusion network: normalised groups, gates, convolutions, sums."""
+    net = Net()
+    x = net.input("x", ["N", 8, 6, 6], net.weight(2, 8, 6, 6))
+
+    def normal(y: str, *, swish: bool) -> str:
+        flat = net.op("Reshape", y, np.array([0, 4, -1]))
+        ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+        flat = net.op("InstanceNormalization", flat, ones, zeros, epsilon=1e-5)
+        y = net.op("Mul", net.op("Reshape", flat, net.op("Shape", y)), net.weight(8, 1, 1))
+        y = net.op("Add", y, net.weight(8, 1, 1))
+        return net.op("Mul", y, net.op("Sigmoid", y)) if swish else y
+
+    y = net.op("Conv", normal(x, swish=True), net.weight(8, 8, 3, 3), net.weight(8), pads=[1] * 4)
+    total = net.op("Add", x, y)
+    y = net.op("Conv", normal(total, swish=False), net.weight(8, 8, 1, 1))
+    y = net.op("Add", total, y)
+    flat = net.op("Transpose", net.op("Reshape", y, np.array([0, 8, 36])), perm=[0, 2, 1])
+    lower, upper = net.op("Split", net.linear(flat, 8, 16), np.array([8, 8]), axis=-1, outputs=2)
+    y = net.op("Mul", lower, net.gelu(upper))
+    return net.model(net.op("Add", net.linear(y, 8, 8), flat)), net.feeds
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_operators_of_gpus(channels_first: bool) -> None:
+    model, feeds = unet()
+    chosen = FusionOptions("unet")
+    chosen.use_group_norm_channels_first = channels_first
+    counts = optimize_model(model).get_operator_statistics()
+    assert not {"GroupNorm", "SkipGroupNorm", "NhwcConv", "BiasSplitGelu", "BiasAdd"} & set(counts)
+    fused = optimize_model(model, use_gpu=True, optimization_options=chosen)
+    counts = fused.get_operator_statistics()
+    skips = 0 if channels_first else 1
+    expected = {
+        "GroupNorm": 2 - skips, "SkipGroupNorm": skips, "NhwcConv": 2, "BiasSplitGelu": 1,
+        "BiasAdd": 1, "Sigmoid": 0, "InstanceNormalization": 0,
+    }  # fmt: skip
+    assert {name: counts.get(name, 0) for name in expected} == expected
+    want = outputs(model.SerializeToString(), feeds)
+    got = outputs(fused.to_bytes(), feeds)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "option", ["group_norm", "skip_group_norm", "nhwc_conv", "bias_splitgelu", "bias_add"]
+)
+def test_operators_of_gpus_that_are_not_wanted(option: str) -> None:
+    chosen = FusionOptions("unet")
+    setattr(chosen, f"enable_{option}", False)
+    name = {"group_norm": "GroupNorm", "skip_group_norm": "SkipGroupNorm", "nhwc_conv": "NhwcConv",
+            "bias_splitgelu": "BiasSplitGelu", "bias_add": "BiasAdd"}[option]  # fmt: skip
+    fused = optimize_model(unet()[0], use_gpu=True, optimization_options=chosen)
+    assert name not in fused.get_operator_statistics()

@@ -19,11 +19,14 @@ from sardonyx.passes.infer import infer
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime import face
 from sardonyx.tools.optimizer.attention import AttentionOptions, attention
+from sardonyx.tools.optimizer.diffusion import diffusion
 from sardonyx.tools.optimizer.embedding import EMBEDDING
 from sardonyx.tools.optimizer.gelu import APPROXIMATION, BIAS_GELU, GELU, GEMM_FAST_GELU
+from sardonyx.tools.optimizer.grouped import grouped
 from sardonyx.tools.optimizer.half import HalfOptions, convert_to_half
 from sardonyx.tools.optimizer.norms import BIAS_SKIP, LAYER_NORM, SKIP
 from sardonyx.tools.optimizer.options import FusionOptions, check_model_type
+from sardonyx.tools.optimizer.rotary import ROTARY
 from sardonyx.tools.optimizer.rules import Report, Rule, run
 from sardonyx.tools.optimizer.simplify import refresh, simplify
 
@@ -269,9 +272,12 @@ def _fusions(chosen: FusionOptions) -> list[list[Rule]]:
         chosen.num_heads, chosen.hidden_size, chosen.use_multi_head_attention,
         chosen.no_attention_mask, chosen.use_raw_attention_mask, chosen.use_mask_index,
     )  # fmt: skip
+    grouping = chosen.enable_attention and not (chosen.num_heads or chosen.hidden_size)
     steps: list[tuple[bool, list[Rule]]] = [
         (chosen.enable_layer_norm, LAYER_NORM),
         (chosen.enable_gelu, GELU),
+        (chosen.enable_rotary_embeddings, ROTARY),
+        (grouping, grouped(no_mask=chosen.no_attention_mask)),
         (chosen.enable_attention, attention(heads)),
         (chosen.enable_embed_layer_norm, EMBEDDING),
         (chosen.enable_skip_layer_norm, SKIP),
@@ -280,7 +286,8 @@ def _fusions(chosen: FusionOptions) -> list[list[Rule]]:
         (chosen.enable_gelu_approximation, APPROXIMATION),
         (chosen.enable_gemm_fast_gelu, GEMM_FAST_GELU),
     ]
-    return [rules for enabled, rules in steps if enabled]
+    chosen_rules = [rules for enabled, rules in steps if enabled]
+    return chosen_rules + (diffusion(chosen) if chosen.use_gpu else [])
 
 
 def optimize_model(
