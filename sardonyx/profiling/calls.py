@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from sardonyx.profiling.clock import Clock
 from sardonyx.runtime.native_layout import SPAN
-from sardonyx.runtime.recording import RunTrace, Spans
+from sardonyx.runtime.recording import RunTrace
 
-_THREAD = 0
-_COMMAND, _BEGIN, _END, _BLOCKS, _STARTED, _ENDED = (1 + SPAN[name] for name in SPAN.names)
+_COMMAND, _BEGIN, _END, _BLOCKS, _STARTED, _ENDED = (SPAN[name] for name in SPAN.names)
 
 
 @dataclass(slots=True)
@@ -80,15 +79,18 @@ def calls_of(trace: RunTrace, clock: Clock) -> list[Call]:
 
 
 def _of_spans(trace: RunTrace, clock: Clock) -> list[Call]:
-    if not len(trace.spans):
+    if not trace.spans:
         return []
-    spans = trace.spans[np.lexsort((trace.spans[:, _STARTED], trace.spans[:, _COMMAND]))]
+    every = np.concatenate([rows for _, rows in trace.spans])
+    order = np.lexsort((every[:, _STARTED], every[:, _COMMAND]))
+    spans = every[order]
+    of_rows = np.repeat([t for t, _ in trace.spans], [len(rows) for _, rows in trace.spans])
     firsts = np.flatnonzero(_begins(spans, bool(trace.dropped)))
     started, ended = clock.ns(spans[:, _STARTED]), clock.ns(spans[:, _ENDED])
     last = np.maximum.reduceat(ended, firsts)
     found = []
     bounds = [*firsts.tolist(), len(spans)]
-    threads, sizes = spans[:, _THREAD].tolist(), (spans[:, _END] - spans[:, _BEGIN]).tolist()
+    threads, sizes = of_rows[order].tolist(), (spans[:, _END] - spans[:, _BEGIN]).tolist()
     began, over = started.tolist(), ended.tolist()
     commands = spans[:, _COMMAND].tolist()
     for k, first in enumerate(bounds[:-1]):
@@ -105,7 +107,7 @@ def _of_spans(trace: RunTrace, clock: Clock) -> list[Call]:
     return found
 
 
-def _begins(spans: Spans, has_gaps: bool) -> NDArray[np.bool_]:
+def _begins(spans: NDArray[np.int64], has_gaps: bool) -> NDArray[np.bool_]:
     """Which rows, sorted by command and time, begin a call.
 
     All blocks of a call are begun before the next call of the same command is: counting blocks says

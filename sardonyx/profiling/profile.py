@@ -78,7 +78,7 @@ class Profile:
             self._dropped_runs += 1
         else:
             self._traces.append(trace)
-            self._events += len(trace.spans) + len(trace.device or ()) + len(trace.moments)
+            self._events += trace.span_count + len(trace.device or ()) + len(trace.moments)
             self._dropped_spans += trace.dropped
         if not is_warned and (self._dropped_runs or self._dropped_spans):
             _logger.warning(

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from sardonyx.runtime.image import Image
     from sardonyx.runtime.record import Record
 
-#: Columns: thread's number, then the words of a SPAN.
-Spans = NDArray[np.int64]
+#: Rows of the words of a SPAN, with the number of the thread that noted them.
+Spans = tuple[int, NDArray[np.int64]]
 #: Rows that a thread has room for, at least and beyond what the commands are expected to need.
 _LEAST_ROWS = 1 << 10
 _LEAST_OF_MANY = 1 << 16
@@ -75,7 +75,8 @@ class RunTrace:
         started_ns, ended_ns: By `time.perf_counter_ns`.
         thread: Identity of the calling thread, and the system's number of it.
         workers: The same of the session's other threads, the first one's first.
-        spans: What threads did, in the clock of `library.Recording`.
+        spans: What threads did, in the clock of `library.Recording`. Threads that did nothing are
+            left out.
         moments: What Python timed.
         sizes: What symbols stood for at the end.
         arena_bytes: Memory that was held for intermediate values.
@@ -93,7 +94,7 @@ class RunTrace:
     ended_ns: int = 0
     thread: tuple[int, int] = (0, 0)
     workers: list[tuple[int, int]] = field(default_factory=list)
-    spans: Spans = field(default_factory=lambda: np.empty((0, 1 + SPAN.words), np.int64))
+    spans: list[Spans] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     arena_bytes: int = 0
@@ -103,6 +104,11 @@ class RunTrace:
     threads: int = 1
     branches: bool = False
     device: list[DeviceSpan] | None = None
+
+    @property
+    def span_count(self) -> int:
+        """How many spans there are."""
+        return sum(len(rows) for _, rows in self.spans)
 
 
 class Sink(Protocol):
@@ -138,20 +144,17 @@ class Tracks:
         self._tracks[:, TRACK["rows"]] = [address_of(rows) for rows in self._rows]
         self.capacity, self.address = capacity, address_of(self._words)
 
-    def take(self) -> tuple[Spans, int]:
+    def take(self) -> tuple[list[Spans], int]:
         """What was noted, and how much more there was no room for; there is room again."""
-        parts, dropped = [], 0
+        found: list[Spans] = []
+        dropped = 0
         for number, count in enumerate(self._tracks[:, TRACK["count"]].tolist()):
             kept = min(count, self.capacity)
             dropped += count - kept
             if kept:
-                part = np.empty((kept, 1 + SPAN.words), np.int64)
-                part[:, 0] = number
-                part[:, 1:] = self._rows[number, :kept]
-                parts.append(part)
+                found.append((number, self._rows[number, :kept].copy()))
         self._tracks[:, TRACK["count"]] = 0
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else None
-        return np.empty((0, 1 + SPAN.words), np.int64) if found is None else found, dropped
+        return found, dropped
 
 
 class RecordedFrame(Frame):
