@@ -27,7 +27,10 @@ _MOST_TEXTS = 16
 
 
 class Reader(Protocol):
-    """What reads runs faster than array operations do. It looks at whole elements alone."""
+    """What reads runs faster than array operations do. It looks at whole elements alone.
+
+    What it gives is there until it is asked again.
+    """
 
     def integers(self, tag: int, data: Array) -> tuple[Array, int]:
         """Numbers that `data` begins with, as int32, and how many bytes they take.
@@ -123,7 +126,10 @@ def _integers(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:
             break
         rest.append(sum(int(byte & 127) << 7 * k for k, byte in enumerate(number)))
         used += 1 + length
-    return LongList(narrow(np.append(found, np.array(rest, np.int32)))), used
+    values = narrow(found)
+    if rest or values.dtype == found.dtype:
+        values = narrow(np.concatenate([values, np.array(rest, np.int32)]))
+    return LongList(values), used
 
 
 def _varints(tag: int, data: Array) -> tuple[LongList[Any] | None, int]:

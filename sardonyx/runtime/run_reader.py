@@ -40,18 +40,25 @@ class RunReader:
         self._library = library
         self._used = np.zeros(1, np.int64)
         self._table = np.zeros(2 * MOST_TEXTS + 1, np.int64)
+        self._found = np.zeros(0, np.int32)
+
+    def _room(self, data: Array) -> Array:
+        """Room for as many elements as data can have: the same again, memory is dear when new."""
+        if 2 * len(self._found) <= len(data):
+            self._found = np.empty(len(data) // 2 + 1, np.int32)
+        return self._found
 
     def integers(self, tag: int, data: Array) -> tuple[Array, int]:
-        """Numbers as int32, and the bytes that they take; see `loader.runs.Reader`."""
-        values = np.empty(len(data) // 2 + 1, np.int32)
+        """Numbers as int32, until the next call, and the bytes that they take."""
+        values = self._room(data)
         count = self._library.read_integers(
             address_of(data), len(data), tag, address_of(values), address_of(self._used)
         )
         return values[:count], int(self._used[0])
 
     def texts(self, tag: int, data: Array) -> tuple[Array, tuple[bytes, ...], int]:
-        """Positions as int8, texts, and the bytes that all take; see `loader.runs.Reader`."""
-        codes = np.empty(len(data) // 2 + 1, np.int8)
+        """Positions as int8, until the next call, texts, and the bytes that all take."""
+        codes = self._room(data).view(np.int8)
         count = self._library.read_texts(
             address_of(data), len(data), tag, address_of(codes), address_of(self._table),
             address_of(self._used),
