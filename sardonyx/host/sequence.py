@@ -56,7 +56,11 @@ def erase(sequence: Items, position: Any = None) -> Items:
 
 
 def _place(where: str, position: Any, count: int, more: int) -> int:
-    wanted = int(np.asarray(position).reshape(()))
+    given = np.asarray(position)
+    if given.size != 1:
+        what = "A position is one number"
+        raise RuntimeException(message(where, what, got=f"a shape of {list(given.shape)}"))
+    wanted = int(given.reshape(()))
     place = wanted + count if wanted < 0 else wanted
     if not 0 <= place < count + more:
         expected = f"{-count} to {count - 1 + more}"

@@ -20,6 +20,7 @@ from sardonyx.loader.functions import (
     Scope,
     function_key,
 )
+from sardonyx.loader.naming import NAMING, renamed
 from sardonyx.loader.onnx_format import NEWEST_OPSET
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
@@ -188,6 +189,8 @@ class Builder:
             )
             outputs = [scope.values[n] if n else Value("") for n in proto.output]
             attributes = self._attributes(graph, proto, scope, context, where)
+            if (domain, proto.op_type) in NAMING:
+                attributes = renamed(attributes, NAMING[domain, proto.op_type], scope, where)
             origin = context.origin or (name,)
             graph.add_node(
                 Node(proto.op_type, domain, inputs, outputs, attributes, name, version, origin)

@@ -146,6 +146,9 @@ def attention(
     softmax_precision: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """softmax(q @ k' * scale + mask) @ v; also gives keys and values with the past, and scores."""
+    if qk_matmul_output_mode not in range(4):
+        what, got = "Bad qk_matmul_output_mode", str(qk_matmul_output_mode)
+        raise InvalidGraph(message("Attention", what, expected="0, 1, 2 or 3", got=got))
     queries = split_heads(q, q_num_heads, "Attention")
     keys = split_heads(k, kv_num_heads, "Attention")
     values = split_heads(v, kv_num_heads, "Attention")
@@ -181,7 +184,7 @@ def attention(
     if nonpad_kv_seqlen is not None:
         assume_shape(nonpad_kv_seqlen.shape, raw.shape[:1], "Attention", "nonpad_kv_seqlen")
     masked = compute(raw.shape, lambda *at: hidden.apply(scalar.load(capped, at), at))
-    asked = dtypes.BY_ONNX_ID.get(softmax_precision or 0, wide)
+    asked = wide if softmax_precision is None else float_type("Attention", softmax_precision)
     precise = cast(masked, asked) if asked.bits > wide.bits else masked
     causal_hides = hidden.causal and nonpad_kv_seqlen is not None
     probabilities = _probabilities(precise, hidden.can_hide_rows or causal_hides)
@@ -191,8 +194,23 @@ def attention(
     return output, keys, values, cast(shown, q.dtype)
 
 
+def float_type(where: str, number: int) -> DType:
+    """The type of scores that `softmax_precision` asks for.
+
+    Raises:
+        InvalidGraph: It is no type that softmax is computed in.
+    """
+    found = dtypes.BY_ONNX_ID.get(number)
+    if found is None or not found.is_float or found.is_narrow_float:
+        what = "Bad softmax_precision"
+        raise InvalidGraph(message(where, what, expected="a float type", got=str(number)))
+    return found
+
+
 def _repeats(queries: Tensor, keys: Tensor) -> Dim:
     """How many heads of queries share one of keys."""
+    what = "Keys have no heads"
+    assume_equal(integer.minimum(keys.shape[1], 1), 1, "Attention", what)
     shared = integer.floordiv(queries.shape[1], keys.shape[1])
     assume_equal(
         queries.shape[1], shared * keys.shape[1], "Attention", "Heads do not share keys evenly"

@@ -5,9 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.normalisation import deviations, per_channel
 from sardonyx.ops.registry import CONSUMED_INPUTS, op
-from sardonyx.tensor.language import Tensor, accumulator, cast, mean, reshape, rsqrt, unsqueeze
+from sardonyx.tensor.language import (
+    Tensor,
+    accumulator,
+    assume_shape,
+    cast,
+    mean,
+    reshape,
+    rsqrt,
+    unsqueeze,
+)
+from sardonyx.tensor.tensor import Shape
+
+
+def _check(x: Tensor, parts: Sequence[Tensor], *, spatial: bool = True) -> None:
+    """Refuse statistics that are not one for each channel, or, if not `spatial`, activation.
+
+    Raises:
+        InvalidGraph: They are not.
+    """
+    where = "BatchNormalization"
+    if x.rank == 0:
+        raise InvalidGraph(message(where, "It needs at least one axis"))
+    channels: Shape = x.shape[1:2] or (1,)
+    wanted = channels if spatial or x.rank == 1 else x.shape[1:]
+    for name, part in zip(("scale", "bias", "mean", "variance"), parts, strict=True):
+        assume_shape(part.shape, wanted, where, f"Its {name}")
 
 
 def _batch_norm(
@@ -101,6 +127,7 @@ def batch_normalization_7(
     spatial: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     """With the given statistics, or with those of the batch if these are asked for, too."""
+    _check(x, (scale, bias, average, variance), spatial=bool(spatial))
     if output_count == 1:
         return _batch_norm(x, scale, bias, average, variance, epsilon)
     found = _trained_batch_norm(x, scale, bias, average, variance, epsilon, momentum)
@@ -121,6 +148,7 @@ def batch_normalization_14(
     training_mode: int = 0,
 ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
     """With the given statistics, or in training mode with those of the batch."""
+    _check(x, (scale, bias, average, variance))
     if not training_mode:
         return _batch_norm(x, scale, bias, average, variance, epsilon)
     found = _trained_batch_norm(x, scale, bias, average, variance, epsilon, momentum)

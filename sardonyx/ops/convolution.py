@@ -106,6 +106,16 @@ def add_bias(x: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     return compute(x.shape, body, dtype)
 
 
+def check_kernel_shape(where: str, given: Sequence[int] | None, taps: Shape) -> None:
+    """Take the attribute, if it is given, as the weight's own sizes.
+
+    Raises:
+        InvalidGraph: It is not.
+    """
+    if given:
+        assume_shape(taps, given, where, "The weight, whose taps kernel_shape tells,")
+
+
 def window_of(
     where: str,
     x: Tensor,
@@ -122,9 +132,7 @@ def window_of(
             message(where, f"An image of rank {x.rank} and a weight of rank {w.rank} do not fit")
         )
     taps = w.shape[2:]
-    if kernel_shape:
-        for given, tap in zip(kernel_shape, taps, strict=False):
-            assume_equal(tap, given, where, "kernel_shape is not that of the weight")
+    check_kernel_shape(where, kernel_shape, taps)
     return make_window(
         where, x.shape[2:], taps, strides=strides, pads=pads, dilations=dilations, auto_pad=auto_pad
     )

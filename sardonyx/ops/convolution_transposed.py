@@ -11,7 +11,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
-from sardonyx.ops.convolution import add_bias
+from sardonyx.ops.convolution import add_bias, check_kernel_shape
 from sardonyx.ops.registry import op
 from sardonyx.ops.windows import check_counts
 from sardonyx.tensor import scalar
@@ -65,6 +65,10 @@ def conv_transpose(
             raise InvalidGraph(
                 message("ConvTranspose", f"Its {name} do not fit", expected=f"{count} items")
             )
+    check_kernel_shape("ConvTranspose", kernel_shape, w.shape[2:])
+    if output_shape and len(output_shape) not in (rank, x.rank):
+        what = "Its output_shape does not fit"
+        raise InvalidGraph(message("ConvTranspose", what, expected=f"{rank} items"))
     check_counts("ConvTranspose", strides=strides or (), dilations=dilations or ())
     axes = [
         _TransposedAxis(length, taps, step, apart)

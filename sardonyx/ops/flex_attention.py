@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from sardonyx.base import dtypes
-from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.graph import Graph
-from sardonyx.ops.attention import scaled_scores, weighted_values
+from sardonyx.ops.attention import float_type, scaled_scores, weighted_values
 from sardonyx.ops.normalisation import softmax_over
 from sardonyx.ops.registry import op
 from sardonyx.ops.scope import Scope
@@ -32,20 +30,13 @@ def flex_attention_1(
         if x.rank != 4:
             what = f"The input {name} has the wrong number of axes"
             raise InvalidGraph(message(_WHERE, what, expected="4", got=str(list(x.shape))))
-    precise = _precision(q.dtype, softmax_precision)
+    precise = accumulator(q.dtype)
+    if softmax_precision is not None:
+        precise = float_type(_WHERE, softmax_precision)
     scores = cast(scaled_scores(q, k, accumulator(q.dtype), scale), precise)
     scores = _modified("score_mod", score_mod, scores, scope)
     probabilities = _modified("prob_mod", prob_mod, softmax_over(scores, (3,)), scope)
     return cast(weighted_values(probabilities, cast(v, precise)), v.dtype)
-
-
-def _precision(dtype: DType, asked: int | None) -> DType:
-    """The type of scores: as asked for, else the one that sums are kept in."""
-    found = accumulator(dtype) if asked is None else dtypes.BY_ONNX_ID.get(asked)
-    if found is None or not found.is_float or found.bits < 16:
-        what = "Bad softmax_precision"
-        raise InvalidGraph(message(_WHERE, what, expected="a float type", got=str(asked)))
-    return found
 
 
 def _modified(name: str, graph: Graph | None, x: Tensor, scope: Scope) -> Tensor:

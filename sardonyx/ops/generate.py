@@ -92,7 +92,7 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     if step == 0:
         raise InvalidGraph(message("Range", "The step is 0"))
     if start.dtype.is_float:
-        count: Dim = max(math.ceil((last - first) / step), 0)  # type: ignore[operator]  # floats
+        count: Dim = max(_steps((last - first) / step), 0)  # type: ignore[operator]  # floats
     elif isinstance(step, int) and step < 0:
         count = integer.maximum(integer.ceildiv(first - last, -step), 0)
     else:
@@ -106,21 +106,30 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     return t.compute((count,), body, start.dtype)
 
 
+def _steps(count: float) -> int:
+    if not math.isfinite(count):
+        raise InvalidGraph(message("Range", "It has no end", got=f"{count} steps"))
+    return math.ceil(count)
+
+
 def _measured_range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
-    """A range whose bounds only a run knows; a step of 0 makes it empty."""
+    """A range whose bounds only a run knows; one without a length (a step of 0) is refused then."""
     exact = dtypes.DOUBLE if start.dtype.is_float else dtypes.INT64
     first, last, step = (t.cast(x, exact) for x in (start, limit, delta))
     zero = t.equal(step, 0)
     span, each = last - first, t.where(zero, 1, step)
+    endless = zero
     if exact is dtypes.DOUBLE:
-        count = t.cast(t.ceil(span / each), dtypes.INT64)
+        steps = span / each
+        endless = zero | t.not_equal(steps, steps)
+        count = t.cast(t.ceil(steps), dtypes.INT64)
     else:
         # Division truncates towards zero: what is left over in the step's direction counts, too.
         count = span / each
         rest = span - count * each
         more = t.not_equal(rest, 0) & t.equal(rest < 0, each < 0)
         count = count + t.cast(more, dtypes.INT64)
-    count = t.where(zero, 0, t.maximum(count, 0))
+    count = t.where(endless, -1, t.maximum(count, 0))
     (length,) = contents(count, "The length", 0)
 
     def body(i: Dim) -> Scalar:

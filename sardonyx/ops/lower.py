@@ -10,6 +10,7 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
@@ -65,7 +66,7 @@ def lower(graph: Graph) -> LoweredGraph:
     """
     lowering = _Lowering(graph)
     lowered = lowering.lowered
-    for value in (*graph.inputs, *graph.overridable):
+    for value in graph.inputs:
         lowered.values[value] = lowered.inputs[value] = _input(value)
     with assumptions.collect() as found, forgetting():
         lowering.run(graph)
@@ -83,6 +84,13 @@ def _input(value: Value) -> Buffer:
             message(f"value {value.name}", "Only tensors of known type and rank are supported")
         )
     return buffer(value, value.shape, value.dtype)
+
+
+def _constant(value: Value, constant: Constant) -> Buffer:
+    """A constant; its contents are not looked at if it is to be taken as something that varies."""
+    if value.graph is not None and value in value.graph.overridable:
+        return buffer(value, constant.shape, constant.dtype, constant=constant)
+    return constant_tensor(constant, value)
 
 
 class _Lowering:
@@ -143,7 +151,7 @@ class _Lowering:
         found = lowered.values.get(value)
         if found is None:
             if value.constant is not None and value.graph in self._graphs:
-                found = lowered.constants[value] = constant_tensor(value.constant, value)
+                found = lowered.constants[value] = _constant(value, value.constant)
             elif self._parent is not None and value.graph not in self._graphs:
                 found = seen_inside(self._parent.tensor(value), self._outside)
             else:
@@ -161,7 +169,7 @@ class _Lowering:
         else:
             inputs = [None if v is None else self.tensor(v) for v in node.inputs]
             try:
-                with measuring(_Measuring(node, inputs, self)):
+                with measuring(_Measuring(node, inputs, self)), assumptions.asked_by(where(node)):
                     outputs = apply(node, inputs, _Scope(self, node))
             except DataDependent as reason:
                 raise errors.NotImplemented(
@@ -212,6 +220,10 @@ class _Measuring:
         number = self._asked.number(x)
         origin = self._node.origin or (self._node.name,)
         source = cast(x, INT64)
+        origins = self._lowering.lowered.origins
+        for made in topological([source], origins):
+            if not isinstance(made, Buffer):
+                origins[made] = origin
         symbols = []
         for position in positions:
             symbol = self._node.measured.get((number, position))

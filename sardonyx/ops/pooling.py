@@ -135,9 +135,15 @@ def _unflatten(position: Dim, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return (position, *reversed(found))
 
 
+def _check_channels(where: str, x: Tensor) -> None:
+    if x.rank < 2:  # noqa: PLR2004 - batch and channels
+        raise InvalidGraph(message(where, "It has no channels", got=f"rank {x.rank}"))
+
+
 @op("GlobalMaxPool", 1, 22)
 def global_max_pool(x: Tensor) -> Tensor:
     """The largest over the space."""
+    _check_channels("GlobalMaxPool", x)
     return x.max(range(2, x.rank), keepdims=True)
 
 
@@ -193,6 +199,7 @@ def _taps_inside(window: Window, at: Sequence[Dim], padded: bool) -> Dim:
 @op("GlobalAveragePool", 1, 22)
 def global_average_pool(x: Tensor) -> Tensor:
     """The mean over the space."""
+    _check_channels("GlobalAveragePool", x)
     return mean(x, range(2, x.rank), keepdims=True)
 
 
@@ -235,6 +242,7 @@ def lp_pool(
 @op("GlobalLpPool", 1, 2, 22)
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """The p-norm over the space."""
+    _check_channels("GlobalLpPool", x)
     wide = absolute(cast(x, accumulator(x.dtype)))
     total = power(wide, float(p)).sum(range(2, x.rank), keepdims=True)
     return cast(power(total, 1.0 / p), x.dtype)

@@ -31,6 +31,8 @@ from sardonyx.tensor.tensor import Buffer
 
 #: More zero points than this are not looked at, to see whether all of them are 0.
 _MOST_POINTS = 1 << 16
+#: Codes are integers of as many bits at most.
+_MOST_BITS = 16
 
 
 class Parameters:
@@ -40,6 +42,8 @@ class Parameters:
         self.single = scale.rank == 0 or (scale.rank == 1 and scale.shape[0] == 1)
         self.rank, self.block_size = scale.rank, block_size
         self.axis = 0 if self.single else normalise_axis(axis, x.rank, "quantise")
+        if block_size < 0:
+            raise InvalidGraph(message("quantise", "Bad block_size", got=str(block_size)))
         if self.single:
             return
         if block_size:
@@ -173,15 +177,25 @@ def quantize_linear(
     Since version 23 the quotient has the precision of the scale's type, or of one given by number.
     """
     dtype = zero.dtype if zero is not None else _type_of(output_dtype, dtypes.UINT8)
+    if not (dtype.is_narrow_float or (dtype.is_integer and dtype.bits <= _MOST_BITS)):
+        raise InvalidGraph(message("QuantizeLinear", f"There are no codes of type {dtype.name}"))
     if output_dtype and output_dtype != dtype.onnx_id:
         raise InvalidGraph(
             message("QuantizeLinear", "output_dtype contradicts the type of the zero point",
                     expected=dtype.name, got=_type_of(output_dtype, dtype).name)
         )  # fmt: skip
     asked = _type_of(precision, scale.dtype)
-    if version < 23 or not asked.is_float or asked.is_narrow_float:
+    if precision and not _is_wide(asked):
+        what = f"A quotient has no precision {asked.name}"
+        raise InvalidGraph(message("QuantizeLinear", what, expected="a float type"))
+    if version < 23 or not _is_wide(asked):
         return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate))
     return quantise(x, scale, zero, dtype, axis, block_size, bool(saturate), asked)
+
+
+def _is_wide(dtype: DType) -> bool:
+    """Whether numbers of the type are computed with, rather than stored."""
+    return dtype.is_float and not dtype.is_narrow_float
 
 
 def _type_of(number: int, default: DType) -> DType:
@@ -205,6 +219,9 @@ def dequantize_linear(
 ) -> Tensor:
     """Numbers of codes; their type is that of the scale."""
     dtype = _type_of(output_dtype, scale.dtype)
+    if output_dtype and not _is_wide(dtype):
+        what = f"The result has no type {dtype.name}"
+        raise InvalidGraph(message("DequantizeLinear", what, expected="a float type"))
     return dequantise(x, scale, zero, dtype, axis, block_size)
 
 

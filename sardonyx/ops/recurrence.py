@@ -143,6 +143,10 @@ class Network:
                     message(name, "The number of axes is wrong", expected=str(rank),
                             got=str(list(tensor.shape)))
                 )  # fmt: skip
+        if self.layout not in (0, 1):
+            no_layout = "There is no such one"
+            number = str(self.layout)
+            raise InvalidGraph(message("layout", no_layout, expected="0 or 1", got=number))
         if self.layout:
             self.x = transpose(self.x, (1, 0, 2))
             self.initial = [s if s is None else transpose(s, (1, 0, 2)) for s in self.initial]

@@ -370,6 +370,9 @@ def contents(
         kind = x.dtype.name
         raise InvalidGraph(message(what, "It needs whole numbers", expected="int64", got=kind))
     found = partial_elements_of(x)
+    if not nearest:
+        for e in found or ():
+            _check_bounds(e, what, low, high)
     if found is not None and None not in found:
         return found
     count = sizes.product(x.shape)
@@ -384,6 +387,15 @@ def contents(
         raise DataDependent(x, what)
     at = dict(zip(unknown, symbols, strict=True))
     return tuple(at.get(k, e) for k, e in enumerate(known))
+
+
+def _check_bounds(element: object, what: str, low: Dim, high: Dim) -> None:
+    if not isinstance(element, int) or not isinstance(low, int) or not isinstance(high, int):
+        return
+    if not low <= element <= high:
+        raise InvalidGraph(
+            message(what, "It is out of bounds", expected=f"{low} to {high}", got=str(element))
+        )
 
 
 #: Types of tensors that hold sizes.

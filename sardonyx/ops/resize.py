@@ -19,7 +19,7 @@ from sardonyx.ops.coordinates import (
     within,
 )
 from sardonyx.ops.registry import contents, op
-from sardonyx.ops.scales import Scales, count_of, given_scales, scaled_in_run
+from sardonyx.ops.scales import Scales, check_scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_shape, cast, clip, compute, normalise_axis
 from sardonyx.tensor.rewriting import rewrite
@@ -294,6 +294,8 @@ def _resize(
     )
     chosen = [normalise_axis(a, x.rank, "Resize") for a in axes or range(x.rank)]
     given = wanted.shape[0] if wanted is not None and scales == () else count_of(scales)
+    if len(set(chosen)) != len(chosen):
+        raise InvalidGraph(message("Resize", "An axis comes twice", got=str(chosen)))
     if given not in (0, len(chosen)):
         raise InvalidGraph(
             message(
@@ -306,6 +308,7 @@ def _resize(
     if isinstance(scales, Tensor):
         factors, lengths = scaled_in_run([x.shape[a] for a in chosen], scales, resize.wide)
     elif scales:
+        check_scales("Resize", scales)
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
         factors = list(scales)
     elif wanted is not None and wanted.shape != (0,):
@@ -346,25 +349,31 @@ def upsample_1(
     if x.rank != 4:
         raise InvalidGraph(message("Upsample", "Four axes are needed", got=f"rank {x.rank}"))
     modes = {"bilinear": "linear"}
-    return _upsampled(x, (1.0, 1.0, height_scale, width_scale), modes.get(mode, mode))
+    return _larger(x, (1.0, 1.0, height_scale, width_scale), modes.get(mode, mode))
 
 
 @op("Upsample", 7, flags=("linear", "strings"))
 def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> Tensor:
     """Larger by factors that are attributes."""
-    return _upsampled(x, tuple(scales), mode)
+    return _larger(x, tuple(scales), mode)
 
 
 @op("Upsample", 9, flags=("linear", "strings"))
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger by factors."""
-    return _upsampled(x, given_scales(scales), mode)
+    return _larger(x, given_scales(scales), mode)
 
 
 @op("Resize", 10, flags=("linear", "strings"))
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger or smaller by factors, coordinates divided by them."""
     return _upsampled(x, given_scales(scales), mode)
+
+
+def _larger(x: Tensor, scales: Scales, mode: str) -> Tensor:
+    """As Resize-10, by factors that are at least 1 as far as they are known."""
+    check_scales("Upsample", scales, 1.0)
+    return _upsampled(x, scales, mode)
 
 
 def _upsampled(x: Tensor, scales: Scales, mode: str) -> Tensor:

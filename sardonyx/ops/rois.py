@@ -124,6 +124,10 @@ def _aligned(
     where = "RoiAlign"
     _check(where, x, rois, 4)
     assume_shape(batch_indices.shape, rois.shape[:1], where, "The tensor of batch indices")
+    if ratio < 0:
+        raise InvalidGraph(
+            message(where, "Bad sampling_ratio", expected="0 or more", got=f"{ratio}")
+        )
     if mode not in ("avg", "max") or height < 1 or width < 1:
         what = f"There is no mode {mode!r} with {height} x {width} bins"
         raise InvalidGraph(message(where, what, expected="avg or max, and positive sizes"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import stack
 from sardonyx.ops.coordinates import scaled_length
@@ -47,6 +49,19 @@ def given_scales(scales: Tensor | None) -> Scales:
         if scales.rank != 1 or not isinstance(scales.shape[0], int):
             raise
         return scales
+
+
+def check_scales(where: str, scales: Scales, least: float = 0.0) -> None:
+    """Refuse scales, where they are known, that are below `least`, or not positive and finite.
+
+    Raises:
+        InvalidGraph: One is.
+    """
+    known = () if isinstance(scales, Tensor) else scales
+    if not all(least <= s < math.inf and s > 0 for s in known):
+        expected = f"at least {least}" if least else "positive numbers"
+        what = "The scales are out of bounds"
+        raise InvalidGraph(message(where, what, expected=expected, got=str(list(known))))
 
 
 def count_of(scales: Scales) -> Dim:

@@ -43,6 +43,10 @@ def scan_9(
     split = len(inputs) - num_scan_inputs
     if not 0 <= split < len(inputs):
         raise InvalidGraph(message("Scan", f"{num_scan_inputs} of {len(inputs)} are to be sliced"))
+    _check_lists(
+        num_scan_inputs, len(body.outputs) - split,
+        (scan_input_axes, scan_input_directions), (scan_output_axes, scan_output_directions),
+    )  # fmt: skip
     initial = inputs[:split]
     wholes = [
         _moved_axis(x, scan_input_axes[k] if scan_input_axes else 0, 0)
@@ -69,6 +73,22 @@ def scan_9(
     return (*results[:split], *stacked)
 
 
+def _check_lists(
+    sliced: int,
+    stacked: int,
+    of_inputs: tuple[Sequence[int], Sequence[int]],
+    of_outputs: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> None:
+    """Refuse axes and directions that are not one for each that is sliced, or stacked."""
+    for count, (axes, directions) in ((sliced, of_inputs), (stacked, of_outputs)):
+        if any(given and len(given) != count for given in (axes, directions)):
+            what, expected = "Its axes or directions do not fit", f"{count} items, or none"
+            raise InvalidGraph(message("Scan", what, expected=expected))
+        if any(d not in (0, 1) for d in directions):
+            got = str(list(directions))
+            raise InvalidGraph(message("Scan", "Bad directions", expected="0 or 1", got=got))
+
+
 def _moved_axis(x: Tensor, source: int, target: int) -> Tensor:
     source = normalise_axis(source, x.rank, "Scan")
     target = normalise_axis(target, x.rank, "Scan")
@@ -93,6 +113,7 @@ def scan_8(
     split = len(inputs) - num_scan_inputs
     if not 0 <= split < len(inputs):
         raise InvalidGraph(message("Scan", f"{num_scan_inputs} of {len(inputs)} are to be sliced"))
+    _check_lists(num_scan_inputs, 0, ((), directions))
     return _Batched(scope, body, inputs[:split], inputs[split:], lengths, directions).run()
 
 

@@ -24,6 +24,7 @@ from sardonyx.ops.object_values import (
     object_of,
 )
 from sardonyx.ops.registry import op
+from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.host import CONSTRUCT, Result, call_behind, host_call, is_object
 from sardonyx.tensor.language import concat, known_tensor, normalise_axis, split
 from sardonyx.tensor.symbolic import elements_of
@@ -57,6 +58,7 @@ def _known_position(
     """A position counted from the start, where it is known; by default the last one."""
     if position is None:
         return count - 1 + more
+    position = scalar_of(position, operator)
     found = elements_of(position)
     if found is None or len(found) != 1 or not isinstance(found[0], int):
         return None

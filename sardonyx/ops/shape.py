@@ -98,8 +98,17 @@ def reshape_14(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
     return t.reshape(x, _target_shape(x, shape, allowzero))
 
 
-@op("Flatten", 1, 9, 11, 13, 21, 23, 24, flags=_VIEW)
+@op("Flatten", 1, 9, flags=_VIEW)
 def flatten_1(x: Tensor, *, axis: int = 1) -> Tensor:
+    """As later, with an axis that is counted from the first one."""
+    if axis < 0:
+        what = "Its axis is not negative before version 11"
+        raise InvalidGraph(message("Flatten", what, got=str(axis)))
+    return flatten_11(x, axis=axis)
+
+
+@op("Flatten", 11, 13, 21, 23, 24, flags=_VIEW)
+def flatten_11(x: Tensor, *, axis: int = 1) -> Tensor:
     """Two axes: those before `axis`, and the others."""
     rank = len(x.shape)
     if not -rank <= axis <= rank:

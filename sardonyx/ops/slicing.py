@@ -136,12 +136,21 @@ def concat_4(*inputs: Tensor, axis: int) -> Tensor:
 
 
 def _split(
-    x: Tensor, axis: int, lengths: Sequence[Dim] | None, output_count: int
+    x: Tensor,
+    axis: int,
+    lengths: Sequence[Dim] | None,
+    output_count: int,
+    *,
+    uneven: bool = False,
 ) -> tuple[Tensor, ...]:
     axis = t.normalise_axis(axis, len(x.shape), "Split")
     if lengths is None:
         extent = x.shape[axis]
         exact = quotients.exact_quotient(extent, output_count)
+        if not uneven:
+            each = integer.floordiv(extent, output_count)
+            what = f"Its axis does not fall into {output_count} equal parts"
+            t.assume_equal(extent, sizes.multiply(each, output_count), "Split", what)
         length = integer.ceildiv(extent, output_count) if exact is None else exact
         last = sizes.add(extent, sizes.multiply(length, 1 - output_count))
         lengths = [length] * (output_count - 1) + [last]
@@ -198,7 +207,7 @@ def split_18(
     if (lengths is None) == (num_outputs is None):
         raise InvalidGraph(message("Split", "Either `split` or `num_outputs` must be given"))
     count = output_count if num_outputs is None else num_outputs
-    return _split(x, axis, lengths, count)
+    return _split(x, axis, lengths, count, uneven=True)
 
 
 @op("Gather", 1, 11, 13, flags=_VIEW)

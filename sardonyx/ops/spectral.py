@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import dtypes, integer, interrupt, sizes
 from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -31,6 +31,9 @@ from sardonyx.tensor.language import (
     transpose,
 )
 from sardonyx.tensor.scalar import Scalar
+
+#: What a chirp and its spectrum take for each point, and what is made on the way to them.
+_TABLE_BYTES = 256
 
 
 def fourier_table(
@@ -99,6 +102,9 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     if axis == x.rank - 1:
         raise InvalidGraph(message("DFT", "The last axis is that of the parts"))
     parts = 2 if x.shape[-1] == 2 else 1
+    if onesided and not inverse and parts == 2:
+        raise InvalidGraph(message("DFT", "Both sides of a complex signal's spectrum differ"))
+    _claim_tables(length)
     side = sizes.add(integer.floordiv(length, 2), 1)
     x = _of_length(x, axis, side if inverse and onesided else length)
     order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
@@ -116,6 +122,14 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
         table = fourier_table(length, frequencies, parts, x.dtype, inverse=bool(inverse))
         result = matmul(rows, table).reshape(*lead, frequencies, 2)
     return transpose(result, back)
+
+
+def _claim_tables(length: Dim) -> None:
+    """Ask for the memory of what is computed when the model is loaded: chirps, and turns."""
+    if isinstance(length, int):
+        if length < 1:
+            raise InvalidGraph(message("transform", "Bad length", expected="1 or more"))
+        interrupt.claim(length * _TABLE_BYTES if length > LONGEST_DIRECT else 0)
 
 
 def _long(x: Tensor, length: int, inverse: int, onesided: int) -> Tensor:
@@ -265,6 +279,7 @@ def stft_17(
     weights = None if window is None else cast(window, signal.dtype)
     if window is not None:
         assume_equal(window.shape[0], length, "STFT", "The window is not as long as a frame")
+    _claim_tables(length)
     if isinstance(length, int) and length > LONGEST_DIRECT:
         framed = frames.reshape(batch, count, length, parts)
         if weights is not None:
@@ -281,12 +296,17 @@ def stft_17(
     return matmul(frames, table).reshape(batch, count, frequencies, 2)
 
 
+def _number_type(where: str, number: int) -> DType:
+    found = dtypes.BY_ONNX_ID.get(number)
+    if found is None or not (found.is_float or found.is_integer):
+        raise InvalidGraph(message(where, f"There is no type of numbers {number}"))
+    return found
+
+
 def _window(size: Tensor, terms: Sequence[float], periodic: int, output_datatype: int) -> Tensor:
     """A sum of cosines: `terms[k] * cos(2 pi k n / N)`, N one less if it is symmetric."""
     (length,) = contents(scalar_of(size, "window"), "The size", 0)
-    target = dtypes.BY_ONNX_ID.get(output_datatype)
-    if target is None:
-        raise InvalidGraph(message("window", f"There is no element type {output_datatype}"))
+    target = _number_type("window", output_datatype)
     period = length if periodic else sizes.add(length, -1)
 
     def body(n: Dim) -> Scalar:
@@ -331,7 +351,7 @@ def mel_weight_matrix_17(
     """Triangles on the mel scale, as a matrix [frequencies, bins]."""
     (bins,) = contents(scalar_of(num_mel_bins, "MelWeightMatrix"), "The number of bins", 0)
     (length,) = contents(scalar_of(dft_length, "MelWeightMatrix"), "The length", 0)
-    target = dtypes.BY_ONNX_ID.get(output_datatype, dtypes.FLOAT)
+    target = _number_type("MelWeightMatrix", output_datatype)
     rate, low, high = (
         cast(scalar_of(x, "MelWeightMatrix"), DOUBLE)
         for x in (sample_rate, lower_edge_hertz, upper_edge_hertz)

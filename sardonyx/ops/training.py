@@ -21,7 +21,7 @@ from sardonyx.tensor.language import (
     where,
 )
 from sardonyx.tensor.rewriting import substituted
-from sardonyx.tensor.tensor import Buffer, buffer
+from sardonyx.tensor.tensor import buffer
 
 DOMAIN = "ai.onnx.preview.training"
 
@@ -160,16 +160,23 @@ def gradient_1(
         if not tensor.dtype.is_float:
             what = f"There is no derivative where {name} is {tensor.dtype}"
             raise InvalidGraph(message("Gradient", what))
-        if isinstance(tensor, Buffer) and tensor.constant is not None and tensor is not target:
-            what = f"The tensor {name} is a constant of the model"
-            do = "Make it an input to differentiate by it"
-            raise errors.NotImplemented(message("Gradient", what, do=do))
     if scope.by_shapes:
         # What the target is made of is not known: only shapes are asked for.
         return tuple(
             buffer((scope.name, "gradient", k), x.shape, x.dtype)
             for k, x in enumerate(named[: len(xs)])
         )
-    found = gradients(target, named[: len(xs)])
+    _check_apart((*xs, *zs), named, values)
+    found = gradients(target, named[: len(xs)], named[len(xs) :])
     other = {n: v for n, v in zip(named, values, strict=True) if n is not v}
     return tuple(substituted(found, other)) if other else tuple(found)
+
+
+def _check_apart(names: Sequence[str], named: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Refuse two names of one tensor: what reads it as the one, and what as the other, is lost."""
+    seen: dict[Tensor, tuple[str, Tensor]] = {}
+    for name, tensor, value in zip(names, named, values, strict=True):
+        other, given = seen.setdefault(tensor, (name, value))
+        if other != name or given is not value:
+            what = f"{other} and {name} are the same tensor, and so not independent"
+            raise errors.NotImplemented(message("Gradient", what))

@@ -70,6 +70,10 @@ def _sequence_map(node: Node, inputs: Sequence[Tensor | None]) -> list[Node]:
             at = Node("SequenceAt", "", (given, number), (read,), origin=node.origin)
             body.add_node(at, before=first)
         body.replace_uses(old, read)
+    if len(node.outputs) > len(body.outputs):
+        what, expected = "It has more outputs than its graph", str(len(body.outputs))
+        got = str(len(node.outputs))
+        raise InvalidGraph(message(where(node), what, expected=expected, got=got))
     body.inputs.clear()
     body.add_input(number)
     body.add_input(going)

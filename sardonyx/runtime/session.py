@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
-from sardonyx.base.interrupt import watching
+from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
@@ -222,7 +223,9 @@ def _create(source: Any, options: EngineOptions) -> Engine:
             engine = read_engine(cache, provider, key, team, timings, budget)
         if engine is None:
             with paused(), _units(cache, source, state) as units:
-                built = _build(source, options, provider, timings, budget, units)
+                tables = partial(budget.take, purpose="tables that operators need")
+                with counting(tables, budget.give):
+                    built = _build(source, options, provider, timings, budget, units)
                 if key is not None and _state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)

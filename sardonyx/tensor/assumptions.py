@@ -36,6 +36,20 @@ def because_of(cause: str) -> Iterator[None]:
         _cause.reset(token)
 
 
+#: What the reasons end with.
+_asker: ContextVar[str] = ContextVar("asker", default="")
+
+
+@contextmanager
+def asked_by(node: str) -> Iterator[None]:
+    """What is assumed inside the block is what this node needs."""
+    token = _asker.set(f", in {node}")
+    try:
+        yield
+    finally:
+        _asker.reset(token)
+
+
 @contextmanager
 def undecided_broadcasts() -> Iterator[None]:
     """Inside the block, broadcasts whose sizes are not known are left to the run.
@@ -142,7 +156,7 @@ def assume_equal(a: Dim, b: Dim, where: str, what: str) -> None:
     if known is None:
         found = _collected.get()
         if found is not None:
-            found.setdefault((a, b), f"{_cause.get()}{where}: {what}")
+            found.setdefault((a, b), f"{_cause.get()}{where}: {what}{_asker.get()}")
 
 
 def assume_at_most(a: Dim, b: Dim, where: str, what: str) -> None:

@@ -21,6 +21,7 @@ from sardonyx.base.errors import message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
 from sardonyx.tensor.derivatives import is_one, partials, size_of, times
+from sardonyx.tensor.differentiate_calls import passed_on
 from sardonyx.tensor.elementwise import cast, compute, constant
 from sardonyx.tensor.reduction import accumulator
 from sardonyx.tensor.rewriting import rewrite
@@ -46,8 +47,8 @@ from sardonyx.tensor.traverse import loads_of, operands_of, topological
 _LARGEST_EXPRESSION = 300
 
 
-def gradients(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of the sum of `y` by each of `xs`, which are taken as independent.
+def gradients(y: Tensor, xs: Sequence[Tensor], fixed: Sequence[Tensor] = ()) -> list[Tensor]:
+    """The gradient of the sum of `y` by each of `xs`, which, as `fixed`, are taken as independent.
 
     Where a function has no derivative at a point, one of its one-sided ones is taken, or for equal
     extremes their mean; the Relu of 0 has the derivative 0.
@@ -55,13 +56,13 @@ def gradients(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
     Raises:
         NotImplemented: `y` depends on one of them in a way that has no derivative here.
     """
-    return _Gradients(y, xs).run()
+    return _Gradients(y, xs, fixed).run()
 
 
 class _Gradients:
-    def __init__(self, y: Tensor, xs: Sequence[Tensor]) -> None:
+    def __init__(self, y: Tensor, xs: Sequence[Tensor], fixed: Sequence[Tensor]) -> None:
         self.y, self.xs = y, xs
-        self.leaves = dict.fromkeys(xs)
+        self.leaves = dict.fromkeys((*xs, *fixed))
         self.order = topological([y], self.leaves)
         self.moving = {x for x in xs if x.dtype.is_float}
         for t in self.order:
@@ -114,7 +115,8 @@ class _Gradients:
         """Add to the gradients by what `t` loads, given the one by `t`."""
         extents = t.extents if isinstance(t, (Reduce, Contract)) else ()
         if isinstance(t, Call):
-            self._call(t, by)
+            for x, part in passed_on(t, by):
+                self._add(x, part)
         elif isinstance(t, Contract):
             for one, other in ((t.left, t.right), (t.right, t.left)):
                 for load, slope in partials(one, self._is_moving).items():
@@ -128,25 +130,6 @@ class _Gradients:
             for load, slope in partials(body, self._is_moving).items():
                 factor = slope if shares is None else _weighted(shares, slope)
                 self._add(load.tensor, _collected(load, t.shape, extents, by, factor))
-
-    def _call(self, t: Call, by: Tensor) -> None:
-        x = t.operands[0]
-        facts = dict(t.attributes)
-        zeros = constant(0.0, x.dtype, x.shape)
-        outputs = ((x.shape, x.dtype),)
-        if t.kernel == "scan" and facts["kind"] == "sum":
-            facts["reverse"] = not facts["reverse"]
-            (part,) = make_call("scan", (by, *t.operands[1:]), outputs, **facts)
-        elif t.kernel == "top_k":
-            found = make_call(t.kernel, t.operands, t.all_outputs, **facts)[1]
-            (part,) = make_call(
-                "scatter_elements", (zeros, found, by), outputs, axis=facts["axis"],
-                reduction="add",
-            )  # fmt: skip
-        else:
-            what = f"There is no derivative of what the kernel {t.kernel} computes"
-            raise errors.NotImplemented(message("Gradient", what))
-        self._add(x, part)
 
 
 def _shares(t: Reduce, by: Tensor) -> tuple[Tensor, Scalar | None]:

@@ -228,6 +228,30 @@ def test_forms(name):
     check_gradients(body, shapes, {n: rng.standard_normal(s) for n, s in shapes.items()})
 
 
+SCATTERS = {
+    "elements": (
+        "v = ScatterElements<axis = 1>(x, i, z)", (2, 4), (2, 3), np.array([[0, 2, -1], [3, 1, 1]])
+    ),
+    "added elements": (
+        'v = ScatterElements<axis = 0, reduction = "add">(x, i, z)', (3, 2), (3, 2),
+        np.array([[0, 0], [0, -1], [1, 2]]),
+    ),
+    "tuples": ("v = ScatterND(x, i, z)", (3, 4), (3,), np.array([[0, 1], [2, -1], [0, 1]])),
+    "added rows": (
+        'v = ScatterND<reduction = "add">(x, i, z)', (3, 2), (3, 2), np.array([[1], [1], [-1]])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_places_from_data(name):
+    body, shape, updates, at = SCATTERS[name]
+    rng = np.random.default_rng(7)
+    feeds = {"x": rng.standard_normal(shape), "z": rng.standard_normal(updates), "i": at}
+    shapes = {"x": shape, "z": updates, "i": at.shape}
+    check_gradients(f"{body} y = Mul(v, v)", shapes, feeds, {"i": "int64"})
+
+
 GATHERS = {
     "rows": ("v = Gather(x, i)", (5, 3), np.array([[1, 1], [-1, 0]])),
     "elements": ("v = GatherElements<axis = 1>(x, i)", (2, 4), np.array([[0, 0, 3], [1, -2, 1]])),
@@ -301,6 +325,73 @@ def test_a_value_on_the_way_is_independent_if_it_is_named():
     np.testing.assert_allclose(dx, np.exp(x), rtol=1e-6)
 
 
+X = np.array([0.5, 2, 3], np.float32)
+LOOP = (
+    "d = Loop(k, , x) <body = b (int64 i, bool c, float[n] s) => (bool on, float[n] d1)"
+    " {{ on = Identity(c) {} }}>"
+)
+IF = (
+    "d = If(k) <then_branch = t () => (float[n] a) {{ {} }},"
+    " else_branch = e () => (float[n] b) {{ b = Neg(x) }}>"
+)
+#: What is in a graph of inputs x and k, k, and the result d. A Gradient in a graph of its own
+#: differentiates what lies outside, too.
+PLACES = {
+    "a z on the way": (
+        "z = Exp(x) y = Mul(x, z) d = {T}.Gradient<xs = ['x'], zs = ['z'], y = 'y'>(x, k)",
+        X + 7, X + 7,
+    ),
+    "an initializer": ("y = Mul(x, w) d = {T}.Gradient<xs = ['w'], y = 'y'>(w)", X, X),
+    "an initializer at another value": (
+        "q = Mul(w, w) y = Mul(x, q) d = {T}.Gradient<xs = ['w'], zs = ['x'], y = 'y'>(k, x)",
+        X + 1, 2 * X * (X + 1),
+    ),
+    "one of two equal initializers": (
+        "y = Mul(w, u) d = {T}.Gradient<xs = ['w'], y = 'y'>(x)", X, np.array([1, 2, 3])
+    ),
+    "a constant of one element": (
+        "c = Constant<value = float[1] {{2}}>() q = Mul(c, c) y = Mul(x, q)"
+        " v = {T}.Gradient<xs = ['c'], y = 'y'>(c) d = Expand(v, n)",
+        X, np.full(3, 4 * X.sum()),
+    ),
+    "in a branch": (
+        "y = Exp(x) " + IF.format("a = {T}.Gradient<xs = ['x'], y = 'y'>(x)"),
+        np.array(True), np.exp(X),
+    ),
+    "in a branch, by what is outside of what is inside": (
+        "h = Exp(x) " + IF.format("y = Mul(h, x) a = {T}.Gradient<xs = ['x'], y = 'y'>(x)"),
+        np.array(True), np.exp(X) * (1 + X),
+    ),
+    "in a loop": (
+        LOOP.format("y = Mul(s, s) q = {T}.Gradient<xs = ['s'], y = 'y'>(s) d1 = Add(q, x)"),
+        np.array(2), (X * 2 + X) * 2 + X,
+    ),
+    "in a loop, of what is outside": (
+        "h = Mul(x, x) y = Mul(h, x) "
+        + LOOP.format("d1 = {T}.Gradient<xs = ['x'], y = 'y'>(s)"),
+        np.array(2), 3 * (3 * X**2) ** 2,
+    ),
+    "in a function": ("d = own.slope(x)", X, 2 * X),
+    "in a function, twice": ("h = own.slope(x) d = own.slope(h)", X, 4 * X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_places_of_what_is_named(place):
+    body, k, expected = PLACES[place]
+    kind = {"b": "bool", "i": "int64"}.get(k.dtype.kind, "float[n]")
+    body = body.replace("{T}", TRAINING).replace("'", '"').replace("{{", "{").replace("}}", "}")
+    function = f"""<domain: "own", opset_import: ["": 18, "{TRAINING}": 1]>
+        slope (a) => (b) {{ q = Mul(a, a) b = {TRAINING}.Gradient<xs = ["a"], y = "q">(a) }}"""
+    head = HEAD.replace("]", ', "own" : 1]')
+    model = onnx.parser.parse_model(
+        f"{head} g (float[n] x, {kind} k) => (float[n] d) <float[3] w = {{1, 2, 3}},"
+        f" float[3] u = {{1, 2, 3}}, int64[1] n = {{3}}> {{ {body} }} {function}"
+    )
+    (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": X, "k": k})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_half_floats():
     session = session_of(
         f"""g (float16[2, 3] x, float16[3, 2] w) => (float16[2, 3] dx, float16[3, 2] dw)
@@ -327,12 +418,23 @@ def test_half_floats():
             "one input for each",
         ),
         ('i = Cast<to = 7>(x) dx = {T}.Gradient<xs = ["x"], y = "i">(x)', InvalidGraph, "int64"),
-        ('dx = {T}.Gradient<xs = ["c"], y = "y">(x)', NotImplemented, "a constant"),
         (
-            "i = Cast<to = 7>(x) s = ScatterElements(x, i, x)"
+            'i = Cast<to = 7>(x) s = ScatterElements<reduction = "max">(x, i, x)'
             ' dx = {T}.Gradient<xs = ["x"], y = "s">(x)',
             NotImplemented,
-            "scatter_elements",
+            "scatter_elements computes with the reduction max",
+        ),
+        (
+            'dx = {T}.Gradient<xs = ["x"], zs = ["x"], y = "y">(x, c)',
+            NotImplemented,
+            "the same tensor",
+        ),
+        (
+            "t = Constant<value = bool {1}>() v = If(t) <then_branch = a () => (float[3] h)"
+            " { h = Exp(x) }, else_branch = b () => (float[3] k) { k = Neg(x) }>"
+            ' dx = {T}.Gradient<xs = ["h"], y = "y">(x)',
+            InvalidGraph,
+            "'h', which does not exist here",
         ),
     ],
 )

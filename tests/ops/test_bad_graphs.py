@@ -21,7 +21,14 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ops.registry import OpRecord, records
 from sardonyx.ops.signatures import Signature, signature_of
 from tests.conformance.cases import Case, all_cases
-from tests.support.mutants import BEYOND, is_refused_by_the_standard, mutants, refusal, with_types
+from tests.support.mutants import (
+    BEYOND,
+    is_refused_by_the_standard,
+    mutants,
+    refusal,
+    with_types,
+    wrong_attributes,
+)
 from tests.support.ops import one_node_model
 
 #: Operators with graphs inside, whose inputs are those of the graphs.
@@ -167,6 +174,15 @@ def test_ranks_sizes_and_axes(case: Case) -> None:
             and is_refused_by_the_standard(model)
         )
         assert text or not must, what
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=k) for k, c in _one_for_each().items()])
+def test_values_of_attributes(case: Case) -> None:
+    for what, model in wrong_attributes(case.model, case.feeds(case.runs[0][0])):
+        try:
+            refusal(model)
+        except AssertionError as error:
+            raise AssertionError(what) from error
 
 
 def _array(kind: str, *shape: int) -> np.ndarray:
