@@ -172,6 +172,8 @@ def _transposed(
     x: Tensor, w: Tensor, axes: list[_TransposedAxis], groups: int, dtype: DType
 ) -> Tensor:
     batch, channels = x.shape[:2]
+    if groups < 1:
+        raise InvalidGraph(message("ConvTranspose", f"There are {groups} groups"))
     depth, per_group = integer.floordiv(channels, groups), w.shape[1]
     assume_equal(channels, w.shape[0], "ConvTranspose", "The channels of image and weight differ")
     if isinstance(channels, int) and channels % groups:

@@ -206,6 +206,11 @@ def global_average_pool(x: Tensor) -> Tensor:
 # -- norms ------------------------------------------------------------------------------------
 
 
+def _check_norm(where: str, p: float) -> None:
+    if p == 0:
+        raise InvalidGraph(message(where, "There is no norm of the order 0"))
+
+
 @op("LpPool", 1)
 def lp_pool_1(
     x: Tensor,
@@ -233,6 +238,7 @@ def lp_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The p-norm of every window."""
+    _check_norm("LpPool", p)
     window = window_of("LpPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     wide = accumulator(x.dtype)
     total = _pool(x, window, "sum", 0.0, wide, power_of=p)
@@ -243,6 +249,7 @@ def lp_pool(
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """The p-norm over the space."""
     _check_channels("GlobalLpPool", x)
+    _check_norm("GlobalLpPool", p)
     wide = absolute(cast(x, accumulator(x.dtype)))
     total = power(wide, float(p)).sum(range(2, x.rank), keepdims=True)
     return cast(power(total, 1.0 / p), x.dtype)

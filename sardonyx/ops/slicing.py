@@ -206,8 +206,10 @@ def split_18(
     lengths = None if split is None else contents(split, "The lengths", 0)
     if (lengths is None) == (num_outputs is None):
         raise InvalidGraph(message("Split", "Either `split` or `num_outputs` must be given"))
-    count = output_count if num_outputs is None else num_outputs
-    return _split(x, axis, lengths, count, uneven=True)
+    if num_outputs not in (None, output_count):
+        what, got = f"It has {output_count} outputs", f"num_outputs = {num_outputs}"
+        raise InvalidGraph(message("Split", what, got=got))
+    return _split(x, axis, lengths, output_count, uneven=True)
 
 
 @op("Gather", 1, 11, 13, flags=_VIEW)

@@ -46,6 +46,9 @@ class Use:
     opset: int
 
 
+#: A smaller error is lost where the oracle, which computes in double, applies it.
+_LEAST_NOISE = 2.0**-51
+
 Reference = Callable[..., Any]
 #: By domain and name: references with the first and the last version that they are true of.
 REFERENCES: dict[tuple[str, str], list[tuple[int, int, Reference]]] = {}
@@ -237,7 +240,7 @@ def element_type(dtype: DType) -> int:
 
 def _moved(value: Any, dtype: Any, noise: np.random.Generator | None) -> Any:
     """The value with a random rounding error of its type."""
-    size = epsilon(dtype)
+    size = epsilon(dtype) and max(epsilon(dtype), _LEAST_NOISE)
     if noise is None or not size or not isinstance(value, np.ndarray):
         return value
     if not is_float(value.dtype) and value.dtype.kind != "c":

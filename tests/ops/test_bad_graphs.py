@@ -215,9 +215,90 @@ NAMED: list[tuple[str, str, list[np.ndarray | None], dict[str, Any], str]] = [
          _array("f", 4, 16, 32)],
         {"k": 2}, "The numbers of experts differ. Expected 4, got 9",
     ),
+    ("Tile", "", [_array("f", 4), -_array("i", 1)], {}, "It is out of bounds"),
+    ("DFT", "", [_array("f", 1, 4, 1), _array("i") * 0], {}, "It is out of bounds"),
+    ("DFT", "", [_array("f", 1, 4, 2)], {"onesided": 1}, "Both sides of a complex signal"),
+    ("Split", "", [_array("f", 4)], {"num_outputs": 3}, "It has 1 outputs. Got num_outputs = 3"),
+    ("GlobalMaxPool", "", [_array("f", 4)], {}, "It has no channels"),
+    ("GlobalLpPool", "", [_array("f", 4, 4, 4)], {"p": 0}, "no norm of the order 0"),
+    (
+        "BatchNormalization", "",
+        [_array("f", 2, 4), _array("f", 4), _array("f", 1, 4), _array("f", 4), _array("f", 4)],
+        {}, "Its bias has the wrong rank",
+    ),
+    ("BatchNormalization", "", [_array("f"), *[_array("f", 1)] * 4], {}, "at least one axis"),
+    (
+        "DequantizeLinear", "", [np.ones((4, 4), np.int8), _array("f", 2, 4)],
+        {"axis": 0, "block_size": -2}, "Bad block_size",
+    ),
+    (
+        "DequantizeLinear", "", [np.ones(4, np.int8), _array("f")], {"output_dtype": 7},
+        "The result has no type int64",
+    ),
+    (
+        "QuantizeLinear", "", [_array("f", 4), _array("f")], {"output_dtype": 1},
+        "There are no codes of type float",
+    ),
+    (
+        "QuantizeLinear", "", [_array("f", 4), _array("f")], {"precision": 2},
+        "A quotient has no precision uint8",
+    ),
+    (
+        "Conv", "", [_array("f", 1, 1, 4, 4), _array("f", 1, 1, 2, 2)], {"kernel_shape": [2]},
+        "whose taps kernel_shape tells",
+    ),
+    (
+        "ConvTranspose", "", [_array("f", 1, 1, 4, 4), _array("f", 1, 1, 2, 2)],
+        {"kernel_shape": [2, 3]}, "whose taps kernel_shape tells",
+    ),
+    (
+        "ConvTranspose", "", [_array("f", 1, 1, 4, 4), _array("f", 1, 1, 2, 2)], {"group": 0},
+        "There are 0 groups",
+    ),
+    (
+        "Resize", "", [_array("f", 4, 4), None, _array("f", 2)], {"axes": [1, 1]},
+        "An axis comes twice",
+    ),
+    (
+        "Attention", "", [_array("f", 1, 1, 2, 4)] * 3, {"softmax_precision": 7},
+        "Bad softmax_precision",
+    ),
+    (
+        "Attention", "", [_array("f", 1, 1, 2, 4)] * 3, {"qk_matmul_output_mode": -1},
+        "Bad qk_matmul_output_mode",
+    ),
+    ("MelWeightMatrix", "", [_array("i")] * 3 + [_array("f")] * 2, {"output_datatype": 99},
+     "no type of numbers 99"),
+    ("GRU", "", [_array("f", 1, 1, 1), _array("f", 1, 3, 1), _array("f", 1, 3, 1)], {"layout": 2},
+     "There is no such one"),
     ("QGemm", "com.microsoft", [np.uint8([1]), np.float32(1), np.uint8(0)] * 2, {}, "two matrices"),
     ("Unique", "com.microsoft", [_array("f", 2, 2)], {}, "It needs one axis"),
 ]  # fmt: skip
+
+
+#: Operator, version, inputs, attributes, what the error says.
+FORMER: list[tuple[str, int, list[np.ndarray | None], dict[str, Any], str]] = [
+    ("Flatten", 9, [_array("f", 2, 2)], {"axis": -1}, "not negative before version 11"),
+    ("Split", 11, [_array("f", 3)], {}, "does not fall into 2 equal parts"),
+    ("Upsample", 7, [_array("f", 2, 2)], {"scales": [0.5, 1.0]}, "The scales are out of bounds"),
+    ("BatchNormalization", 7, [_array("f", 2, 4, 4), *[_array("f", 4, 4)] * 4], {},
+     "Its scale has the wrong rank"),
+    ("BatchNormalization", 7, [_array("f", 2, 4, 4), *[_array("f", 4)] * 4], {"spatial": 0},
+     "Its scale has the wrong rank"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op_type", "version", "inputs", "attributes", "text"), FORMER)
+def test_former_versions_refused_by_name(
+    op_type: str,
+    version: int,
+    inputs: list[np.ndarray | None],
+    attributes: dict[str, Any],
+    text: str,
+) -> None:
+    model = one_node_model(op_type, inputs, attributes, version, 2 if op_type == "Split" else 1)
+    model.graph.node[0].name = "the_node"
+    assert re.search(f"the_node.*{text}", refusal(model))
 
 
 @pytest.mark.parametrize(("op_type", "domain", "inputs", "attributes", "text"), NAMED)
@@ -229,6 +310,6 @@ def test_refused_by_name(
     text: str,
 ) -> None:
     held = [k for k, x in enumerate(inputs) if x is not None and x.dtype == np.int64]
-    model = one_node_model(op_type, inputs, attributes, 23, domain=domain, constants=held)
+    model = one_node_model(op_type, inputs, attributes, 28, domain=domain, constants=held)
     model.graph.node[0].name = "the_node"
     assert re.search(f"the_node.*{text}", refusal(model))

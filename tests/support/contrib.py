@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 import sardonyx
-from tests.support.mutants import BEYOND, mutants, refusal
+from tests.support.mutants import BEYOND, mutants, refusal, wrong_attributes
 from tests.support.ops import TOLERANCES
 
 DOMAIN = "com.microsoft"
@@ -82,6 +82,11 @@ def check_contrib(
         for what, model_of_it in mutants(fixed, feeds):
             text = refusal(model_of_it)
             assert text or not what.startswith(BEYOND), what
+        for what, model_of_it in wrong_attributes(fixed, feeds):
+            try:
+                refusal(model_of_it)
+            except AssertionError as error:
+                raise AssertionError(what) from error
     if engine:
         try:
             import onnxruntime
