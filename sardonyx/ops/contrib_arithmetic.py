@@ -119,6 +119,10 @@ def unfold_tensor(x: Tensor, *, size: int, dim: int = -1, step: int = 1) -> Tens
     return compute(shape, body)
 
 
+#: Tokens of a run are compared one by one, in one expression.
+_LONGEST_RUN = 512
+
+
 @op("NGramRepeatBlock", 1, domain=DOMAIN)
 def n_gram_repeat_block(ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tensor:
     """-inf for tokens that would repeat an n-gram if they came next."""
@@ -128,6 +132,11 @@ def n_gram_repeat_block(ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tens
     assume_equal(ids.shape[0], scores.shape[0], where_, "The batches differ")
     length = ids.shape[1]
     count = integer.maximum(sizes.add(length, 1 - ngram_size), 0)
+    if count == 0:
+        return scores
+    if ngram_size > _LONGEST_RUN:
+        what = f"Runs of {ngram_size} tokens are too long"
+        raise errors.NotImplemented(message(where_, what, expected=f"at most {_LONGEST_RUN}"))
     over = reduced_indices((count,))[0]
     batch, token = indices(scores.shape)
     start = sizes.add(length, 1 - ngram_size)

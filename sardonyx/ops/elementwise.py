@@ -195,26 +195,56 @@ def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:
     return functools.reduce(functools.partial(t.binary, operation), inputs)
 
 
-@op("Min", 1, 6, 8, 12, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+def _of_one_shape(where: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    for x in inputs[1:]:
+        t.assume_shape(x.shape, inputs[0].shape, where, "An input, before version 8,")
+    return inputs
+
+
+@op("Min", 1, 6, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
 def min_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
+    """As later, of tensors of one shape."""
+    return min_8(*_of_one_shape("Min", inputs))
+
+
+@op("Min", 8, 12, 13, flags=_COMMUTATIVE)
+def min_8(*inputs: Tensor) -> Tensor:
     """The smallest; NaN if one is NaN."""
     return _fold("Min", "min", inputs)
 
 
-@op("Max", 1, 6, 8, 12, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+@op("Max", 1, 6, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
 def max_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
+    """As later, of tensors of one shape."""
+    return max_8(*_of_one_shape("Max", inputs))
+
+
+@op("Max", 8, 12, 13, flags=_COMMUTATIVE)
+def max_8(*inputs: Tensor) -> Tensor:
     """The largest; NaN if one is NaN."""
     return _fold("Max", "max", inputs)
 
 
-@op("Sum", 1, 6, 8, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+@op("Sum", 1, 6, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
 def sum_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
+    """As later, of tensors of one shape."""
+    return sum_8(*_of_one_shape("Sum", inputs))
+
+
+@op("Sum", 8, 13, flags=_COMMUTATIVE)
+def sum_8(*inputs: Tensor) -> Tensor:
     """Sum of all."""
     return _fold("Sum", "add", inputs)
 
 
-@op("Mean", 1, 6, 8, 13, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
+@op("Mean", 1, 6, flags=_COMMUTATIVE, removed=CONSUMED_INPUTS)
 def mean_1(*inputs: Tensor, consumed_inputs: Sequence[int] = ()) -> Tensor:
+    """As later, of tensors of one shape."""
+    return mean_8(*_of_one_shape("Mean", inputs))
+
+
+@op("Mean", 8, 13, flags=_COMMUTATIVE)
+def mean_8(*inputs: Tensor) -> Tensor:
     """Mean of all."""
     return _fold("Mean", "add", inputs) / float(len(inputs))
 

@@ -171,7 +171,12 @@ def expand_8(x: Tensor, shape: Tensor) -> Tensor:
 def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
     """Repeated along one axis."""
     (count,) = contents(t.reshape(t.cast(tiles, INT64), ()), "The number of repeats", 0)
-    (chosen,) = integers(t.reshape(t.cast(axis, INT64), ()), "The axis")
+    try:
+        (chosen,) = integers(t.reshape(t.cast(axis, INT64), ()), "The axis")
+    except DataDependent:
+        more = sizes.add(count, -1)
+        flags = chosen_axes(in_a_row(t.cast(axis, INT64), "Tile"), x.rank, "Tile")
+        return t.tile(x, [sizes.add(1, sizes.multiply(flag, more)) for flag in flags])
     chosen = t.normalise_axis(chosen, x.rank, "Tile")
     return t.tile(x, [count if k == chosen else 1 for k in range(x.rank)])
 

@@ -278,3 +278,13 @@ def test_recurrent(op_type, opset, gates):
     wanted = ReferenceEvaluator(later).run(None, {f"x{k}": a for k, a in enumerate(inputs)})
     attributes = {"hidden_size": 5, "output_sequence": 1}
     check_op(op_type, inputs, attributes, opset, outputs=2, expected=wanted, symbolic=False)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_tile_along_an_axis_that_a_run_names(axis, count):
+    model = one_node_model("Tile", [X, np.float32(count), np.float32(axis)], {}, 1)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    feeds = {"x0": X, "x1": np.float32(count), "x2": np.float32(axis)}
+    counts = [count if k == axis % 4 else 1 for k in range(4)]
+    np.testing.assert_array_equal(session.run(None, feeds)[0], np.tile(X, counts))
