@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, scattered
@@ -33,6 +33,10 @@ def _padded(
     after: list[Dim] = [0] * rank
     for number, axis in enumerate(chosen):
         before[axis], after[axis] = pads[number], pads[number + len(chosen)]
+        left = sizes.total((before[axis], x.shape[axis], after[axis]))
+        if integer.is_nonnegative(-left - 1):
+            what = f"It removes more of axis {axis} than there is"
+            raise InvalidGraph(message("Pad", what, got=f"{before[axis]} and {after[axis]}"))
     return t.pad(x, before, after, mode, value)
 
 

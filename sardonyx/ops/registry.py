@@ -390,11 +390,15 @@ def contents(
 
 
 def _check_bounds(element: object, what: str, low: Dim, high: Dim) -> None:
-    if not isinstance(element, int) or not isinstance(low, int) or not isinstance(high, int):
+    """Refuse a known number outside bounds that were asked for: not all numbers become sizes."""
+    if not isinstance(element, int):
         return
-    if not low <= element <= high:
+    below = isinstance(low, int) and low != SMALLEST and element < low
+    above = isinstance(high, int) and high != LARGEST and element > high
+    if below or above:
+        expected = f"at least {low}" if below else f"at most {high}"
         raise InvalidGraph(
-            message(what, "It is out of bounds", expected=f"{low} to {high}", got=str(element))
+            message(what, "It is out of bounds", expected=expected, got=f"{element}")
         )
 
 

@@ -280,6 +280,7 @@ NAMED: list[tuple[str, str, list[np.ndarray | None], dict[str, Any], str]] = [
 FORMER: list[tuple[str, int, list[np.ndarray | None], dict[str, Any], str]] = [
     *((op, 6, [_array("f", 2, 2), _array("f", 2)], {}, "An input, before version 8, has the wrong")
       for op in ("Max", "Min", "Sum", "Mean")),
+    ("Pad", 2, [_array("f", 3)], {"pads": [-2, -2]}, "It removes more of axis 0 than there is"),
     ("Flatten", 9, [_array("f", 2, 2)], {"axis": -1}, "not negative before version 11"),
     ("Split", 11, [_array("f", 3)], {}, "does not fall into 2 equal parts"),
     ("Upsample", 7, [_array("f", 2, 2)], {"scales": [0.5, 1.0]}, "The scales are out of bounds"),
