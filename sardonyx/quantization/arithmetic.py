@@ -109,7 +109,7 @@ def parameters_of_range(
         zero = np.full(scale.shape, np.round((low_code + high_code) / 2))
     else:
         zero = np.clip(np.round(low_code - low / scale), low_code, high_code)
-    zero = np.where(is_flat, 0, zero)
+        zero = np.where(is_flat, 0, zero)
     return Parameters(scale.astype(float_type), zero.astype(type.dtype.numpy), type, axis, block)
 
 

@@ -259,13 +259,12 @@ def _conv(writer: _Writer, node: Node) -> None:
     if weight.dtype is not dtypes.FLOAT or weight.shape is None:
         return
     left = writer.activation(x)
-    # onnxruntime's ConvInteger takes uint8 alone; zero points keep what int8 would have said.
-    right = writer.weight(weight, QuantType.QUInt8, symmetric=_is_symmetric(writer))
-    inputs = (left[0], right[0], left[2], right[2])
+    codes, scale, zero = _conv_weight(writer, weight, len(weight.shape))
+    inputs = (left[0], codes, left[2], zero)
     sums = writer.put(
         node, "ConvInteger", inputs, f"{node.name}_quant", dict(node.attributes), dtypes.INT32
     )
-    made = writer.scaled(node, sums, (left[1], right[1]))
+    made = writer.scaled(node, sums, (left[1], scale))
     if bias is not None:
         column = [1] * len(weight.shape)
         column[1] = -1
@@ -276,8 +275,25 @@ def _conv(writer: _Writer, node: Node) -> None:
     writer.replace(node, made)
 
 
-def _is_symmetric(writer: _Writer) -> bool:
-    return writer.settings.is_symmetric_weight(writer.settings.weight_type)
+def _conv_weight(writer: _Writer, weight: Value, rank: int) -> Three:
+    """Filters as uint8, since onnxruntime's ConvInteger takes nothing else.
+
+    Channels may have scales of their own, (channels, 1, 1), but no zero points.
+    """
+    settings = writer.settings
+    if not settings.per_channel:
+        symmetric = settings.is_symmetric_weight(settings.weight_type)
+        return writer.weight(weight, QuantType.QUInt8, symmetric=symmetric)
+    codes, scale, zero = writer.weight(weight, QuantType.QUInt8, 0)
+    if scale.constant is None or zero.constant is None:
+        raise TypeError("scales that are computed")  # weight gives constants
+    spread = scale.constant.array().reshape(-1, *[1] * (rank - 2))
+    middle = zero.constant.array()[:1].reshape(())
+    return (
+        codes,
+        writer.constant(f"{weight.name}_scales", spread),
+        writer.constant(f"{weight.name}_middle", middle),
+    )
 
 
 def _gather(writer: _Writer, node: Node) -> None:

@@ -65,6 +65,21 @@ def test_which_operators(tmp_path: Path) -> None:
     assert found["MatMulInteger"] == 7 and not found["MatMul"]
 
 
+def test_channels_of_filters(tmp_path: Path) -> None:
+    """Filters of very different sizes, one of them nought, have scales of their own."""
+    text = "net (float[N, 2, 6] x) => (float[N, 3, 4] y) { y = Conv(x, w, b) }"
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((3, 2, 3)).astype(np.float32)
+    weights *= np.float32([1, 0.001, 0])[:, None, None]
+    model = model_of(text, {"w": weights, "b": np.float32([0, 0, 3])})
+    feeds = [{"x": random.standard_normal((4, 2, 6)).astype(np.float32)}]
+    (want,), (got,) = (
+        outputs(m, feeds)[0] for m in (model, dynamic(model, tmp_path / "q.onnx", per_channel=True))
+    )
+    for k in range(3):
+        assert np.linalg.norm(got[:, k] - want[:, k]) <= 0.02 * np.linalg.norm(want[:, k])
+
+
 def test_a_branch(tmp_path: Path) -> None:
     text = """net (bool c, float[N, 8] x) => (float[N, 4] y) {
         y = If (c) <
