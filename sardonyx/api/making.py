@@ -15,6 +15,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
     from sardonyx.runtime.session import EngineOptions
 
@@ -26,6 +27,7 @@ def make_engine(
     o: SessionOptions,
     providers: dict[str, dict[str, str]],
     cancel: CancelFlag | None = None,
+    tuned: Tuned | None = None,
 ) -> Engine:
     """Compile a model, or find it in the cache.
 
@@ -35,6 +37,8 @@ def make_engine(
         providers: Names with their options, in order of preference. One that cannot run the model
             is taken out.
         cancel: Ends the compilation when it is set.
+        tuned: Which kernels are computed otherwise than the cost model would; None for what this
+            machine's cache says.
 
     Raises:
         NotImplemented: The model asks for something that is not supported.
@@ -59,6 +63,7 @@ def make_engine(
         logid=o.logid,
         winograd=not _is_on(o, "session.disable_winograd"),
         halves=_is_on(o, "session.allow_bfloat16_products"),
+        tuned=tuned,
     )
     if o.optimized_model_filepath:
         from sardonyx.tools.optimizer.session import write_optimized

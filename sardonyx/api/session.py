@@ -23,6 +23,7 @@ from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, Wanted
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
 
 _logger = get_logger("session")
@@ -67,8 +68,12 @@ class InferenceSession(Profiling, UnderWay):
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
 
-    def _create(self, cancel: CancelFlag | None = None) -> Engine:
-        return make_engine(self._source, self._options, self._providers, cancel)
+    def _create(self, cancel: CancelFlag | None = None, tuned: Tuned | None = None) -> Engine:
+        return make_engine(self._source, self._options, self._providers, cancel, tuned)
+
+    def _tune(self, tuned: Tuned) -> None:
+        self._engine = self._create(tuned=tuned)
+        self._set_up()
 
     def _set_up(self) -> None:
         record = self._engine.record

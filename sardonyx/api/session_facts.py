@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.api import tuning_results
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
 from sardonyx.api.devices import OrtEpDevice, OrtMemoryInfo, info_of
 from sardonyx.api.node_arg import NodeArg
@@ -16,6 +17,7 @@ from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.storage import MemoryKind
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
 
 
@@ -28,6 +30,9 @@ class SessionFacts:
     _providers: dict[str, dict[str, str]]
     _kind: MemoryKind
     _is_on_host: bool
+
+    def _tune(self, tuned: Tuned) -> None:
+        raise NotImplementedError
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a run must be given."""
@@ -87,18 +92,31 @@ class SessionFacts:
             raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
         return [assigned(self._source)]
 
-    def get_tuning_results(self) -> list[Any]:
-        """Nothing is tuned."""
-        return []
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """Which kernels are computed otherwise than the cost model would; [] if nothing was tuned.
 
-    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
-        """Not supported, unless there are none.
+        One entry for each provider, as in onnxruntime: `ep`, its name; `results`, by structure of
+        kernel the numbers that differ; `validators`, what they hold for. See SARDONYX_TUNE.
+        """
+        return tuning_results.written(self._engine.tuned)
+
+    def set_tuning_results(
+        self, results: list[dict[str, Any]], *, error_on_invalid: bool = False
+    ) -> None:
+        """Make the session anew, with kernels as `get_tuning_results` said somewhere else.
+
+        Args:
+            results: What `get_tuning_results` gave. Entries of other providers are left out.
+            error_on_invalid: Whether results for another machine or version are an error; else a
+                warning says that they are not used.
 
         Raises:
-            NotImplemented: There are results.
+            InvalidArgument: They are no results of tuning.
+            Fail: They do not fit, and `error_on_invalid` is set.
         """
-        if results:
-            raise errors.NotImplemented(message("set_tuning_results", "Nothing can be tuned"))
+        tuned = tuning_results.read(results, error_on_invalid)
+        if tuned is not None:
+            self._tune(tuned)
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """The processor's provider has no such options.

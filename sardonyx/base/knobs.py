@@ -96,6 +96,13 @@ _DECLARED = (
         "Least severe level that is logged; what no handler takes goes to stderr.",
     ),
     Knob(
+        "SARDONYX_TUNE",
+        _flag,
+        False,
+        "0 or 1",
+        "Measure several ways to compute each kernel of a model when its first session is made.",
+    ),
+    Knob(
         "SARDONYX_LIBRARIES",
         _flag,
         True,

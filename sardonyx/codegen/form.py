@@ -17,6 +17,7 @@ from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
+from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
 from sardonyx.kernel.attention import AttentionKernel
@@ -92,6 +93,7 @@ class Former:
         halves: Whether factors of products in float32 are rounded to bfloat16.
         accelerator: Who has libraries.
         keeper: Has kernels of other models.
+        choices: Says which structures are computed otherwise than the cost model would.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
     """
@@ -103,8 +105,10 @@ class Former:
     accelerator: Accelerator | None = None
     halves: bool = False
     keeper: Keeper | None = None
+    choices: Choices | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
+    _variant: Variant = DEFAULT
     _packings: dict[object, list[Packing]] = field(default_factory=dict)
     _walked: dict[object, bool] = field(default_factory=dict)
     _schedules: dict[object, ProductSchedule] = field(default_factory=dict)
@@ -302,16 +306,30 @@ class Former:
         kernel = self.kernels.get(key)
         if kernel is not None:
             return kernel
-        formed = self._known((key, kind))
+        variant = DEFAULT if self.choices is None else self.choices.of(key)
+        formed = self._known(key, kind, variant)
         if formed is None:
-            formed = build()
+            with self._varied(variant):
+                formed = build()
             if self.keeper is not None:
-                self.keeper.keep((key, kind), formed)
+                self.keeper.keep(_kept_as(key, kind, variant), formed)
         self.kernels[key], self._packings[key] = formed.kernel, formed.packings
         return formed.kernel
 
-    def _known(self, key: tuple[object, ...]) -> Formed | None:
-        return None if self.keeper is None else self.keeper.find(key, self.name)
+    def _known(self, key: tuple[object, ...], kind: str | None, variant: Variant) -> Formed | None:
+        if self.keeper is None:
+            return None
+        return self.keeper.find(_kept_as(key, kind, variant), self.name)
+
+    @contextmanager
+    def _varied(self, variant: Variant) -> Iterator[None]:
+        """Inside, kernels are formed in another way."""
+        before, self._variant = (self.grain, self._variant), variant
+        self.grain = variant.grain(self.grain)
+        try:
+            yield
+        finally:
+            self.grain, self._variant = before
 
     def _product(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
@@ -374,7 +392,9 @@ class Former:
         assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
         if structure in self._walked:
             return self._walked[structure]
-        known = self._known((key, None))
+        known = None
+        if self.choices is None or self.choices.of(key) == DEFAULT:
+            known = self._known(key, None, DEFAULT)
         if known is not None:
             self.kernels[key], self._packings[key] = known.kernel, known.packings
         elif integer_factors(group) is None:
@@ -429,9 +449,11 @@ class Former:
             integers = IntegerSchedule(group, strides, self.lanes, self.grain)
             return IntegerKernel(integers, self.name(INTEGERS), fixed)
         schedule = self._schedules.pop(canonical.key, None)
-        if schedule is None:
+        if schedule is None or self._variant != DEFAULT:
             schedule = ProductSchedule(group, strides, self.lanes, self.grain)
-        tiles = fitting(schedule, self.grain.tiles) if fixed and self.winograd else None
+        tiles = None
+        if fixed and self.winograd:
+            tiles = fitting(schedule, self.grain.tiles, self._variant.winograd)
         if tiles is not None:
             return WinogradKernel(schedule, tiles, self.name(f"{WINOGRAD}{tiles.outputs}"))
         if self.halves and may_round(group):
@@ -503,6 +525,11 @@ def _actual(packing: Packing, canonical: Canonical) -> Map | Reduce:
     if isinstance(contents, Map):
         return make_map(contents.shape, body)
     return make_reduce(contents.shape, contents.extents, contents.kind, body, contents.dtype)
+
+
+def _kept_as(key: object, kind: str | None, variant: Variant) -> tuple[object, ...]:
+    """What a keeper knows a structure by."""
+    return (key, kind) if variant == DEFAULT else (key, kind, *variant.to_numbers().items())
 
 
 def is_constant(tensor: Tensor) -> bool:

@@ -66,12 +66,16 @@ class Form:
         return [*map(extent_of, self.others), *along]
 
 
-def fitting(s: ProductSchedule, most_tiles: int) -> Form | None:
+def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | None:
     """How a contraction with a constant right factor is best computed so; None for directly.
 
-    `most_tiles`: how many tiles a block may transform.
+    Args:
+        s: The contraction, computed directly.
+        most_tiles: How many tiles a block may transform.
+        outputs: Those of a tile along each axis that somebody chose, 0 for directly; -1 for what
+            takes the fewest cycles.
     """
-    if not most_tiles:
+    if not most_tiles or not outputs:
         return None
     depth, column = s.depth_extent, extent_of(s.column)
     if s.element != F32 or not s.direct or len(s.taps) != 2:
@@ -90,8 +94,10 @@ def fitting(s: ProductSchedule, most_tiles: int) -> Form | None:
         image.append(along[0])
     others = tuple(v for v in s.rows if v not in image)
     best, form = math.inf, None
-    for outputs, worth in _MORE_IS_WORTH.items():
-        tried = Form(outputs, (image[0], image[1]), (s.taps[0], s.taps[1]), others, 0, 0)
+    for size, worth in _MORE_IS_WORTH.items():
+        tried = Form(size, (image[0], image[1]), (s.taps[0], s.taps[1]), others, 0, 0)
+        if size == outputs:
+            return _with_sizes(s, tried, depth, most_tiles)
         best = min(best, _direct_cycles(s, tried, depth * column))
         cycles = _cycles(s, tried, depth, column)
         if cycles < worth * best:

@@ -15,6 +15,7 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
+from sardonyx.codegen.variants import Choices
 from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
 from sardonyx.kernel.compiled import Kernel
@@ -41,6 +42,7 @@ from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("session")
@@ -48,11 +50,21 @@ _logger = get_logger("session")
 
 @dataclass(slots=True)
 class Built:
-    """A compiled model before it is run or cached; its constants are not made yet."""
+    """A compiled model before it is run or cached; its constants are not made yet.
+
+    Attributes:
+        record: What the session must know of the model.
+        generated: Machine code.
+        constants: What the plan reads, and how it is made.
+        kernels: By what they were formed for.
+        facts: What else decides on how a structure is formed; "" if no kernels are kept.
+    """
 
     record: Record
     generated: Generated
     constants: Constants
+    kernels: dict[object, Kernel]
+    facts: str
 
 
 def build_model(
@@ -105,7 +117,7 @@ def build_model(
         graph, lowered, provider.target, fuse=fuse, winograd=winograd,
         accelerator=provider.accelerator, halves=halves,
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
-        appended=rooms, keeper=keeper,
+        appended=rooms, keeper=keeper, choices=_choices(options, keeper),
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -132,7 +144,14 @@ def build_model(
         [] if options.in_rooms else appended,
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(),
     )  # fmt: skip
-    return Built(record, generated, constants)
+    facts = "" if keeper is None else keeper.facts
+    return Built(record, generated, constants, compiled.former.kernels, facts)
+
+
+def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:
+    if options.choices is not None:
+        return options.choices
+    return None if keeper is None else keeper.choices
 
 
 def _lowered(graph: Graph, options: EngineOptions, phases: _Phases, join: bool) -> LoweredGraph:
@@ -157,6 +176,7 @@ def compile_lowered(
     branches: bool = False,
     appended: Sequence[Appended] = (),
     keeper: Keeper | None = None,
+    choices: Choices | None = None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
@@ -164,7 +184,8 @@ def compile_lowered(
     `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
     factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
     was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
-    are written into rooms of inputs, and are no results. `keeper` has kernels of other models.
+    are written into rooms of inputs, and are no results. `keeper` has kernels of other models;
+    `choices` says which are formed otherwise than the cost model would.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -181,7 +202,7 @@ def compile_lowered(
     compiled = compile_tensors(
         outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches, slots, keeper,
+        accelerator, halves, formed, branches, slots, keeper, choices,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results if t in unique]
 

@@ -15,6 +15,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
+from sardonyx.codegen.variants import Choices
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Program
 from sardonyx.plan.appending import Slot
@@ -80,6 +81,7 @@ def compile_tensors(
     branches: bool = False,
     slots: Mapping[Tensor, Slot] | None = None,
     keeper: Keeper | None = None,
+    choices: Choices | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -99,9 +101,17 @@ def compile_tensors(
         branches: Whether threads may walk independent branches.
         slots: Those of `outputs` that are written into rooms of inputs: they are no results.
         keeper: Has kernels of other models.
+        choices: Which kernels are formed otherwise than the cost model would.
     """
     former = Former(
-        target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper
+        target.lanes(32),
+        target.grain,
+        winograd,
+        target.has_dots,
+        accelerator,
+        halves,
+        keeper,
+        choices,
     )
     blocks = Blocks(former, separate, formed, slots)
     results = [t for _, t in outputs]

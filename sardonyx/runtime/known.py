@@ -15,6 +15,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.codegen.formed import Formed, from_bytes, to_bytes
 from sardonyx.plan.identity import Identities
 from sardonyx.runtime.cache import Cache, digest, engine_digest
+from sardonyx.runtime.choices import Known
 from sardonyx.runtime.units import Units
 
 _log = get_logger("compile")
@@ -32,18 +33,21 @@ class KnownKernels:
     Attributes:
         found: How many kernels were known.
         formed: How many were not.
+        facts: Digest of all that decides on how a structure is formed.
+        choices: Which of them are formed otherwise than the cost model would.
     """
 
     def __init__(self, cache: Cache, units: Units, facts: tuple[object, ...]) -> None:
         self.found = self.formed = 0
         self._cache, self._units = cache, units
         self._identities = Identities()
-        self._facts = digest(engine_digest(), units.target.key, facts)
+        self.facts = digest(engine_digest(), units.target.key, facts)
+        self.choices = Known(cache, self.facts, self._identities)
         self._new: dict[str, Formed] = {}
 
     def _key(self, key: tuple[object, ...]) -> str | None:
         name = self._identities.of(key)
-        return None if name is None else digest(_KIND, self._facts, name)
+        return None if name is None else digest(_KIND, self.facts, name)
 
     def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
         """The kernel of a structure, whose machine code `units` has then."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.base import integer
+from sardonyx.base import integer, knobs
 from sardonyx.base.collector import paused
 from sardonyx.base.errors import (
     EngineError,
@@ -42,7 +42,9 @@ from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 
 if TYPE_CHECKING:
+    from sardonyx.codegen.variants import Choices
     from sardonyx.runtime.build import Built
+    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.units import Units
 
 _logger = get_logger("session")
@@ -78,6 +80,9 @@ class EngineOptions:
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         halves: Whether factors of products in float32 are rounded to bfloat16.
         in_rooms: Whether outputs that continue an input are written behind it.
+        tuned: Results of tuning to use; None for those of this machine.
+        choices: Which kernels are formed otherwise than the cost model would; None for what results
+            of tuning say.
     """
 
     threads: int = 0
@@ -102,6 +107,13 @@ class EngineOptions:
     winograd: bool = True
     halves: bool = False
     in_rooms: bool = False
+    tuned: Tuned | None = None
+    choices: Choices | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the plan that a session begins with, rather than one for some feeds."""
+        return not (self.general or self.fed or self.ranks or self.ones or self.in_rooms)
 
     def key(self) -> str:
         """What of it changes the compiled model."""
@@ -200,33 +212,23 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     provider = options.provider or CpuProvider()
     cache = default_cache() if options.use_cache else None
     budget = options.budget or Budget(options.memory_limit_bytes)
-    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
-        if not hasattr(source, "SerializeToString"):
-            raise InvalidArgument(
-                message(
-                    "session",
-                    "This is not a model",
-                    expected="a path, bytes or a ModelProto",
-                    got=type(source).__name__,
-                )
-            )
-        source = source.SerializeToString()
-    elif isinstance(source, (bytearray, memoryview)):
-        source = bytes(source)  # the caller may change his
-    state = _state_of(source)
-    key = _model_key(source, state, options, provider) if cache is not None else None
+    source = _readable(source)
+    state = state_of(source)
+    key = model_key(source, state, options, provider) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     team = team_of(options.threads, options.branches, options.share)
+    tuned = _tuned(source, options, provider, cache, key)
+    if tuned is not None:
+        key = None if key is None else digest(key, tuned.identity)
+        options = replace(options, choices=tuned.choices)
     engine = None
     try:
         if cache is not None and key is not None:
             engine = read_engine(cache, provider, key, team, timings, budget)
         if engine is None:
-            with paused(), _units(cache, source, state) as units:
-                tables = partial(budget.take, purpose="tables that operators need")
-                with counting(tables, budget.give):
-                    built = _build(source, options, provider, timings, budget, units)
-                if key is not None and _state_of(source) != state:
+            with paused(), units_for(cache, source, state) as units:
+                built = build_for(source, options, provider, timings, budget, units)
+                if key is not None and state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
@@ -236,6 +238,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         integer.forget()
     may_be_general = not options.general and _may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
+    engine.tuned = tuned
     shared = replace(options, budget=budget)
     engine.use(Variants(_maker(source, state, shared, engine.record), may_be_general, log))
     timings["total"] = time.perf_counter() - start
@@ -243,11 +246,52 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     return engine
 
 
+def _readable(source: Any) -> Any:
+    """A path or bytes that nobody changes."""
+    if isinstance(source, (bytearray, memoryview)):
+        return bytes(source)  # the caller may change his
+    if isinstance(source, (str, os.PathLike, bytes)):
+        return source
+    if hasattr(source, "SerializeToString"):
+        return source.SerializeToString()
+    raise InvalidArgument(
+        message(
+            "session", "This is not a model", expected="a path, bytes or a ModelProto",
+            got=type(source).__name__,
+        )
+    )  # fmt: skip
+
+
+def _tuned(
+    source: Any, options: EngineOptions, provider: Provider, cache: Cache | None, key: str | None
+) -> Tuned | None:
+    """What was measured for a model: before, or now if SARDONYX_TUNE says so."""
+    if options.tuned is not None:
+        return options.tuned
+    wanted = knobs.get("SARDONYX_TUNE") and options.is_first
+    if cache is None or key is None or cache.folder is None:
+        if wanted:
+            _logger.warning("SARDONYX_TUNE has no effect: there is no disk cache to keep results")
+        return None
+    if not wanted and cache.get(key, "tuned") is None:
+        return None
+    with compiling:
+        from sardonyx.runtime.choices import read
+
+    found = read(cache, key)
+    if found is None and wanted:
+        with compiling:
+            from sardonyx.runtime.tuning import tune
+
+        found = tune(source, options, provider, cache, key)
+    return found
+
+
 #: Where a model's file really is, and in which state.
 _State = tuple[str, Identity]
 
 
-def _state_of(source: Any) -> _State | None:
+def state_of(source: Any) -> _State | None:
     """That of a model's file; None if there is none, or it cannot be seen."""
     if isinstance(source, bytes):
         return None
@@ -292,7 +336,7 @@ def _go_on_compiling(units: Units, cancel: CancelFlag | None) -> None:
 _SMALL_BYTES = 2**18
 
 
-def _units(cache: Cache | None, source: Any, state: _State | None) -> Units:
+def units_for(cache: Cache | None, source: Any, state: _State | None) -> Units:
     """What compiles. Its first process starts while the model is read here."""
     with compiling:
         from sardonyx.runtime.units import Units
@@ -304,7 +348,7 @@ def _units(cache: Cache | None, source: Any, state: _State | None) -> Units:
     return units
 
 
-def _build(
+def build_for(
     source: Any,
     options: EngineOptions,
     provider: Provider,
@@ -312,6 +356,7 @@ def _build(
     budget: Budget,
     units: Units,
 ) -> Built:
+    """A model, compiled; the compiler is imported when it is first needed."""
     with compiling:
         # The compiler: only where it is needed.
         from sardonyx.ops.registry import load_all
@@ -319,25 +364,27 @@ def _build(
 
         load_all()
 
-    try:
-        return build_model(source, options, provider, timings, budget, units)
-    except InvalidGraph as error:
-        if options.general or "load" not in timings:
-            raise
-        # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
-        # broadcast) may contradict itself where the graph does not.
-        units.forget()
-        general = replace(options, general=True)
+    tables = partial(budget.take, purpose="tables that operators need")
+    with counting(tables, budget.give):
         try:
-            built = build_model(source, general, provider, timings, budget, units)
-        except SardonyxError:
-            raise error from None
-        _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
-        _logger.debug("the contradiction: %s", error)
-        return built
+            return build_model(source, options, provider, timings, budget, units)
+        except InvalidGraph as error:
+            if options.general or "load" not in timings:
+                raise
+            # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
+            # broadcast) may contradict itself where the graph does not.
+            units.forget()
+            general = replace(options, general=True)
+            try:
+                built = build_model(source, general, provider, timings, budget, units)
+            except SardonyxError:
+                raise error from None
+            _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
+            _logger.debug("the contradiction: %s", error)
+            return built
 
 
-def _model_key(
+def model_key(
     source: Any, state: _State | None, options: EngineOptions, provider: Provider
 ) -> str | None:
     """Identity of a model: of a file its place and time, of bytes what they are."""
