@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
     from sardonyx.runtime.recording import RunTrace
 
-#: Columns of spans: the thread, then the words of a SPAN.
-_COMMAND, _STARTED, _ENDED = (1 + SPAN.names.index(n) for n in ("command", "started", "ended"))
+#: Columns of what threads noted.
+_COMMAND, _STARTED, _ENDED = (SPAN.names.index(n) for n in ("command", "started", "ended"))
 
 
 class KernelTimes:
@@ -49,7 +49,9 @@ class KernelTimes:
         that have no block left wait for the others. In a loop there is no telling which times
         belong together, so it takes its share of what all threads spent on it.
         """
-        spans, plan = trace.spans, trace.plan
+        if not trace.spans:
+            return
+        spans, plan = np.concatenate([rows for _, rows in trace.spans]), trace.plan
         loops = any(isinstance(step, JumpIfLess) for step in plan.commands)
         for number in np.unique(spans[:, _COMMAND]).tolist():
             command = plan.commands[number]
