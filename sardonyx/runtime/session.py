@@ -371,8 +371,8 @@ def build_for(
         except InvalidGraph as error:
             if options.general or "load" not in timings:
                 raise
-            # What a first plan takes for granted (an axis is not empty, sizes are equal that a run may
-            # broadcast) may contradict itself where the graph does not.
+            # What a first plan takes for granted (an axis is not empty, sizes are equal that a run
+            # may broadcast) may contradict itself where the graph does not.
             units.forget()
             general = replace(options, general=True)
             try:
