@@ -17,6 +17,9 @@ from sardonyx.codegen.target import Target
 #: libm, which a blob cannot reach, or emit unwind tables, which nothing reads.
 FUNCTION_ATTRIBUTES = 'nounwind "no-builtins" "no-trapping-math"="true"'
 
+#: The first line of a text whose loops step as they are written, see `kernel.program.Program`.
+AS_WRITTEN = "; loops step as they are written\n"
+
 #: Names of the pass pipelines, from none to all scalar optimisations (never the vectorisers).
 PIPELINES = ("none", "light", "full")
 
@@ -33,6 +36,13 @@ def _binding() -> Any:
 def load_llvm() -> None:
     """Import LLVM, which the first compilation would do otherwise."""
     _binding()
+
+
+def _step_loops(binding: Any, as_written: bool) -> None:
+    """Have loops stepped as they are written, or not: LLVM has one switch for the process."""
+    if _STEPS["as written"] != as_written:
+        binding.set_option("sardonyx", f"-disable-lsr={str(as_written).lower()}")
+        _STEPS["as written"] = as_written
 
 
 @lru_cache(maxsize=16)
@@ -100,6 +110,8 @@ def _prepare(text: str, target: Target, pipeline: str, level: int, verify: bool)
     return module, machine
 
 
+_STEPS = {"as written": False}
+
 #: Modules compiled by this process so far. Runs never compile: a test reads it.
 COUNTS = {"modules": 0}
 
@@ -130,6 +142,7 @@ def compile_text(
 def _object(text: str, target: Target, pipeline: str, level: int, verify: bool) -> bytes:
     module, machine = _prepare(text, target, pipeline, level, verify)
     COUNTS["modules"] += 1
+    _step_loops(_binding(), text.startswith(AS_WRITTEN))
     return bytes(machine.emit_object(module))
 
 

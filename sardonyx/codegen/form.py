@@ -15,6 +15,7 @@ from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.general_product import GeneralProduct, general_product
+from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.codegen.special import special
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
@@ -117,6 +118,7 @@ class Former:
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
     _partials: dict[object, Buffer | None] = field(default_factory=dict)
+    _windows: GeneralWindows | None = None
 
     @property
     def takes_integers(self) -> bool:
@@ -277,6 +279,11 @@ class Former:
         """The invocation that computes maps and reductions, before any run if `is_early`."""
         canonical = Canonical(group, strides)
         tiling = None if is_early or is_prepared(group) else self.grain.tiling
+        general = None
+        if group.inner and self.grain.tiling is None and name is None:
+            general = self._general_windows().of(canonical)
+        if general is not None:
+            return self._general_rows(general, group)
 
         def build() -> Formed:
             renamed = canonical.group
@@ -288,10 +295,26 @@ class Former:
             if form is None:
                 schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)
                 form = RowsKernel(schedule, title)
-            return Formed(form.build())
+            made = form.build()
+            made.program.as_written = is_early  # it runs once
+            return Formed(made)
 
         kernel = self._formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
+
+    def _general_windows(self) -> GeneralWindows:
+        if self._windows is None:
+            self._windows = GeneralWindows(self.lanes, self.grain)
+        return self._windows
+
+    def _general_rows(self, general: GeneralRows, group: Rows) -> Invocation:
+        """A window by a kernel that others of other sizes use, too."""
+
+        def build() -> Formed:
+            return Formed(general.build(self.lanes, self.grain, self.name(_kind(group))))
+
+        kernel = self._formed(general.key, build)
+        return general.specific(invocation_of(kernel, general.actual, group))
 
     def _formed(
         self, key: tuple[object, ...], build: Callable[[], Formed], kind: str | None = None

@@ -16,6 +16,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_copy import with_values
+from sardonyx.codegen.general_group import Generaliser
 from sardonyx.codegen.invocation import Invocation
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
@@ -23,13 +24,12 @@ from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule, panel_vectors
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.canonical import Canonical, placeholder, structure_of
+from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.roles import roles
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
-from sardonyx.tensor.traverse import loads_of
 
 #: Sums of fewer products, and fewer columns, have kernels of their own.
 _LEAST = 8
@@ -63,7 +63,9 @@ class GeneralProduct:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
         schedule.block_rows, schedule.is_deep = self.block_rows, self.is_deep
-        return ProductKernel(schedule, name, packed=True).build()
+        kernel, packings = ProductKernel(schedule, name, packed=True).build()
+        kernel.program.as_written = True  # its time goes by in micro-kernels
+        return kernel, packings
 
     def contents(self, packing: Packing) -> Map:
         """What is packed, of actual buffers and sizes."""
@@ -123,16 +125,12 @@ def _is_dense(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variabl
     return linear is not None and linear[0] == 1
 
 
-class _Making:
-    """Makes a `GeneralProduct`; equal products get symbols of equal names."""
+class _Making(Generaliser):
+    """Makes a `GeneralProduct`."""
 
     def __init__(self, canonical: Canonical, lanes: int, grain: Grain) -> None:
-        self._canonical, self._lanes, self._grain = canonical, lanes, grain
-        self._values: dict[Atom, Dim] = {}
-        self._symbols: dict[Dim, Dim] = {}
-        self._extents: dict[Atom, Dim] = {}
-        self._stand_ins: dict[Tensor, Buffer] = {}
-        self._strides: dict[Tensor, tuple[Dim, ...]] = {}
+        super().__init__(canonical)
+        self._lanes, self._grain = lanes, grain
 
     def make(self, rows: list[Dim], column: Dim, depth: Dim) -> GeneralProduct:
         """The product with symbols for the extents of these axes."""
@@ -159,22 +157,8 @@ class _Making:
             group, self._strides, block_rows, is_deep, replace(grain, vectors=vectors),
             ("general", vectors, is_deep, *structure_of(group), shapes),
             {b: self._canonical.buffers[t] for t, b in self._stand_ins.items()},  # type: ignore[index]  # placeholders are buffers
-            self._values,
+            self.values,
         )  # fmt: skip
-
-    def _symbol(self, name: str, value: Dim) -> Dim:
-        made = sizes.symbol(f"general {name}")
-        self._values[sizes.variable(made)] = value
-        return made
-
-    def _size(self, value: Dim, name: str) -> Dim:
-        """A symbol for a size, the same wherever it occurs."""
-        if value in (0, 1):
-            return value
-        found = self._symbols.get(value)
-        if found is None:
-            found = self._symbols[value] = self._symbol(f"{name} {len(self._symbols)}", value)
-        return found
 
     def _group(self, g: Product) -> Product:
         loops = tuple(self._variable(v, k, "o") for k, v in enumerate(g.loops))
@@ -192,54 +176,3 @@ class _Making:
             g, root=root, contraction=contraction, loops=loops, at=at, reduced=reduced, left=left,
             right=right, result=result, epilogue=epilogue,
         )  # fmt: skip
-
-    def _variable(self, old: Dim, number: int, stem: str) -> Dim:
-        return (
-            0
-            if old == 0
-            else sizes.numbered_index(self._extents[sizes.variable(old)], number, stem)
-        )
-
-    def _body(self, body: Scalar) -> Scalar:
-        for x in loads_of(body):
-            self._stand_in(x.tensor, x.at)
-        return rewrite(body, lambda x: load(self._stand_ins[x.tensor], x.at), self._atoms)
-
-    def _stand_in(self, tensor: Tensor, at: tuple[Dim, ...]) -> Buffer:
-        """What stands for a buffer: its sizes are those of the axes that walk it."""
-        found = self._stand_ins.get(tensor)
-        if found is not None:
-            return found
-        shape = tuple(self._extent(d, i) for d, i in zip(tensor.shape, at, strict=True))
-        number = len(self._stand_ins)
-        found = self._stand_ins[tensor] = placeholder(number, shape, tensor.dtype)
-        self._strides[found] = self._dense(tensor, shape)
-        return found
-
-    def _extent(self, extent: Dim, at: Dim) -> Dim:
-        atom = sizes.as_atom(at)
-        if atom is not None and atom in self._extents and atom.arguments[0] == extent:
-            return self._extents[atom]
-        return self._size(extent, "size")
-
-    def _dense(self, tensor: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """Strides of a stand-in: products of its extents where those of the buffer are."""
-        before = self._canonical.strides[tensor]
-        strides: list[Dim | None] = [None] * len(shape)
-        step: Dim = 1
-        made: Dim = 1
-        left = [k for k in range(len(shape)) if tensor.shape[k] != 1]
-        while left:
-            k = next((k for k in left if before[k] == step), None)
-            if k is None:
-                break
-            strides[k] = made
-            step, made = sizes.multiply(step, tensor.shape[k]), sizes.multiply(made, shape[k])
-            left.remove(k)
-        return tuple(
-            self._stride(before[k], tensor.shape[k]) if one is None else one
-            for k, one in enumerate(strides)
-        )
-
-    def _stride(self, stride: Dim, extent: Dim) -> Dim:
-        return 0 if extent == 1 else self._size(stride, "stride")

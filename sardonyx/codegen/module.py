@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen import emit_block
-from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
+from sardonyx.codegen.compile import AS_WRITTEN, FUNCTION_ATTRIBUTES
 from sardonyx.codegen.emit import Frame, FunctionEmitter
 from sardonyx.codegen.emit_base import llvm_type
 from sardonyx.codegen.emit_effects import parameter_type, result_type, symbol
@@ -60,7 +60,8 @@ def emit_unit(program: Program, others: Sequence[Program], target: Target, name:
         for other in others
         if other.name != name and not other.always_inline and symbol(other.name) in text
     ]
-    return _module([text, *heads], target, declarations, named)
+    head = AS_WRITTEN if program.as_written else ""
+    return head + _module([text, *heads], target, declarations, named)
 
 
 def _module(

@@ -256,6 +256,8 @@ class Program:
         body: Its statements.
         always_inline: For functions that only serve others in the same module.
         cold: Seldom called; kept out of line.
+        as_written: Whether loops step as they are written. LLVM takes most of its time to choose
+            other steps where a loop has many addresses.
     """
 
     name: str
@@ -265,3 +267,4 @@ class Program:
     body: Block
     always_inline: bool = False
     cold: bool = False
+    as_written: bool = False

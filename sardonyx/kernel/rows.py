@@ -132,12 +132,13 @@ class RowsKernel:
             places = (sizes.add(part.first, k) for k in range(part.count))
             copies = [members_at(members, window.axis, at) for at in places]
             number = sizes.as_atom(part.number)
-            own = {} if number is None else {number: b.binary("sub", block, part.low)}
+            low, high = outside.dim(part.low), outside.dim(part.high)
+            own = {} if number is None else {number: b.binary("sub", block, low)}
             if len(window.parts) == 1:
                 yield outside.child(atoms | own), copies
                 return
-            after = b.compare("ge", block, part.low)
-            with b.if_(b.binary("and", after, b.compare("lt", block, part.high))):
+            after = b.compare("ge", block, low)
+            with b.if_(b.binary("and", after, b.compare("lt", block, high))):
                 yield outside.child(atoms | own), copies
 
     def _copies_inside(

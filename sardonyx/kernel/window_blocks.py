@@ -9,6 +9,7 @@ Along an axis whose extent only a run knows, blocks that see no border are writt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ from sardonyx.tensor.traverse import loads_of
 _MOST = 8
 #: Neighbours where the extent is not known: small images should have blocks without borders.
 _FEW = 4
+#: So near to the least cost fewer neighbours are better: more images have them as whole blocks.
+_ENOUGH = 1.02
 #: Taps times neighbours at most, so that the code stays small.
 _MOST_STEPS = 400
 
@@ -44,8 +47,8 @@ class Part:
         count: Results of a block.
     """
 
-    low: int
-    high: int
+    low: Dim
+    high: Dim
     number: Dim
     first: Dim
     count: int
@@ -60,16 +63,46 @@ class WindowBlocks:
         blocks: How many blocks it has.
         parts: Kinds of blocks, in order; of an axis of unknown extent there is one, and whether
             a block is like that has to be asked.
+        known: Whether the parts make up the axis: its extent is a number, or whole blocks.
     """
 
     axis: Dim
     blocks: Dim
     parts: tuple[Part, ...]
+    known: bool = True
 
-    @property
-    def known(self) -> bool:
-        """Whether the extent of the axis is a number."""
-        return isinstance(self.blocks, int)
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What neighbours along an axis read.
+
+    Attributes:
+        axis: The axis.
+        taps: Elements of a window, of all members.
+        loads: What one result loads.
+        saved: How much of it the one before has loaded.
+    """
+
+    axis: Dim
+    taps: int
+    loads: int
+    saved: int
+
+    def count(self, extent: int) -> int:
+        """How many neighbours a block should have."""
+
+        def steps(count: int) -> int:
+            loads = self.loads + (self.loads - self.saved) * (count - 1)
+            return max(self.taps * count, loads) + self.taps // 2
+
+        def cost(count: int) -> int:
+            rest = extent % count
+            return extent // count * steps(count) + (steps(rest) if rest else 0)
+
+        most = max(2, min(_MOST, extent, _MOST_STEPS // self.taps))
+        best = min(range(2, most + 1), key=lambda n: (cost(n), n))
+        whole = (n for n in range(2, best) if extent % n == 0 and cost(n) <= _ENOUGH * cost(best))
+        return next(whole, best)
 
 
 def choose_blocks(
@@ -83,6 +116,27 @@ def choose_blocks(
         apart: Whether blocks at the borders are written apart. If not, all are equal where some
             number of neighbours divides the extent.
     """
+    shared = shared_axis(members, axes)
+    if shared is None:
+        return None
+    axis, extent = shared.axis, extent_of(shared.axis)
+    if not apart and isinstance(extent, int):
+        for count in range(min(_MOST, _MOST_STEPS // shared.taps), 1, -1):
+            if extent % count == 0:
+                return _equal(axis, extent // count, count)
+    if isinstance(extent, int):
+        return _divide(axis, extent, shared.count(extent))
+    count = _whole_blocks(extent)
+    if count:
+        return _divide(axis, extent, count)
+    blocks = integer.ceildiv(extent, _FEW)
+    number = sizes.numbered_index(blocks, 0, "w")
+    part = Part(0, 1, number, sizes.multiply(number, _FEW), _FEW)
+    return WindowBlocks(axis, blocks, (part,), known=False)
+
+
+def shared_axis(members: Sequence[Member], axes: Sequence[Dim]) -> Shared | None:
+    """The axis along which neighbours share most of what they read; None if they share little."""
     full = [m for m in members if m.stage.full]
     if not full or not all(m.unrolled for m in full):
         return None
@@ -97,15 +151,14 @@ def choose_blocks(
         saved = sum(rewrite(x, atoms=step) in single for x in single)
         if 3 * saved >= len(single) and (best is None or saved > best[0]):
             best = (saved, axis)
-    if best is None:
-        return None
-    saved, axis = best
-    extent = extent_of(axis)
-    if not apart and isinstance(extent, int):
-        for count in range(min(_MOST, _MOST_STEPS // len(bodies)), 1, -1):
-            if extent % count == 0:
-                return _equal(axis, extent // count, count)
-    return _divide(axis, len(bodies), len(single), saved)
+    return None if best is None else Shared(best[1], len(bodies), len(single), best[0])
+
+
+def _whole_blocks(extent: Dim) -> int:
+    """Results of a block where two such blocks, and any number more, make up the extent; else 0."""
+    count = math.gcd(*(coefficient for _, coefficient in sizes.terms_of(extent)))
+    more = integer.floordiv(sizes.add(extent, -2 * count), count)
+    return count if 2 <= count <= _MOST and integer.is_nonnegative(more) else 0
 
 
 def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
@@ -114,32 +167,20 @@ def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
     return WindowBlocks(axis, blocks, (Part(0, blocks, number, first, count),))
 
 
-def _divide(axis: Dim, taps: int, loads: int, saved: int) -> WindowBlocks:
-    extent = extent_of(axis)
-    if not isinstance(extent, int):
-        blocks = integer.ceildiv(extent, _FEW)
-        number = sizes.numbered_index(blocks, 0, "w")
-        part = Part(0, 1, number, sizes.multiply(number, _FEW), _FEW)
-        return WindowBlocks(axis, blocks, (part,))
-
-    def steps(count: int) -> int:
-        return max(taps * count, loads + (loads - saved) * (count - 1)) + taps // 2
-
-    def cost(count: int) -> int:
-        rest = extent % count
-        return extent // count * steps(count) + (steps(rest) if rest else 0)
-
-    most = max(2, min(_MOST, extent, _MOST_STEPS // taps))
-    count = min(range(2, most + 1), key=lambda n: (cost(n), n))
-    blocks = -(-extent // count)
-    parts = [Part(0, 1, 0, 0, min(count, extent))]
-    if blocks > 2:
-        number = sizes.numbered_index(blocks - 2, 0, "w")
-        first = sizes.multiply(sizes.add(number, 1), count)
-        parts.append(Part(1, blocks - 1, number, first, count))
-    if blocks > 1:
-        first = count * (blocks - 1)
-        parts.append(Part(blocks - 1, blocks, 0, first, extent - first))
+def _divide(axis: Dim, extent: Dim, count: int) -> WindowBlocks:
+    """Blocks of so many results: the first, those between, and the last, which may be smaller."""
+    blocks = integer.ceildiv(extent, count)
+    first_count = min(count, extent) if isinstance(extent, int) else count
+    parts = [Part(0, 1, 0, 0, first_count)]
+    last = sizes.add(blocks, -1)
+    if not isinstance(blocks, int) or blocks > 2:
+        number = sizes.numbered_index(sizes.add(blocks, -2), 0, "w")
+        parts.append(Part(1, last, number, sizes.multiply(sizes.add(number, 1), count), count))
+    if not isinstance(blocks, int) or blocks > 1:
+        first = sizes.multiply(last, count)
+        rest = sizes.add(extent, sizes.multiply(first, -1))
+        assert isinstance(rest, int)  # noqa: S101 - symbols stand for whole blocks
+        parts.append(Part(last, blocks, 0, first, rest))
     return WindowBlocks(axis, blocks, tuple(parts))
 
 

@@ -1,0 +1,119 @@
+"""Groups for any sizes: symbols in place of numbers, so that a kernel serves other sizes, too.
+
+A group and the values of its symbols are the group of numbers again, whichever numbers were chosen:
+what differs is only how many groups share a kernel.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.canonical import Canonical, placeholder
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.traverse import loads_of
+
+#: How far from the end of its axis an index may end that is said with the axis' extent.
+_NEAR = 8
+
+
+class Generaliser:
+    """Makes stand-ins for the axes and buffers of a group; equal groups get equal names.
+
+    Args:
+        canonical: The group.
+
+    Attributes:
+        values: What the symbols stand for.
+    """
+
+    def __init__(self, canonical: Canonical) -> None:
+        self._canonical = canonical
+        self.values: dict[Atom, Dim] = {}
+        self._symbols: dict[Dim, Dim] = {}
+        self._extents: dict[Atom, Dim] = {}
+        self._atoms: dict[Atom, Dim] = {}
+        self._stand_ins: dict[Tensor, Buffer] = {}
+        self._strides: dict[Tensor, tuple[Dim, ...]] = {}
+
+    def _symbol(self, name: str, value: Dim) -> Dim:
+        made = sizes.symbol(f"general {name}")
+        self.values[sizes.variable(made)] = value
+        return made
+
+    def _size(self, value: Dim, name: str) -> Dim:
+        """A symbol for a size, the same wherever it occurs."""
+        if value in (0, 1):
+            return value
+        found = self._symbols.get(value)
+        if found is None:
+            found = self._symbols[value] = self._symbol(f"{name} {len(self._symbols)}", value)
+        return found
+
+    def _variable(self, old: Dim, number: int, stem: str) -> Dim:
+        return (
+            0
+            if old == 0
+            else sizes.numbered_index(self._extents[sizes.variable(old)], number, stem)
+        )
+
+    def _body(self, body: Scalar) -> Scalar:
+        for x in loads_of(body):
+            self._stand_in(x.tensor, x.at)
+        return rewrite(body, lambda x: load(self._stand_ins[x.tensor], x.at), self._atoms)
+
+    def _stand_in(self, tensor: Tensor, at: tuple[Dim, ...]) -> Buffer:
+        """What stands for a buffer: its sizes are those of the axes that walk it."""
+        found = self._stand_ins.get(tensor)
+        if found is not None:
+            return found
+        shape = tuple(self._extent(d, i) for d, i in zip(tensor.shape, at, strict=True))
+        number = len(self._stand_ins)
+        found = self._stand_ins[tensor] = placeholder(number, shape, tensor.dtype)
+        self._strides[found] = self._dense(tensor, shape)
+        return found
+
+    def _extent(self, extent: Dim, at: Dim) -> Dim:
+        ends = self._end(at, extent)
+        return self._size(extent, "size") if ends is None else ends
+
+    def _end(self, at: Dim, end: Dim) -> Dim | None:
+        """Where an index ends that follows one axis, said with the extent of that axis.
+
+        Of `2 * i + k - 1` over an axis of 56 and a window, 112 is twice the extent, and 111 that
+        less 1. None where it has nothing to do with the extent.
+        """
+        axes = [atom for atom in sizes.atoms_of(at, "index") if atom in self._extents]
+        if len(axes) != 1:
+            return None
+        linear = sizes.coefficient_of(at, axes[0])
+        step, extent = (0 if linear is None else linear[0]), axes[0].arguments[0]
+        if not isinstance(step, int) or step < 1:
+            return None
+        rest = sizes.add(end, sizes.multiply(extent, -step))
+        if not isinstance(rest, int) or abs(rest) > _NEAR:
+            return None
+        return sizes.add(sizes.multiply(self._extents[axes[0]], step), rest)
+
+    def _dense(self, tensor: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Strides of a stand-in: products of its extents where those of the buffer are."""
+        before = self._canonical.strides[tensor]
+        strides: list[Dim | None] = [None] * len(shape)
+        step: Dim = 1
+        made: Dim = 1
+        left = [k for k in range(len(shape)) if tensor.shape[k] != 1]
+        while left:
+            k = next((k for k in left if before[k] == step), None)
+            if k is None:
+                break
+            strides[k] = made
+            step, made = sizes.multiply(step, tensor.shape[k]), sizes.multiply(made, shape[k])
+            left.remove(k)
+        return tuple(
+            self._stride(before[k], tensor.shape[k]) if one is None else one
+            for k, one in enumerate(strides)
+        )
+
+    def _stride(self, stride: Dim, extent: Dim) -> Dim:
+        return 0 if extent == 1 else self._size(stride, "stride")

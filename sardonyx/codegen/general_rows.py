@@ -1,0 +1,191 @@
+"""Windows for any sizes: one kernel serves the depthwise convolutions and pools of many layers.
+
+Lanes lie along the channels, which are whole vectors; what of an image's border a block sees is
+known if its rows are whole blocks. So a row of 56 results, in blocks of 7, becomes one of 7 a + 14:
+the first block, a in between, the last. The other axis of the image, and batches, are any number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.codegen.general_copy import with_values
+from sardonyx.codegen.general_group import Generaliser
+from sardonyx.codegen.invocation import Invocation
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.grain import Grain
+from sardonyx.kernel.rows import RowsKernel
+from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
+from sardonyx.kernel.window_blocks import Shared, shared_axis
+from sardonyx.plan.axes import extent_of
+from sardonyx.plan.canonical import Canonical, structure_of
+from sardonyx.plan.groups import Rows, Stage
+from sardonyx.tensor import scalar
+from sardonyx.tensor.operations import COMPARE
+from sardonyx.tensor.rewriting import remake
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralRows:
+    """Maps and reductions whose sizes are symbols.
+
+    Attributes:
+        group: They, over stand-ins.
+        strides: Of the stand-ins.
+        key: Equal where one kernel serves.
+        actual: What the stand-ins stand for.
+        values: What the symbols stand for.
+    """
+
+    group: Rows
+    strides: dict[Tensor, tuple[Dim, ...]]
+    key: tuple[object, ...]
+    actual: dict[Buffer, Tensor]
+    values: dict[Atom, Dim]
+
+    def build(self, lanes: int, grain: Grain, name: str) -> Kernel:
+        """The kernel."""
+        schedule = RowsSchedule.fitting(self.group, self.strides, lanes, grain)
+        made = RowsKernel(schedule, name).build()
+        made.program.as_written = True
+        return made
+
+    def specific(self, made: Invocation) -> Invocation:
+        """The invocation with the actual sizes."""
+        return with_values(made, self.values)
+
+
+@dataclass(slots=True)
+class GeneralWindows:
+    """Makes windows general.
+
+    Attributes:
+        lanes: 32-bit lanes of a vector register.
+        grain: How much a block does.
+    """
+
+    lanes: int
+    grain: Grain
+    _shared: dict[object, tuple[int, Shared] | None] = field(default_factory=dict)
+
+    def of(self, canonical: Canonical) -> GeneralRows | None:
+        """A window for any sizes; None where its form depends on them."""
+        g = canonical.group
+        assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+        lanes = _lane_axis(canonical, self.lanes)
+        if lanes is None or not _is_window(g):
+            return None
+        widths = {lanes: self.lanes}
+        first = _Making(canonical).make(widths)
+        if first.key not in self._shared:
+            self._shared[first.key] = self._find(first)
+        found = self._shared[first.key]
+        if found is None:
+            return None
+        position, shared = found
+        extent = extent_of(g.outer[position])
+        if not isinstance(extent, int):
+            return None
+        count = shared.count(extent)
+        if extent % count or extent < 2 * count:
+            return _Making(canonical).make(widths, fixed=position)
+        return _Making(canonical).make({**widths, position: count}, blocks=position)
+
+    def _find(self, general: GeneralRows) -> tuple[int, Shared] | None:
+        """Which axis has neighbours that share a block, and what they share."""
+        schedule = RowsSchedule(general.group, general.strides, self.lanes, self.grain)
+        if schedule.vector_inside or schedule.lanes != self.lanes or schedule.window is None:
+            return None
+        shared = shared_axis(schedule.members, schedule.block_axes)
+        if shared is None or shared.axis not in general.group.outer:
+            return None
+        return general.group.outer.index(shared.axis), shared
+
+
+def _is_window(group: Rows) -> bool:
+    extent = sizes.product(map(extent_of, group.inner))
+    return isinstance(extent, int) and 1 < extent <= LONGEST_WINDOW
+
+
+def _lane_axis(canonical: Canonical, lanes: int) -> int | None:
+    """The outer axis along which results lie side by side, if it is whole vectors."""
+    g = canonical.group
+    assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+    last = g.stages[-1]
+    for step, index in zip(canonical.strides[last.root.buffer], last.indices, strict=True):
+        if step == 1 and index in g.outer and index != 0:
+            extent = extent_of(index)
+            if isinstance(extent, int) and extent % lanes == 0:
+                return g.outer.index(index)
+    return None
+
+
+class _Making(Generaliser):
+    """Makes a `GeneralRows`."""
+
+    def make(
+        self, units: dict[int, int], blocks: int | None = None, fixed: int | None = None
+    ) -> GeneralRows:
+        """The group with symbols for the extents of its outer axes.
+
+        Args:
+            units: Numbers of elements of which an axis is a multiple, by its position.
+            blocks: The axis that is cut into blocks of so many, at least two.
+            fixed: The axis that keeps its extent.
+        """
+        g = self._canonical.group
+        assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+        for k, axis in enumerate(g.outer):
+            if axis == 0:
+                continue
+            extent = extent_of(axis)
+            unit, least = units.get(k, 1), 2 * int(k == blocks)
+            if k != fixed:
+                count = extent // unit - least if isinstance(extent, int) else extent
+                symbol = sizes.add(self._symbol(f"axis {k}", count), least)
+                extent = sizes.multiply(symbol, unit)
+            self._extents[sizes.variable(axis)] = extent
+        outer = tuple(self._variable(v, k, "o") for k, v in enumerate(g.outer))
+        pairs = zip(g.outer, outer, strict=True)
+        self._atoms = {sizes.variable(old): new for old, new in pairs if old != 0}
+        stages = [self._stage(s) for s in g.stages]
+        group = Rows(outer, g.inner, stages)
+        shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
+        return GeneralRows(
+            group, self._strides, ("general", *structure_of(group), shapes),
+            {b: self._canonical.buffers[t] for t, b in self._stand_ins.items()},  # type: ignore[index]  # placeholders are buffers
+            self.values,
+        )  # fmt: skip
+
+    def _stage(self, s: Stage) -> Stage:
+        body = self._window(s.body, {})
+        root = replace(s.root, buffer=self._stand_in(s.root.buffer, s.indices))
+        at = tuple(substitute(i, self._atoms) for i in s.indices)
+        return Stage(root, s.kind, body, at, s.full, s.stored)
+
+    def _window(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:
+        """An expression over the stand-ins, its indices compared with where they end."""
+        found = known.get(x)
+        if found is None:
+            found = known[x] = self._moved(x, known)
+        return found
+
+    def _moved(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:
+        if x.op == "load":
+            return self._body(x)
+        if x.op == "size":
+            return scalar.size(substitute(x.dim, self._atoms))
+        if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:
+            index, end = x.arguments
+            value = int(end.payload)
+            moved = self._end(index.dim, value) if value > 1 else None
+            limit = end if moved is None else scalar.size(moved)
+            return scalar.compare(x.op, self._window(index, known), limit)
+        if not x.arguments:
+            return x
+        return remake(x, tuple(self._window(a, known) for a in x.arguments))
