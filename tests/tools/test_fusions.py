@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import sardonyx
 from sardonyx.base.errors import InvalidArgument
@@ -44,6 +45,54 @@ def clip() -> Made:
     y = net.linear(net.norm(x, size), size, size)
     y = net.op("Mul", y, net.op("Sigmoid", net.op("Mul", y, 1.702)))
     return net.model(net.op("Add", net.linear(y, size, size), x)), net.feeds
+
+
+def chosen_scores(mask: Any, *, inverted: bool = False, guard: bool = False) -> Made:
+    """A mask that chooses between scores and a number, or what is added; a guard against NaN."""
+    net, size = Net(), 16
+    x = net.input("x", ["N", "S", size], net.weight(2, 4, size))
+    q, k, v = (net.linear(x, size, size) for _ in range(3))
+    scores = net.op("MatMul", net.split(q, 2, 8), net.split(k, 2, 8, (0, 2, 3, 1)))
+    scores = net.op("Mul", scores, 8**-0.5)
+    length = net.op("Gather", net.op("Shape", x), np.array([1]))
+    kept = mask
+    if isinstance(mask, str):
+        kept = net.input(mask, ["N", 1, "S", "S"], np.tril(np.ones((2, 1, 4, 4), np.int64)))
+        kept = net.op("Cast", kept, to=TensorProto.BOOL)
+    else:
+        for axis in (2, 3):
+            kept = net.op("Slice", kept, np.array([0]), length, np.array([axis]))
+    if guard:
+        added = net.op("Where", kept, 0.0, np.float32(-np.inf))
+        chances = net.op("Softmax", net.op("Add", scores, added), axis=-1)
+        chances = net.op("Where", net.op("IsNaN", chances), 0.0, chances)
+    else:
+        pair = (-1e4, scores) if inverted else (scores, -1e4)
+        chances = net.op("Softmax", net.op("Where", kept, *pair), axis=-1)
+    y = net.join(net.op("MatMul", chances, net.split(v, 2, 8)), x, size)
+    return net.model(net.linear(y, size, size)), net.feeds
+
+
+_TRIL = np.tril(np.ones((1, 1, 8, 8), bool))
+
+#: A mask, how it is used, whether the attention can be fused.
+MASKS: list[tuple[str, Any, dict[str, bool], bool]] = [
+    ("constant", _TRIL, {}, True),
+    ("inverted", ~_TRIL, {"inverted": True}, True),
+    ("the wrong way round", ~_TRIL, {}, False),
+    ("of the feeds", "mask", {}, False),
+    ("guarded", _TRIL, {"guard": True}, True),
+    ("guarded, all hidden", np.zeros((1, 1, 8, 8), bool), {"guard": True}, False),
+    ("guarded, of the feeds", "mask", {"guard": True}, False),
+]
+
+
+@pytest.mark.parametrize(("name", "mask", "use", "fused"), MASKS, ids=[m[0] for m in MASKS])
+def test_masks(name: str, mask: Any, use: dict[str, bool], fused: bool) -> None:
+    model, feeds = chosen_scores(mask, **use)
+    result = optimize_model(model)
+    assert result.get_operator_statistics().get("Attention", 0) == int(fused)
+    check_same(model, result, feeds)
 
 
 #: Name, model, operators that must be there, in that number.

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sardonyx.base.sizes import Dim
+from sardonyx.base.sizes import Dim, as_atom
 from sardonyx.ir.constant import Array
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, Sizes
+from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, Sizes, leaves_something
 from sardonyx.tools.optimizer.pattern import Found
 from sardonyx.tools.optimizer.projections import joined, projection_of, without_bias
 from sardonyx.tools.optimizer.rules import MICROSOFT, Rule, constant, like, node_of, table
@@ -51,8 +51,12 @@ _NAMED = {
     "k": _scaled("($keys)", "k_last"),
     "v": f"{_cached('value', _V)} | v4",
     "scores": _scaled("product=MatMul($q, $k)", "scale"),
-    "masked": "Add(Add($scores, mask), second) | Add($scores, mask) | $scores",
-    "attention": "MatMul(Softmax{axis=-1}($masked), $v)",
+    "masked": (
+        "Add(Add($scores, mask), second) | Add($scores, mask) | $scores"
+        " | Where(kept, $scores, fill!) | Where(hidden, fill!, $scores)"
+    ),
+    "chances": "guard=Where(IsNaN(p=Softmax{axis=-1}($masked)), 0, p) | Softmax{axis=-1}($masked)",
+    "attention": "MatMul($chances, $v)",
 }
 
 
@@ -135,14 +139,23 @@ class _Fusion:
         return self._finish("Attention", inputs, attributes)
 
     def _mask(self, sizes: Sizes, lengths: Lengths) -> Mask | str:
-        mask, second = self._found.get("mask"), self._found.get("second")
-        if mask is None or self._options.no_mask:
+        found = self._found
+        mask, second, choice = found.get("mask"), found.get("second"), found.get("kept")
+        inverted = choice is None and found.get("hidden") is not None
+        choice = found.get("hidden") if inverted else choice
+        if (mask is None and choice is None) or self._options.no_mask:
             return Mask()
         builder = MaskBuilder(self._graph, self._nodes, sizes, lengths)
+        if mask is None and choice is not None:
+            return builder.chosen(choice, found["fill"], inverted=inverted)
+        if mask is None:
+            return Mask()
+        if found.get("guard") is not None and (second is not None or not leaves_something(mask)):
+            return "its mask may hide all keys of a query, which has a meaning of its own"
         if second is None and (self._options.raw_mask or self._options.mask_index):
-            found = builder.raw(mask, lengths_only=self._options.mask_index)
-            if found is not None:
-                return found
+            whole = builder.raw(mask, lengths_only=self._options.mask_index)
+            if whole is not None:
+                return whole
         return builder.added(mask, second)
 
     def _sizes(self) -> Sizes | str:
@@ -155,11 +168,11 @@ class _Fusion:
         size, value_size = q4[3], result[3]
         if not (isinstance(heads, int) and isinstance(size, int) and isinstance(value_size, int)):
             return "the number of its heads or their size is not known"
+        if not all(map(_is_same, result, (batch, heads, length))):
+            return "its mask has more items, heads or queries than its scores"
         target = self._root.inputs[1]
         known = target.elements if target is not None else None
-        if self._root.output.shape != (batch, length, heads * value_size) and (
-            known is None or 0 in known
-        ):
+        if self._root.output.shape != self._joined_shape() and (known is None or 0 in known):
             return "heads are not put side by side again"
         q, k, v = found.get("q"), found.get("k"), found.get("v")
         if q4[:3] != (batch, heads, length) or (
@@ -260,3 +273,13 @@ class _Fusion:
 
     def _integers(self, hint: str, numbers: list[int]) -> Value:
         return self._constant(hint, np.array(numbers, np.int64))
+
+
+def _is_same(size: Dim, scores: Dim) -> bool:
+    """Whether a size after the mask is that before it.
+
+    Sizes that are broadcast are taken as equal. One that is never larger cannot be the larger one
+    of the two, and so is that of the scores in any run.
+    """
+    atom = as_atom(size)
+    return size == scores or (atom is not None and atom.kind == "min" and scores in atom.arguments)

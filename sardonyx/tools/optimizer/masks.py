@@ -16,13 +16,16 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import match, parse
-from sardonyx.tools.optimizer.rules import constant, like, node_of
+from sardonyx.tools.optimizer.pattern import is_fixed, match, number_of, parse
+from sardonyx.tools.optimizer.rules import array_of, constant, like, node_of
 
 #: First version whose Unsqueeze and ReduceSum take axes as an input.
 _AXES_AS_INPUT = 13
 #: The first axes of a mask, items and heads, may be 1 where those of the scores are not.
 _SHARED_AXES = 2
+#: What is added to scores hides them if it is less than this.
+_HIDING = -9999.0
+_CHOSEN = parse("Where(kept, 0, fill!) | Where(hidden, fill!, 0)")
 _RAW = parse("Product(Sub(1, m), #filter)")
 
 
@@ -105,6 +108,29 @@ class MaskBuilder:
         shape = tuple(b if a == 1 else a for a, b in pairs)
         return Mask(bias=self._add("Add", [bias, other], like(self._graph, bias, shape)))
 
+    def chosen(self, choice: Value, fill: Value, *, inverted: bool) -> Mask | str:
+        """Scores that a number takes the place of: it is added to them, instead.
+
+        That is the same unless all scores of a query are replaced.
+
+        Args:
+            choice: Where scores are kept, or hidden if `inverted`.
+            fill: The number.
+            inverted: See `choice`.
+        """
+        number = number_of(fill)
+        if number is None or number > _HIDING:
+            return "its mask does not hide, it replaces"
+        if not _keeps_something(choice, inverted=inverted):
+            return "its mask may hide all keys of a query, which has a meaning of its own"
+        dtype = self._lengths.query.dtype
+        if dtype is None or choice.shape is None or fill.dtype is not dtype:
+            return "the shape or type of its mask does not fit"
+        zero = constant(self._graph, "zero", np.zeros((), dtype.numpy))
+        made = self._graph.new_value(f"{choice.name}_added", dtype, choice.shape)
+        pair = [fill, zero] if inverted else [zero, fill]
+        return self.added(self._add("Where", [choice, *pair], made), None)
+
     def _wide(self, mask: Value) -> Value | str:
         shape, sizes = mask.shape, self._sizes
         if shape is None or len(shape) > 4 or mask.dtype is not self._lengths.query.dtype:
@@ -185,3 +211,42 @@ class MaskBuilder:
     ) -> Value:
         self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
         return made
+
+
+def leaves_something(mask: Value) -> bool:
+    """Whether what is added to scores surely leaves a number for every query."""
+    if is_fixed(mask):
+        return bool(np.isfinite(array_of(mask)).any(axis=-1).all()) if mask.shape else False
+    for found in match(_CHOSEN, mask):
+        number = number_of(found["fill"])
+        if number is not None and np.isfinite(number):
+            return True
+        choice = found.get("kept") or found["hidden"]
+        if _keeps_something(choice, inverted=found.get("kept") is None):
+            return True
+    return False
+
+
+def _keeps_something(choice: Value, *, inverted: bool) -> bool:
+    """Whether a mask of bools surely keeps a key for every query.
+
+    A constant tells. A part of one, from the first key on, keeps the first key if the whole does.
+    """
+    node, whole = choice.producer, choice
+    while node is not None and node.op_type == "Slice" and not node.domain:
+        first = node.input(0)
+        starts, axes, steps = node.input(1), node.input(3), node.input(4)
+        if first is None or starts is None or axes is None or axes.elements is None:
+            return False
+        rank = len(first.shape or ())
+        if steps is not None and steps.elements != (1,) * len(axes.elements):
+            return False
+        for place, axis in enumerate(axes.elements):
+            last = isinstance(axis, int) and rank and axis % rank == rank - 1
+            if last and (starts.elements is None or starts.elements[place] != 0):
+                return False
+        whole, node = first, first.producer
+    if not is_fixed(whole) or not whole.shape or whole.shape[-1] == 0:
+        return False
+    array = array_of(whole).astype(bool) != inverted
+    return bool(array.any(axis=-1).all() if whole is choice else array[..., 0].all())
