@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
         for name, shape in models.fix_shapes(source, target, dims=dims, inputs=inputs).items():
             print(f"{name}: {shape}")
     elif options.tool == "update-opset":
-        old, new = models.update_opset(source, target, options.opset)
+        old, new, _ = models.update_opset(source, target, options.opset)
         print(f"{target}: version {new} of ONNX's operators ({old} before)")
     elif options.tool == "split-external":
         size = models.split_external(source, target, options.threshold, options.location)

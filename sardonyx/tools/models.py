@@ -157,11 +157,16 @@ def _check_threshold(threshold: int) -> None:
         raise InvalidArgument(message("--threshold", what, got=str(threshold)))
 
 
-def update_opset(source: Any, output: Path, opset: int) -> tuple[int, int]:
+def update_opset(source: Any, output: Path | None, opset: int) -> tuple[int, int, bytes]:
     """Write a model that imports a newer version of ONNX's operators, by onnx's converter.
 
+    Args:
+        source: What `loader.load` takes.
+        output: The file to write; None for none.
+        opset: The version.
+
     Returns:
-        The versions before and after.
+        The versions before and after, and the bytes of the model.
 
     Raises:
         InvalidArgument: The version is not newer, or onnx does not know it.
@@ -186,6 +191,7 @@ def update_opset(source: Any, output: Path, opset: int) -> tuple[int, int]:
         text = " ".join(str(error).split())
         raise Fail(message("update-opset", f"onnx cannot convert the model: {text}")) from error
     load(data)
-    with replacing(os.fspath(output)) as file:
-        file.write(data)
-    return old, opset
+    if output is not None:
+        with replacing(os.fspath(output)) as file:
+            file.write(data)
+    return old, opset, data

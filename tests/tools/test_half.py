@@ -140,6 +140,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"node_block_list": ["nothing"]}, "no node 'nothing'"),
     ({"max_finite_val": 1e6}, "beyond those of half floats"),
     ({"nonsense": 1}, "nonsense"),
+    ({"force_fp16_initializers": True}, "force_fp16_initializers is not supported"),
 ]
 
 

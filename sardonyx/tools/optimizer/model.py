@@ -52,6 +52,10 @@ FUSED_OPERATORS = (
     "BiasAdd",
     "NhwcConv",
 )
+#: Options of onnxruntime's conversion that change what types values get.
+_REFUSED_OF_HALF = (
+    "force_fp16_initializers", "force_fp16_inputs", "use_bfloat16_as_blocked_nodes_dtype"
+)  # fmt: skip
 #: Levels of onnxruntime: none, basic, and those beyond, which are one here.
 LEVELS = (0, 1, 2, 3, 99)
 
@@ -107,12 +111,27 @@ class OptimizedModel:
             raise InvalidArgument(message("save_model_to_file", what))
         write(self.graph, output_path, True if use_external_data_format else None)
 
-    def convert_float_to_float16(self, **options: Any) -> int:
-        """Convert to half floats; options are those of `HalfOptions`.
+    def convert_float_to_float16(
+        self, use_symbolic_shape_infer: bool = True, **options: Any
+    ) -> int:
+        """Convert to half floats.
+
+        Args:
+            use_symbolic_shape_infer: Taken; types are always inferred.
+            options: Those of `HalfOptions`. Of onnxruntime's, those that ask for what is not done
+                are refused.
 
         Returns:
             The number of nodes that compute in half floats now.
+
+        Raises:
+            InvalidArgument: There is no such option, or it is refused, or a name does not exist.
         """
+        options.pop("disable_shape_infer", None)
+        for name in _REFUSED_OF_HALF:
+            if options.pop(name, None):
+                what = f"{name} is not supported: types follow operators' signatures"
+                raise InvalidArgument(message("convert_float_to_float16", what))
         try:
             chosen = HalfOptions(**options)
         except TypeError as error:
