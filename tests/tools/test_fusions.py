@@ -286,10 +286,40 @@ def _softmax_of_another_axis(net: Net) -> list[str]:
     return [net.join(net.op("MatMul", scores, v), x, 8)]
 
 
+def _rotated(net: Net, *, swapped: bool, even: bool) -> list[str]:
+    x = net.input("x", ["N", 2, 4, 8], net.weight(2, 2, 4, 8))
+    cos, sin = (np.tile(net.weight(1, 1, 4, 4), 2) for _ in range(2))
+    if not even:
+        cos[..., 5] += 1
+    axis = np.array([3])
+    lower = net.op("Slice", x, np.array([0]), np.array([4]), axis)
+    upper = net.op("Slice", x, np.array([4]), np.array([8]), axis)
+    if swapped:
+        lower, upper = upper, lower
+    other = net.op("Concat", net.op("Neg", upper), lower, axis=-1)
+    return [net.op("Add", net.op("Mul", x, cos), net.op("Mul", other, sin))]
+
+
+def _turned_the_other_way(net: Net) -> list[str]:
+    return _rotated(net, swapped=True, even=True)
+
+
+def _turned_unevenly(net: Net) -> list[str]:
+    return _rotated(net, swapped=False, even=False)
+
+
+def test_turned_by_constants() -> None:
+    net = Net()
+    model = net.model(*_rotated(net, swapped=False, even=True))
+    fused = optimize_model(model)
+    assert fused.get_operator_statistics()["RotaryEmbedding"] == 1
+    check_same(model, fused, net.feeds)
+
+
 #: What looks like a fused operator and is none.
 LOOKALIKES = [
     _not_closed, _wider_constant, _broadcast_skip, _other_axis, _shared_heads,
-    _softmax_of_another_axis,
+    _softmax_of_another_axis, _turned_the_other_way, _turned_unevenly,
 ]  # fmt: skip
 
 
