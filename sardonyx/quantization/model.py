@@ -16,6 +16,7 @@ from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
 from sardonyx.passes.fold_batch_norm import fold_batch_norm
 from sardonyx.passes.pipeline import optimise
+from sardonyx.quantization.fold_affine import fold_affine
 
 _logger = get_logger("quantization")
 
@@ -130,12 +131,14 @@ def is_fixed(value: Value | None) -> bool:
 
 
 def fold(graph: Graph) -> None:
-    """Compute what depends on constants alone, and fold batch normalisations into weights."""
+    """Compute what depends on constants alone; fold what follows products into weights."""
     _remove_identities(graph)
     _fold_constants(graph)
     if fold_batch_norm(graph):
         _restore_names(graph)
         _fold_constants(graph)
+    find_types(graph)
+    fold_affine(graph)
     remove_dead(graph)
 
 
