@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import as_atom
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
@@ -331,7 +332,7 @@ def _type_of(value: Value) -> ValueType | None:
     """What is known of a value's type, else what the file declared."""
     if value.kind != "tensor":
         return value.type or value.declared
-    if value.dtype is None:
+    if value.dtype is None or isinstance(value.dtype, ObjectType):
         return value.declared
     shape = value.shape if value.shape is not None else value.declared_shape
     note = value.declared.denotation if value.declared else ""

@@ -187,3 +187,26 @@ def test_overridable_initializers_stay_inputs() -> None:
     feeds = {**net.feeds, name: np.float32([1, 4, 9, 16])}
     got = sardonyx.InferenceSession(result.to_bytes()).run(None, feeds)
     np.testing.assert_allclose(got[0], feeds["x"] * [1, 2, 3, 4], rtol=1e-6)
+
+
+def test_what_only_a_run_decides_is_not_guessed() -> None:
+    net = Net()
+    x = net.input("x", ["N", 4], net.weight(1, 4))
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    first = onnx.helper.make_graph(
+        [node("Squeeze", [x, net.constant(np.array([0]))], ["a"])],
+        "then",
+        [],
+        [value("a", 1, None)],
+    )
+    second = onnx.helper.make_graph(
+        [node("Identity", [x], ["b"])], "else", [], [value("b", 1, None)]
+    )  # fmt: skip
+    count = net.op("Gather", net.op("Shape", x), 0)
+    one = net.op("If", net.op("Equal", count, 1), then_branch=first, else_branch=second)
+    rank = net.op("Cast", net.op("Size", net.op("Shape", one)), to=1)
+    model = net.model(net.op("Mul", one, rank))
+    result = optimize_model(model)
+    for items in (1, 3):
+        check_same(model, result, {"x": net.random.random((items, 4), np.float32)})
+    assert any(name == "optimisation" for name, _ in result.report.refused)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
+from sardonyx.ops.lower import lower
 from sardonyx.passes.infer import infer
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime import face
+from sardonyx.tensor.assumptions import SEVERAL, undecided_broadcasts
 from sardonyx.tools.optimizer.attention import AttentionOptions, attention
 from sardonyx.tools.optimizer.diffusion import diffusion
 from sardonyx.tools.optimizer.embedding import EMBEDDING
@@ -30,6 +34,7 @@ from sardonyx.tools.optimizer.rotary import ROTARY
 from sardonyx.tools.optimizer.rules import Report, Rule, run
 from sardonyx.tools.optimizer.simplify import refresh, simplify
 
+_logger = get_logger("optimize")
 #: Operators that fusion makes, in the order in which they are reported.
 FUSED_OPERATORS = (
     "EmbedLayerNormalization",
@@ -56,6 +61,8 @@ FUSED_OPERATORS = (
 _REFUSED_OF_HALF = (
     "force_fp16_initializers", "force_fp16_inputs", "use_bfloat16_as_blocked_nodes_dtype"
 )  # fmt: skip
+#: What reasons begin with of assumptions that a valid run may contradict.
+_GUESSED = ("If: ", "slice: ", SEVERAL)
 #: Levels of onnxruntime: none, basic, and those beyond, which are one here.
 LEVELS = (0, 1, 2, 3, 99)
 
@@ -275,14 +282,34 @@ def optimize_graph(
     report = Report()
     if not level and fusions is None:
         return OptimizedModel(graph, report)
-    optimise(graph, 1)
-    simplify(graph, merge=False)
-    if fusions is not None:
-        for rules in _fusions(fusions):
-            run(graph, rules, report)
-        refresh(graph)
-    simplify(graph)
+    guessed = ""
+    for context in (nullcontext, undecided_broadcasts):
+        with context():
+            guessed = _guesses(graph)
+            if not guessed:
+                optimise(graph, 1)
+                simplify(graph, merge=False)
+                if fusions is not None:
+                    for rules in _fusions(fusions):
+                        run(graph, rules, report)
+                    refresh(graph)
+                simplify(graph)
+                return OptimizedModel(graph, report)
+    report.refused["optimisation", guessed] += 1
+    _logger.warning("the graph is left as it is: %s", guessed)
     return OptimizedModel(graph, report)
+
+
+def _guesses(graph: Graph) -> str:
+    """What shapes rely on that only a run decides, "" for nothing.
+
+    A session checks such things in each run, and has another plan. A file has not. That sizes of
+    one name are equal is taken for granted, and what else would be an error in any engine.
+    """
+    trial = graph.clone()
+    optimise(trial, 0)
+    reasons = lower(trial).assumptions.values()
+    return next((reason for reason in reasons if reason.startswith(_GUESSED)), "")
 
 
 def _fusions(chosen: FusionOptions) -> list[list[Rule]]:
