@@ -30,7 +30,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[str, Any]:
     """Arrays for every input: those of --inputs, else random ones."""
     if options.inputs:
-        return _from_file(options.inputs)
+        return read_arrays(options.inputs)
     sizes = {}
     names = {d for i in session.get_inputs() for d in i.shape if isinstance(d, str)}
     for text in options.dim:
@@ -45,7 +45,12 @@ def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[
     return {i.name: _random(i, sizes, random) for i in session.get_inputs()}
 
 
-def _from_file(path: str) -> dict[str, Any]:
+def read_arrays(path: str) -> dict[str, Any]:
+    """The arrays of a .npz file, by name.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
     try:
         held = np.load(path)
     except (ValueError, EOFError, zipfile.BadZipFile):

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "run a model on random or given inputs",
     "show": "print a stage of a model's compilation",
     "compare": "run a model here and in another engine, and compare outputs",
+    "convert": "write a model of PyTorch, TensorFlow or scikit-learn as ONNX, and check it",
     "optimize": "write a model's graph simplified, fused or in half floats",
     "tools": "small changes of model files",
     "knobs": "list every switch",
