@@ -29,6 +29,7 @@ from sardonyx.api.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
+from sardonyx.api.generation.generate import Generation, generate
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.api.module import (
     disable_telemetry_events,
@@ -62,6 +63,7 @@ from sardonyx.runtime.declared import ModelMetadata
 __all__ = [
     "ExecutionMode",
     "ExecutionOrder",
+    "Generation",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
@@ -95,6 +97,7 @@ __all__ = [
     "create_and_register_allocator_v2",
     "disable_telemetry_events",
     "enable_telemetry_events",
+    "generate",
     "get_all_providers",
     "get_available_providers",
     "get_build_info",

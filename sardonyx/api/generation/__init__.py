@@ -1,0 +1,1 @@
+"""Text from decoder models, token by token."""

@@ -1,0 +1,170 @@
+"""What a decoder is fed in each step: tokens, positions, masks, and caches that stay in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.api.generation.roles import Cache, Decoder
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.storage import Array
+
+if TYPE_CHECKING:
+    from sardonyx.api.run_options import RunOptions
+    from sardonyx.api.session import InferenceSession
+
+
+class Batch:
+    """Sequences on their way through a decoder.
+
+    Shorter ones are padded in front, and masked there; with GroupQueryAttention, whose lengths
+    count from the front, behind.
+
+    Args:
+        session: Runs the model.
+        decoder: What its inputs are for.
+        prompts: Tokens of each sequence.
+        pad: The token that fills up shorter ones.
+        room: How many tokens caches are made for.
+        inputs: What is fed in each step as it is.
+        run_options: Of each run.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        decoder: Decoder,
+        prompts: Sequence[Sequence[int]],
+        pad: int,
+        room: int,
+        inputs: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> None:
+        self._session, self._decoder, self._run_options = session, decoder, run_options
+        self._extra = {name: _as_value(value) for name, value in inputs.items()}
+        self._lengths = np.array([len(p) for p in prompts], np.int64)
+        width = int(self._lengths.max())
+        self._check_lengths(width)
+        self._ids = np.full((len(prompts), width), pad, np.int64)
+        self._is_token = np.zeros((len(prompts), width), np.bool_)
+        for row, prompt in enumerate(prompts):
+            place = slice(len(prompt)) if decoder.is_grouped else slice(width - len(prompt), None)
+            self._ids[row, place] = prompt
+            self._is_token[row, place] = True
+        batch = len(prompts)
+        self._values = {c.info.name: self._empty(c, batch, room) for c in decoder.caches}
+        self._begun = False
+
+    def prompt(self) -> Array:
+        """Run the prompts; gives scores of the tokens that follow: float32[batch, vocabulary]."""
+        ids, width = self._ids, self._ids.shape[1]
+        positions = np.maximum(np.cumsum(self._is_token, 1) - 1, 0)
+        if not self._decoder.takes_one:
+            places = self._lengths - 1 if self._decoder.is_grouped else np.full(len(ids), width - 1)
+            return self._run(ids, positions, self._is_token, self._lengths - 1, width, places)
+        scores = None
+        for k in range(width):
+            part, upto = slice(k, k + 1), self._is_token[:, : k + 1]
+            ends = np.full(len(ids), k)
+            first = np.zeros(len(ids), np.int64)
+            scores = self._run(ids[:, part], positions[:, part], upto, ends, k + 1, first)
+        assert scores is not None  # noqa: S101 - no prompt is empty
+        return scores
+
+    def step(self, tokens: Sequence[int]) -> Array:
+        """Run one more token of each sequence; gives the scores as `prompt` does."""
+        ids = np.array(tokens, np.int64)[:, None]
+        positions = self._lengths.copy()
+        self._lengths += 1
+        ones = np.ones_like(ids, dtype=np.bool_)
+        total = self._is_token.shape[1] + 1
+        if self._decoder.is_grouped:
+            self._is_token = np.arange(total) < self._lengths[:, None]
+        else:
+            self._is_token = np.concatenate([self._is_token, ones], 1)
+        places = np.zeros(len(ids), np.int64)
+        return self._run(ids, positions[:, None], self._is_token, positions, total, places)
+
+    def _run(
+        self,
+        ids: Array,
+        positions: Array,
+        mask: Array,
+        last_places: Array,
+        total: int,
+        places: Array,
+    ) -> Array:
+        """The scores at one place of each sequence."""
+        count = ids.shape[1]
+        facts = {
+            "tokens": ids, "positions": positions, "mask": mask, "last_places": last_places,
+            "cache_positions": np.arange(total - count, total), "total": np.array([total]),
+            "is_later": np.array([self._begun]),
+            "kept_logits": np.array([1 if (places == count - 1).all() else count]),
+        }  # fmt: skip
+        feeds = {v.name: _fed(v, facts[role]) for role, v in self._decoder.inputs.items()}
+        feeds |= self._values | self._extra
+        results = self._session.run_with_ort_values(None, feeds, self._run_options)
+        for cache in self._decoder.caches:
+            if not (cache.is_encoder and self._begun):
+                self._values[cache.info.name] = results[cache.output]
+        self._begun = True
+        return _at(results[self._decoder.logits].numpy(), places, count)
+
+    def _empty(self, cache: Cache, batch: int, room: int) -> OrtValue:
+        """A cache without a token, on the session's device."""
+        shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
+        memory = self._session._kind
+        axis = cache.axis
+        if axis is not None and hasattr(memory, "with_room"):
+            return OrtValue(memory.with_room(shape, kind, axis, shape[axis] + room))
+        # Places that nothing was written to are read, too: what is hidden must still be a number.
+        return OrtValue(memory.copy_of(np.zeros(shape, kind)))
+
+    def _check_lengths(self, width: int) -> None:
+        if (self._lengths == width).all():
+            return
+        roles = self._decoder.inputs
+        if self._decoder.takes_one and self._decoder.is_grouped:
+            what = "Prompts differ in length, and a step takes one token"
+            raise errors.NotImplemented(message("generate", what, do="Give one prompt at a time"))
+        if "mask" not in roles and "last_places" not in roles:
+            what = "Prompts differ in length, and the model has no input that hides what is padded"
+            raise InvalidArgument(
+                message(
+                    "generate", what, expected="an input called attention_mask or seqlens_k",
+                    got=str([v.name for v in roles.values()]), do="Give one prompt at a time",
+                )
+            )  # fmt: skip
+
+
+def _fed(info: ValueInfo, fact: Array) -> OrtValue:
+    """A fact as a tensor of an input's type and rank."""
+    array = np.ascontiguousarray(fact.astype(info.dtype.numpy))
+    rank = len(info.shape)
+    if array.ndim < rank:
+        array = array.reshape(*array.shape, *[1] * (rank - array.ndim))
+    elif array.ndim > rank and array.size == 1:
+        array = array.reshape([1] * rank)
+    return OrtValue(array)
+
+
+def _as_value(value: Any) -> OrtValue:
+    if isinstance(value, OrtValue):
+        return value
+    is_foreign = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
+    return OrtValue.from_dlpack(value) if is_foreign else OrtValue(np.asarray(value))
+
+
+def _at(logits: Array, places: Array, count: int) -> Array:
+    """The scores at one place of each sequence: float32[batch, vocabulary]."""
+    if logits.ndim == 3:
+        # A model may give the last tokens' scores alone.
+        behind = np.maximum(places - (count - logits.shape[1]), 0)
+        logits = logits[np.arange(len(logits)), behind]
+    return logits.astype(np.float32, copy=False)
