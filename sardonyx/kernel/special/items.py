@@ -16,7 +16,7 @@ def ordered_key(b: Builder, value: Operand) -> Operand:
     """A signed integer that is ordered as the values are: NaN on top, -0.0 equal to 0.0."""
     kind = value.type
     if kind.is_float:
-        whole = I32 if kind.bits == 32 else I64
+        whole = (I32 if kind.bits == 32 else I64).with_lanes(kind.lanes)
         highest = (1 << (kind.bits - 1)) - 1
         bits = b.bitcast(b.binary("add", value, 0.0), whole)  # -0.0 + 0.0 is 0.0
         flipped = b.binary("and", b.binary("shr", bits, kind.bits - 1), highest)

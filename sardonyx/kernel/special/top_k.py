@@ -6,7 +6,9 @@ wins. Values of at most 32 bits and their position share one number. As in NumPy
 every number, and -0.0 equals 0.0.
 
 If k is a small part of the row, a heap keeps the best k, the worst of them on top; else all items
-are taken. A merge sort orders what was taken: O(n log k) in all. `sorted` is not needed.
+are taken. Where floats lie side by side a vector of them is compared with the worst at once: few
+get into the heap, and of equal values the first has the better place. A merge sort orders what was
+taken: O(n log k) in all. `sorted` is not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume, without
 from sardonyx.kernel.special.items import POSITION_BITS, Item, Items, ordered_key
 from sardonyx.kernel.special.task import SpecialTask, special
-from sardonyx.kernel.types import I64
+from sardonyx.kernel.types import F32, I32, I64
 
 #: Rows of up to this many times k are sorted whole.
 _WHOLE = 4
@@ -77,12 +79,15 @@ class _TopK:
     def _at(self, lead: list[Operand], i: Operand) -> list[Operand]:
         return [*lead[: self.axis], i, *lead[self.axis :]]
 
+    def _keys(self, lead: list[Operand], i: Operand, lanes: int = 1) -> Operand:
+        """What orders an element, or as many side by side: the lower the better."""
+        key = ordered_key(self.b, self.frame.load(self.x, self._at(lead, i), lanes))
+        return self.b.binary("xor", key, -1) if self.largest else key
+
     def _element(self, lead: list[Operand], i: Operand) -> Item:
         """The item of element `i` of the row."""
         b = self.b
-        key = ordered_key(b, self.frame.load(self.x, self._at(lead, i)))
-        if self.largest:
-            key = b.binary("xor", key, -1)
+        key = self._keys(lead, i)
         if self.words == 2:
             return (key, i)
         high = b.binary("shl", b.convert(key, I64), POSITION_BITS)
@@ -104,8 +109,31 @@ class _TopK:
         b = self.b
         self._take(lead, items, k)
         self.items.pile(items, k)
-        zero = b.value(I64, 0)
-        with b.for_(k, n) as i:
+        lanes = self.frame.task.lanes
+        if not self._are_lanes:
+            self._offer(lead, items, k, k, n)
+            return
+        whole = b.binary("add", k, b.binary("and", b.binary("sub", n, k), -lanes))
+        with b.for_(k, whole, lanes) as i:
+            keys = self._keys(lead, i, lanes)
+            worst = b.binary("shr", self.items.get(items, b.value(I64, 0))[0], POSITION_BITS)
+            limit = b.splat(b.convert(worst, I32), lanes)
+            with b.if_(b.reduce("reduce_or", b.compare("lt", keys, limit))):
+                self._offer(lead, items, k, i, b.binary("add", i, lanes))
+        self._offer(lead, items, k, whole, n)
+
+    @property
+    def _are_lanes(self) -> bool:
+        """Whether a vector of elements can be compared with the heap's worst at once."""
+        dense = self.x.strides[self.axis] == 1
+        return dense and value_type(self.x.dtype) == F32 and self.frame.task.lanes > 1
+
+    def _offer(
+        self, lead: list[Operand], items: Operand, k: Operand, first: Operand, end: Operand
+    ) -> None:
+        """Put the elements from `first` to before `end` into the heap that belong there."""
+        b, zero = self.b, self.b.value(I64, 0)
+        with b.for_(first, end) as i:
             item = self._element(lead, i)
             with b.if_(self.items.less(item, self.items.get(items, zero))):
                 self.items.sift(items, zero, k, item)
