@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from sardonyx.base import dtypes, integer, sizes
@@ -93,8 +94,42 @@ def max_pool(
 ) -> tuple[Tensor, Tensor | None]:
     """The largest of every window, and its flat position in the image if that is asked for."""
     window = window_of("MaxPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    result = _pool(x, window, "max", lowest(x.dtype), x.dtype)
+    result = x
+    for axes in _maximum_rounds(window):
+        result = _largest(result, window, axes)
     return result, _flat_positions(x, window, storage_order) if output_count > 1 else None
+
+
+def _maximum_rounds(window: Window) -> list[tuple[int, ...]]:
+    """Spatial axes along which maxima are taken at once.
+
+    Those along one axis after the other are the same, and are fewer where windows are large: `SPPF`
+    of many detectors has 5 by 5.
+    """
+    axes = tuple(range(window.rank))
+    taps = [k for k in window.kernel if isinstance(k, int)]
+    if window.rank < 2 or len(taps) < window.rank:
+        return [axes]
+    # Where an axis comes later, there are still `stride` times its outputs. The last comes first:
+    # so a gradient goes to the first of equal elements in the order of memory, either way.
+    one_by_one = sum(taps[k] * math.prod(window.strides[:k]) for k in axes)
+    return [(k,) for k in reversed(axes)] if 2 * one_by_one <= math.prod(taps) else [axes]
+
+
+def _largest(x: Tensor, window: Window, axes: tuple[int, ...]) -> Tensor:
+    """The largest of every window along some spatial axes."""
+    if len(axes) == window.rank:
+        return _pool(x, window, "max", lowest(x.dtype), x.dtype)
+    (axis,) = axes
+    alone, place = window.alone(axis), 2 + axis
+    shape = (*x.shape[:place], *alone.outputs, *x.shape[place + 1 :])
+    at, taps = indices(shape), reduced_indices(alone.reachable)
+    positions = alone.positions((at[place],), taps)
+    value = scalar.load(x, (*at[:place], *positions, *at[place + 1 :]))
+    inside = alone.inside(positions)
+    if inside is not None:
+        value = scalar.select(inside, value, lowest(x.dtype))
+    return make_reduce(shape, alone.reachable, "max", value, x.dtype)
 
 
 def _flat_positions(x: Tensor, window: Window, storage_order: int) -> Tensor:

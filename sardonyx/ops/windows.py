@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,11 @@ class Window:
                 taps = min(taps, max(1, (size - 1 + before) // apart + 1))
             found.append(taps)
         return tuple(found)
+
+    def alone(self, axis: int) -> Window:
+        """The window along one axis."""
+        fields = (getattr(self, f.name) for f in dataclasses.fields(self))
+        return Window(*((field[axis],) for field in fields))
 
     def positions(self, at: Sequence[Dim], taps: Sequence[Dim]) -> tuple[Dim, ...]:
         """Where the tap `taps` of the window `at` reads; outside of the image in the padding."""

@@ -121,3 +121,23 @@ def test_without_padding_nothing_is_selected():
     result, _ = max_pool(buffer("x", (1, 3, h, w), FLOAT), kernel_shape=[2, 2], strides=[2, 2])
     assert result.body.op == "load"
     assert result.extents == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pads": [2, 2, 2, 2]},
+        {"pads": [4, 1, 0, 3], "ceil_mode": 1},
+        {"kernel_shape": [7, 9], "strides": [2, 2], "pads": [3, 4, 3, 4]},
+        {"dilations": [2, 1], "auto_pad": "SAME_LOWER"},
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint8, np.float16])
+def test_large_windows_of_maxima(attributes, dtype):
+    """These are taken axis by axis; a NaN spreads as in a whole window."""
+    x = (RNG.standard_normal((2, 3, 14, 17)) * 40).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        x[0, 1, 6, 7] = np.nan
+    attributes = {"kernel_shape": [5, 5], **attributes}
+    expected, _ = pooled(x.astype(np.float64), "max", **attributes)
+    check_op("MaxPool", [x], attributes, 12, expected=[expected.astype(dtype)])
