@@ -10,11 +10,8 @@ import numpy as np
 
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
-from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
-
-#: Sizes of dimensions that have only a name, unless --dim says otherwise.
-_DEFAULT_SIZE = 1
+from sardonyx.tools.feeds import random_feeds
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +38,7 @@ def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[
             what = f"No input has a dimension {name!r}"
             raise InvalidArgument(message("--dim", what, do=nearest(name, names)))
         sizes[name] = int(size)
-    random = np.random.default_rng(options.seed)
-    return {i.name: _random(i, sizes, random) for i in session.get_inputs()}
+    return random_feeds(session.get_inputs(), sizes, options.seed)
 
 
 def read_arrays(path: str) -> dict[str, Any]:
@@ -59,13 +55,3 @@ def read_arrays(path: str) -> dict[str, Any]:
         raise InvalidArgument(message("--inputs", "It is no .npz file of arrays", got=path))
     with held:
         return dict(held)
-
-
-def _random(node: Any, sizes: dict[str, int], random: np.random.Generator) -> Any:
-    shape = [d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in node.shape]
-    dtype = dtypes.BY_NAME[node.type.removeprefix("tensor(").removesuffix(")")]
-    if dtype.is_integer:
-        return random.integers(0, 2, shape).astype(dtype.numpy)
-    if dtype is dtypes.BOOL:
-        return random.random(shape) < 0.5
-    return random.standard_normal(shape).astype(dtype.numpy)

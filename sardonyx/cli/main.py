@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
-from typing import NoReturn
 
 from sardonyx.base.errors import SardonyxError, message
 from sardonyx.base.log import set_up
+from sardonyx.cli.parser import Parser
 
 #: Subcommand -> what it does. Its module of the same name has `add_arguments` and `run`.
 COMMANDS = {
@@ -18,6 +17,9 @@ COMMANDS = {
     "show": "print a stage of a model's compilation",
     "compare": "run a model here and in another engine, and compare outputs",
     "convert": "write a model of PyTorch, TensorFlow or scikit-learn as ONNX, and check it",
+    "perf": "measure how long a model takes, or two engines in turns",
+    "explain": "print kernels, fusions, copies and memory of a model, and why",
+    "doctor": "check this machine and installation; text for a bug report",
     "optimize": "write a model's graph simplified, fused or in half floats",
     "tools": "small changes of model files",
     "knobs": "list every switch",
@@ -33,14 +35,6 @@ def version() -> str:
     return __version__
 
 
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments."""
-
-    def error(self, text: str) -> NoReturn:
-        """Print it and exit."""
-        self.exit(2, f"{self.prog}: {text} (see {self.prog} --help)\n")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; gives the exit status."""
     parser = Parser(prog="sardonyx", description="ONNX models, compiled.")
@@ -54,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             importlib.import_module(f"sardonyx.cli.{name}").add_arguments(subparser)
     options = parser.parse_args(given)
     try:
-        if options.command not in ("knobs", "operators"):
+        if options.command not in ("knobs", "operators", "doctor"):
             set_up()
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
         return int(module.run(options) or 0)

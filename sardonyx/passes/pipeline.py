@@ -45,6 +45,7 @@ def optimise(
     sizes: Mapping[str, int] | None = None,
     after: str | None = None,
     join: bool = False,
+    watch: Callable[[str, Graph], None] | None = None,
 ) -> None:
     """Run the passes on a graph, in place.
 
@@ -55,6 +56,7 @@ def optimise(
         sizes: Numbers for named dimensions of the inputs.
         after: Stop after the pass of this name.
         join: Whether one large product is better than several with the same left factor.
+        watch: Called after each pass, with its name.
 
     Raises:
         InvalidGraph: The model is not valid, or a pass broke the graph: the text names it.
@@ -67,6 +69,8 @@ def optimise(
         if level >= lowest and (join or run is not join_products):
             run(graph)
             _logger.debug("after %s: %d nodes", name, len(graph.nodes))
+            if watch is not None:
+                watch(name, graph)
             if check:
                 verify_graph(graph, after=name)
         if name == after:

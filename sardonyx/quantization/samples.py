@@ -10,10 +10,7 @@ import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.ir.constant import Array
-from sardonyx.loader import onnx_format, wire
-from sardonyx.loader.external import ExternalFiles
-from sardonyx.loader.source import Source
-from sardonyx.loader.tensors import TensorReader
+from sardonyx.loader.messages import read_tensor
 
 Feeds = Mapping[str, Array]
 
@@ -65,17 +62,9 @@ def _from_messages(folder: Path, inputs: Sequence[str]) -> Feeds:
     arrays: dict[str, Array] = {}
     for path in folder.glob("input_*.pb"):
         number = path.stem.removeprefix("input_")
-        try:
-            source = Source(path.read_bytes(), str(path))
-            tensor = wire.decode(onnx_format.TENSOR, source)
-            external = ExternalFiles(str(folder))
-            reader = TensorReader(source, external, allow_missing_data=False)
-            array = reader.constant(tensor, str(path)).array()
-        except (ValueError, OSError) as error:
-            what = f"It is no tensor ({error})"
-            raise InvalidArgument(message(str(path), what)) from error
+        given, array = read_tensor(path)
         is_number = number.isdigit() and int(number) < len(inputs)
-        name = tensor.name or (inputs[int(number)] if is_number else number)
+        name = given or (inputs[int(number)] if is_number else number)
         arrays[name] = array
     return _checked(folder, arrays, inputs)
 

@@ -1,0 +1,123 @@
+"""`sardonyx perf MODEL [RESULT]`: how long requests take, as onnxruntime_perf_test reports it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.parser import Parser
+from sardonyx.cli.perf_arguments import add_perf_arguments, settings_of
+from sardonyx.cli.progress import Bar
+from sardonyx.tools.perf.bench import Bench
+from sardonyx.tools.perf.measuring import compared, measured
+from sardonyx.tools.perf.result import Comparison, Measurement, write_result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of onnxruntime_perf_test."""
+    add_perf_arguments(parser)
+    if isinstance(parser, Parser):
+        parser.is_intermixed = True
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and report; the exit status is 1 if outputs are wrong, 2 if arguments are."""
+    if options.list_ep_devices:
+        return _devices()
+    try:
+        settings = settings_of(options)
+        if not options.model:
+            raise InvalidArgument(message("perf", "Name a model's file"))
+        if options.load_only and options.against:
+            raise InvalidArgument(message("--against", "It does not go with -n"))
+        if options.rounds < 1:
+            raise InvalidArgument(
+                message("--rounds", "It is not positive", got=str(options.rounds))
+            )
+        _check_result(options.result)
+    except InvalidArgument as error:
+        print(f"sardonyx perf: {error}", file=sys.stderr)
+        return 2
+    found: Measurement | Comparison
+    if options.load_only:
+        bench = Bench(options.model, settings)
+        _print(Measurement(options.model, settings, load_s=bench.load_s).lines()[:1])
+        return 0
+    with Bar(os.path.basename(options.model)) as bar:
+        if options.against:
+            found = compared(
+                options.model, settings, options.against, options.rounds,
+                lambda part, done: bar.show(part, f"{done} requests"),
+            )  # fmt: skip
+        else:
+            found = measured(
+                options.model, settings, False,
+                lambda part, done: bar.show(part, f"{done} requests"),
+            )  # fmt: skip
+    if options.result:
+        write_result(found, options.result)
+    if isinstance(found, Comparison):
+        return _report_comparison(found, options)
+    _report_inputs(found)
+    _print(found.lines())
+    if options.statistics or not options.result:
+        _print(found.statistics_lines())
+    if found.profile:
+        print(f"Profile: {found.profile}")
+    return _report_mismatches(found)
+
+
+def _report_comparison(found: Comparison, options: argparse.Namespace) -> int:
+    _report_inputs(found.ours)
+    status = 0
+    for side in (found.ours, found.theirs):
+        print(f"\n{side.settings.engine}")
+        _print(side.lines())
+        if options.statistics or not options.result:
+            _print(side.statistics_lines())
+        status = max(status, _report_mismatches(side))
+    if found.ours.profile:
+        print(f"Profile: {found.ours.profile}")
+    ours, theirs = found.ours.settings.engine, found.theirs.settings.engine
+    least, most = min(found.ratios), max(found.ratios)
+    print(f"\n{theirs} / {ours}, time of a request in each of {len(found.ratios)} rounds:")
+    print(" ".join(f"{ratio:.3f}" for ratio in found.ratios))
+    print(f"Median ratio: {found.ratio:.3f} ({least:.3f} to {most:.3f}; above 1 {ours} is faster)")
+    return status
+
+
+def _report_inputs(found: Measurement) -> None:
+    for name, text in found.inputs.items():
+        print(f"Input {name}: {text}")
+    print(f"Inputs from: {', '.join(found.data_sets)}")
+    if found.checked:
+        print(f"Outputs as expected: {found.checked - len(found.mismatches)} of {found.checked}")
+
+
+def _report_mismatches(found: Measurement) -> int:
+    for text in found.mismatches:
+        print(f"sardonyx perf: {found.settings.engine}: {text}", file=sys.stderr)
+    return 1 if found.mismatches else 0
+
+
+def _check_result(path: str | None) -> None:
+    """Refuse a place that results cannot go to, before anything is measured."""
+    if not path:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise InvalidArgument(message(path, "Results cannot be written there"))
+
+
+def _devices() -> int:
+    from sardonyx.api.devices import get_ep_devices
+
+    for number, device in enumerate(get_ep_devices()):
+        print(f"{number}: {device.ep_name} {device.ep_options or ''}".rstrip())
+    return 0
+
+
+def _print(lines: list[str]) -> None:
+    print("\n".join(lines))

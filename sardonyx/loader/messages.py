@@ -1,0 +1,27 @@
+"""Tensors in files of their own, as ONNX's test data has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.ir.constant import Array
+from sardonyx.loader import onnx_format, wire
+from sardonyx.loader.external import ExternalFiles
+from sardonyx.loader.source import Source
+from sardonyx.loader.tensors import TensorReader
+
+
+def read_tensor(path: Path) -> tuple[str, Array]:
+    """The name ("" for none) and the array of a file that holds a `TensorProto`.
+
+    Raises:
+        InvalidArgument: It cannot be read, or is no tensor.
+    """
+    try:
+        source = Source(path.read_bytes(), str(path))
+        tensor = wire.decode(onnx_format.TENSOR, source)
+        reader = TensorReader(source, ExternalFiles(str(path.parent)), allow_missing_data=False)
+        return tensor.name, reader.constant(tensor, str(path)).array()
+    except (ValueError, OSError) as error:
+        raise InvalidArgument(message(str(path), f"It is no tensor ({error})")) from error

@@ -1,0 +1,7 @@
+"""How long a model takes: onnxruntime_perf_test's job; `sardonyx perf` is its command."""
+
+from sardonyx.tools.perf.measuring import measure, measure_against
+from sardonyx.tools.perf.result import Comparison, Measurement, write_result
+from sardonyx.tools.perf.settings import Settings
+
+__all__ = ["Comparison", "Measurement", "Settings", "measure", "measure_against", "write_result"]

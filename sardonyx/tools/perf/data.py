@@ -1,0 +1,171 @@
+"""What a model is fed while it is measured, and what it must give then."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx.api.spelling import nearest
+from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.ir.constant import Array
+from sardonyx.loader import onnx_format, wire
+from sardonyx.loader.messages import read_tensor
+from sardonyx.loader.source import FileSource
+from sardonyx.tools.feeds import random_feeds
+from sardonyx.tools.perf.settings import Settings
+
+#: Results of types with few digits may be farther off.
+_NARROW = {"float16": 1e-2, "bfloat16": 3e-2}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Feeds of one request, and what its outputs must be: by name, None where nothing is known."""
+
+    name: str
+    feeds: dict[str, Array]
+    expected: Mapping[str, Array]
+
+
+def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) -> list[DataSet]:
+    """What to feed: of files where there are any and nothing else is asked for, else made up.
+
+    Raises:
+        NoSuchFile: The folder or file that settings name is not there.
+        InvalidArgument: Files are not readable, or do not fit the model.
+    """
+    names = [node.name for node in session.get_inputs()]
+    if settings.inputs:
+        return [DataSet(settings.inputs, _arrays(Path(settings.inputs), names), {})]
+    outputs = [node.name for node in session.get_outputs()]
+    folder = Path(settings.data) if settings.data else Path(model).absolute().parent
+    found = [] if settings.generate else _folders(folder)
+    if not found and settings.data:
+        raise NoSuchFile(message(settings.data, "It has no folder test_data_set_N"))
+    if found:
+        return [_read(path, names, outputs) for path in found]
+    both = {**sizes.named, **sizes.placed}
+    return [DataSet("made up", random_feeds(session.get_inputs(), both, settings.seed), {})]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders test_data_set_N that have inputs, in the order of their numbers."""
+    found = [
+        (int(match[1]), path)
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := re.fullmatch(r"test_data_set_(\d+)", path.name)) and any(path.glob("*.pb"))
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def _read(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> DataSet:
+    feeds = _side(folder, "input", inputs)
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise InvalidArgument(message(str(folder), f"There is nothing for {', '.join(missing)}"))
+    return DataSet(folder.name, feeds, _side(folder, "output", outputs))
+
+
+def _side(folder: Path, side: str, names: Sequence[str]) -> dict[str, Array]:
+    """Tensors by name; one without a name is the input or output of its file's number."""
+    found = {}
+    for path in sorted(folder.glob(f"{side}_*.pb")):
+        name, array = read_tensor(path)
+        number = path.stem.removeprefix(f"{side}_")
+        if not name and number.isdigit() and int(number) < len(names):
+            name = names[int(number)]
+        if name not in names:
+            what = f"The model has no {side} {name!r}"
+            raise InvalidArgument(message(str(path), what, do=nearest(name, names)))
+        found[name] = array
+    return found
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    if not path.is_file():
+        raise NoSuchFile(message(str(path), "There is no such file of inputs"))
+    try:
+        held = np.load(path)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InvalidArgument(message(str(path), f"It is no .npz file ({error})")) from None
+    if not isinstance(held, np.lib.npyio.NpzFile):
+        raise InvalidArgument(message(str(path), "It holds no arrays by name"))
+    with held:
+        found = dict(held)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise InvalidArgument(message(str(path), f"There is nothing for {', '.join(missing)}"))
+    return {name: found[name] for name in names}
+
+
+def difference(got: Any, want: Array, tolerance: float) -> str:
+    """How an output differs from what it must be; "" if it does not.
+
+    Numbers may be off by the tolerance times the size of the expected one, and by a hundredth of it
+    times the largest one.
+    """
+    have = np.asarray(got)
+    if have.shape != want.shape:
+        return f"its shape is {list(have.shape)}, expected {list(want.shape)}"
+    if have.dtype != want.dtype:
+        return f"its type is {have.dtype}, expected {want.dtype}"
+    if want.dtype.kind not in "fcV":
+        wrong = int((have != want).sum())
+        return f"{wrong} of {want.size} elements differ" if wrong else ""
+    tolerance = max(tolerance, _NARROW.get(want.dtype.name, 0.0))
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    a, b = have.astype(wide), want.astype(wide)
+    finite = np.abs(b[np.isfinite(b)])
+    allowed = tolerance * (np.abs(b) + 1e-2 * float(finite.max(initial=0)))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        off = ~same & ~(np.abs(a - b) <= allowed)
+        worst = np.abs(a - b)[off]
+    if not off.any():
+        return ""
+    return f"{int(off.sum())} of {want.size} elements are off, by up to {float(worst.max()):.3g}"
+
+
+@dataclass(frozen=True)
+class FreeSizes:
+    """Sizes that settings give: by the names of dimensions, and by INPUT.AXIS."""
+
+    named: Mapping[str, int]
+    placed: Mapping[str, int]
+
+
+def free_sizes(model: str, settings: Settings) -> FreeSizes:
+    """Sizes of dimensions that settings give, by name or by what they denote.
+
+    Raises:
+        InvalidArgument: No input has such a dimension, or one of that denotation has no name.
+    """
+    if not settings.free_dims and not settings.free_denotations:
+        return FreeSizes({}, {})
+    graph = wire.decode(onnx_format.MODEL, FileSource(model)).graph
+    dims: list[tuple[str, Any]] = []
+    for value in graph.input if graph is not None else ():
+        tensor = value.type.tensor_type if value.type is not None else None
+        shape = tensor.shape.dim if tensor is not None and tensor.shape is not None else ()
+        dims += [(f"{value.name}.{axis}", dim) for axis, dim in enumerate(shape)]
+    names = {dim.dim_param for _, dim in dims} - {""}
+    places = {place for place, dim in dims if dim.dim_param or not dim.has("dim_value")}
+    for name in settings.free_dims:
+        if name not in names | places:
+            what = f"No input has a dimension {name!r}"
+            raise InvalidArgument(message("-f", what, do=nearest(name, names | places)))
+    named = {name: size for name, size in settings.free_dims.items() if name in names}
+    for denotation, size in settings.free_denotations.items():
+        denoted = {dim.dim_param for _, dim in dims if dim.denotation == denotation}
+        if not denoted or "" in denoted:
+            what = f"No named dimension denotes {denotation!r}"
+            raise InvalidArgument(message("-F", what, do="Use -f with the dimension's name"))
+        named.update(dict.fromkeys(denoted, size))
+    placed = {name: size for name, size in settings.free_dims.items() if name not in names}
+    return FreeSizes(named, placed)

