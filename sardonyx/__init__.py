@@ -5,6 +5,12 @@ The names are onnxruntime's: `import sardonyx as ort` is the one line that chang
 
 from sardonyx import capi
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from sardonyx.api.compiling import (
+    ModelCompiler,
+    OrtEpContextData,
+    OrtEpContextDataBuffer,
+    OrtExternalInitializerInfo,
+)
 from sardonyx.api.devices import (
     OrtArenaCfg,
     OrtDevice,
@@ -21,6 +27,7 @@ from sardonyx.api.enums import (
     ExecutionOrder,
     GraphOptimizationLevel,
     OrtAllocatorType,
+    OrtCompileApiFlags,
     OrtDeviceMemoryType,
     OrtDeviceVendorId,
     OrtExecutionProviderDevicePolicy,
@@ -67,17 +74,22 @@ __all__ = [
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
+    "ModelCompiler",
     "ModelMetadata",
     "NodeArg",
     "OrtAllocatorType",
     "OrtArenaCfg",
+    "OrtCompileApiFlags",
     "OrtDevice",
     "OrtDeviceMemoryType",
     "OrtDeviceVendorId",
     "OrtEpAssignedNode",
     "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
     "OrtEpDevice",
     "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
     "OrtHardwareDevice",
     "OrtHardwareDeviceType",
     "OrtMemType",
@@ -115,20 +127,5 @@ __all__ = [
     "set_seed",
     "unregister_execution_provider_library",
 ]
-
-#: Names of onnxruntime that are not here, and what a program does without them.
-_NOT_SUPPORTED = {
-    "AdapterFormat": "LoRA adapters are not supported",
-    "LoraAdapter": "LoRA adapters are not supported",
-    "ModelCompiler": "Models are compiled when a session is made, and kept in the cache",
-    "OrtCompileApiFlags": "Models are compiled when a session is made, and kept in the cache",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _NOT_SUPPORTED:
-        raise AttributeError(f"[sardonyx] There is no {name}. {_NOT_SUPPORTED[name]}.")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 _set_up_log()

@@ -45,6 +45,9 @@ def _refused(reason: str, *done: str) -> Key:
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
 BLOCK_BASE_KEY = "session.dynamic_block_base"
 
+#: `BUNDLE` lets sessions open bundles by any name, `ONNX` none.
+FORMAT_KEY, BUNDLE_FORMAT = "session.load_model_format", "BUNDLE"
+
 _NO_INTER_OP = "branches run on the threads of kernels"
 _NO_SPIN = "threads wait without spinning between runs"
 _AS_WRITTEN = "operators are computed as they are written"
@@ -101,7 +104,7 @@ SESSION_KEYS: dict[str, Key] = {
     "mlas.disable_kleidiai": _hint("kernels are compiled for the model"),
     "session.use_ort_model_bytes_directly": _hint(_ORT_FORMAT, "0"),
     "session.use_ort_model_bytes_for_initializers": _hint(_ORT_FORMAT, "0"),
-    "session.load_model_format": _refused("only ONNX is read", "", "ONNX"),
+    FORMAT_KEY: _refused("only ONNX and bundles are read", "", "ONNX", BUNDLE_FORMAT),
     "session.save_model_format": _refused("only ONNX is written", "", "ONNX"),
     "session.set_denormal_as_zero": _refused("denormal numbers are kept", "0"),
     "session.save_external_prepacked_constant_initializers": _refused(_NO_CONTEXTS, "0"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from sardonyx.host.sparse_tensor import OrtSparseFormat as OrtSparseFormat
 
@@ -96,3 +96,11 @@ class OrtDeviceVendorId(IntEnum):
     HUAWEI = 0x19E5
     QUALCOMM = 0x5143
     INTEL = 0x8086
+
+
+class OrtCompileApiFlags(IntFlag):
+    """What makes compiling a model an error."""
+
+    NONE = 0
+    ERROR_IF_NO_NODES_COMPILED = 1
+    ERROR_IF_OUTPUT_FILE_EXISTS = 2

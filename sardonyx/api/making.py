@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.api.config_keys import BUNDLE_FORMAT, FORMAT_KEY
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.thread_pool import branch_setting, thread_setting
@@ -45,26 +46,16 @@ def make_engine(
     """
     # The engine is two thirds of the package: a program that only imports does not load it.
     with compiling:
-        from sardonyx.runtime.session import EngineOptions, create_engine
+        from sardonyx.runtime.bundle import is_bundle
+        from sardonyx.runtime.session import create_engine
 
-    folder = o.config("session.model_external_initializers_file_folder_path")
-    options = EngineOptions(
-        threads=thread_setting(o),
-        branches=branch_setting(o),
-        share=o.block_base,
-        optimization_level=int(o.graph_optimization_level),
-        free_dimension_overrides=o.free_dimension_overrides,
-        folder=folder or None,
-        initializers=o.initializers,
-        cancel=cancel,
-        load_seconds=o.load_seconds,
-        memory_limit_bytes=o.memory_limit_bytes,
-        least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
-        logid=o.logid,
-        winograd=not _is_on(o, "session.disable_winograd"),
-        halves=_is_on(o, "session.allow_bfloat16_products"),
-        tuned=tuned,
-    )
+    options = engine_options(o, cancel)
+    options.tuned = tuned
+    if is_bundle(source):
+        return _of_bundle(source, o, options, providers)
+    if o.config(FORMAT_KEY) == BUNDLE_FORMAT:
+        what = "This is no bundle"
+        raise errors.InvalidArgument(message(str(FORMAT_KEY), what, got=str(source)[:200]))
     if o.optimized_model_filepath:
         from sardonyx.tools.optimizer.session import write_optimized
 
@@ -85,6 +76,67 @@ def make_engine(
             _logger.warning("the whole model runs on the processor: %s", error)
             del providers[CUDA]
     return create_engine(source, options)
+
+
+def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> EngineOptions:
+    """What a session's options ask of the engine.
+
+    Args:
+        o: The options.
+        cancel: Ends the compilation when it is set.
+
+    Raises:
+        InvalidArgument: An entry of the configuration has a value that it cannot have.
+    """
+    with compiling:
+        from sardonyx.runtime.session import EngineOptions
+
+    folder = o.config("session.model_external_initializers_file_folder_path")
+    return EngineOptions(
+        threads=thread_setting(o),
+        branches=branch_setting(o),
+        share=o.block_base,
+        optimization_level=int(o.graph_optimization_level),
+        free_dimension_overrides=o.free_dimension_overrides,
+        folder=folder or None,
+        initializers=o.initializers,
+        cancel=cancel,
+        load_seconds=o.load_seconds,
+        memory_limit_bytes=o.memory_limit_bytes,
+        least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
+        logid=o.logid,
+        winograd=not _is_on(o, "session.disable_winograd"),
+        halves=_is_on(o, "session.allow_bfloat16_products"),
+    )
+
+
+def _of_bundle(
+    source: Any, o: SessionOptions, options: EngineOptions, providers: dict[str, dict[str, str]]
+) -> Engine:
+    """The engine of a bundle, which is always one of the processor.
+
+    Raises:
+        InvalidArgument: Options ask for what a bundle cannot give.
+    """
+    from sardonyx.runtime.bundled import open_bundle
+
+    where = "bundle"
+    if o.config(FORMAT_KEY) == "ONNX":
+        what = f"{FORMAT_KEY} asks for a model, and this is a bundle"
+        raise errors.InvalidArgument(message(where, what))
+    if options.tuned is not None:
+        what = "The kernels of a bundle are chosen when it is made"
+        raise errors.InvalidArgument(message(where, what, do="Tune the model, then bundle it"))
+    if o.optimized_model_filepath:
+        what = "There is no graph in a bundle that optimized_model_filepath could get"
+        raise errors.InvalidArgument(message(where, what, do="Optimise the model"))
+    if CUDA in providers:
+        text = message(where, "Bundles hold code of the processor", got=CUDA)
+        if o.config("session.disable_cpu_ep_fallback") == "1":
+            raise errors.NotImplemented(text)
+        _logger.warning("the whole model runs on the processor: %s", text)
+        del providers[CUDA]
+    return open_bundle(source, options, trusted=o.config(FORMAT_KEY) == BUNDLE_FORMAT)
 
 
 def _is_on(o: SessionOptions, key: str) -> bool:

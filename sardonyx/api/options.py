@@ -261,6 +261,23 @@ class SessionOptions:
             )
         )
 
+    def set_ep_context_data_read_func(self, read_func: Any, max_data_size: int) -> None:
+        """Accepted, and never called: a bundle has no data beside it.
+
+        Raises:
+            InvalidArgument: It is no function, or the size is none.
+        """
+        if not callable(read_func) or not isinstance(max_data_size, int) or max_data_size < 0:
+            raise InvalidArgument(
+                message(
+                    "set_ep_context_data_read_func", "A function and a number of bytes are needed",
+                    got=f"{type(read_func).__name__}, {max_data_size!r}",
+                )
+            )  # fmt: skip
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Forget the callback, which is never called."""
+
     def set_load_cancellation_flag(self, is_cancel: bool) -> None:
         """Whether sessions that are being made with these options end with ModelLoadCanceled."""
         (self.load_flag.set if is_cancel else self.load_flag.clear)()

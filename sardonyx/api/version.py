@@ -1,3 +1,3 @@
-"""The package's version."""
+"""The package's version, where the public face looks for it."""
 
-__version__ = "0.1.0"
+from sardonyx.base.version import __version__ as __version__

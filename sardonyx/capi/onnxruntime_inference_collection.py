@@ -1,5 +1,6 @@
 """Sessions, bindings and values, where onnxruntime's Python part has them."""
 
+from sardonyx.api.compiling import ModelCompiler
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.enums import OrtDeviceVendorId
 from sardonyx.api.iobinding import IOBinding
@@ -13,6 +14,7 @@ Session = InferenceSession
 __all__ = [
     "IOBinding",
     "InferenceSession",
+    "ModelCompiler",
     "OrtDevice",
     "OrtDeviceVendorId",
     "OrtValue",

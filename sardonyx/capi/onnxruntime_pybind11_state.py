@@ -1,6 +1,12 @@
 """Classes, functions and exceptions under the name of onnxruntime's compiled module."""
 
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from sardonyx.api.compiling import (
+    ModelCompiler,
+    OrtEpContextData,
+    OrtEpContextDataBuffer,
+    OrtExternalInitializerInfo,
+)
 from sardonyx.api.devices import (
     OrtArenaCfg,
     OrtDevice,
@@ -16,6 +22,7 @@ from sardonyx.api.enums import (
     ExecutionOrder,
     GraphOptimizationLevel,
     OrtAllocatorType,
+    OrtCompileApiFlags,
     OrtDeviceMemoryType,
     OrtExecutionProviderDevicePolicy,
     OrtHardwareDeviceType,
@@ -77,6 +84,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
+    "ModelCompiler",
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelMetadata",
@@ -88,12 +96,16 @@ __all__ = [
     "NotImplemented",
     "OrtAllocatorType",
     "OrtArenaCfg",
+    "OrtCompileApiFlags",
     "OrtDevice",
     "OrtDeviceMemoryType",
     "OrtEpAssignedNode",
     "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
     "OrtEpDevice",
     "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
     "OrtHardwareDevice",
     "OrtHardwareDeviceType",
     "OrtMemType",

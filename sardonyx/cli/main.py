@@ -21,6 +21,7 @@ COMMANDS = {
     "explain": "print kernels, fusions, copies and memory of a model, and why",
     "doctor": "check this machine and installation; text for a bug report",
     "optimize": "write a model's graph simplified, fused or in half floats",
+    "bundle": "compile a model into a file that starts at once",
     "tools": "small changes of model files",
     "knobs": "list every switch",
     "operators": "list every operator",

@@ -258,6 +258,25 @@ def check_runs(target_name: str) -> None:
         )
 
 
+def check_features(features: str) -> None:
+    """Refuse code that uses instructions which this machine lacks; see `Target.features`.
+
+    Raises:
+        InvalidArgument: Naming them.
+    """
+    words = {llvm: word for word, llvm in (_EXTRAS_512 | _EXTRAS_256 | _EXTRAS_NEON).items()}
+    needed = {name[1:] for name in features.split(",") if name.startswith("+")}
+    missing = {x for x in needed - {"neon", "reserve-x18"} if words.get(x) not in _machine().flags}
+    if missing:
+        raise InvalidArgument(
+            message(
+                "code", "The compiled code is for a processor with more instructions",
+                expected="none of " + ", ".join(sorted(missing)), got=features,
+                do="Compile on this machine, or for a lesser instruction set (SARDONYX_CPU)",
+            )
+        )  # fmt: skip
+
+
 @lru_cache
 def _checked_target(isa: str | None) -> Target:
     machine = _machine()

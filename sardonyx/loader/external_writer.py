@@ -22,7 +22,7 @@ class replacing:  # noqa: N801 - used as a function
         self._path = path
         folder = os.path.dirname(os.path.abspath(path))
         number, self._temporary = tempfile.mkstemp(prefix=".sardonyx-", dir=folder)
-        self._file = os.fdopen(number, "wb")
+        self._file = os.fdopen(number, "w+b")
 
     def __enter__(self) -> BinaryIO:
         return self._file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,16 @@ from sardonyx.tensor.tensor import Buffer
 _ALIGN = 64
 #: Weights that no kernel changes are copied to a file in pieces of this size.
 _CHUNK_BYTES = 4 * 2**20
+
+
+class ConstantsFile(Protocol):
+    """What constants are written to: a file, or a part of one."""
+
+    def seek(self, offset: int, /) -> int:
+        """Go to a place, counted from where the constants begin."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes there."""
 
 
 class Constants:
@@ -110,7 +120,7 @@ class Constants:
                 self._fill(buffer, array)
         return [found[b] for b in self._compiled.constants]
 
-    def write(self, file: BinaryIO) -> None:
+    def write(self, file: ConstantsFile) -> None:
         """Write all constants to a file, each at its place. Raises as `arrays` does."""
         places = {b: at for b, (_, _, at, _) in self._placed()}
         end = max((at + size for *_, at, size in self.places), default=0)
@@ -125,7 +135,7 @@ class Constants:
         file.write(b"\0" * _ALIGN)
 
     def _write_made(
-        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: BinaryIO
+        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: ConstantsFile
     ) -> None:
         """Run one, and write what the main plan has of it."""
         made = self._run(preparation, take, lambda _: None)
@@ -170,7 +180,7 @@ class Constants:
         elif not constant.read(0, _bytes(target)):
             target[...] = constant.array()
 
-    def _copy(self, buffer: Buffer, file: BinaryIO, take: Take) -> None:
+    def _copy(self, buffer: Buffer, file: ConstantsFile, take: Take) -> None:
         """Write what the model has to a file, at its position."""
         size, start, constant = size_bytes(buffer), 0, _stored(buffer)
         (view,) = take([min(size, _CHUNK_BYTES)])

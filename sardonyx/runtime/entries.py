@@ -59,7 +59,7 @@ def read_engine(
         return None
     budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
     timings["from cache"] = time.perf_counter() - start
-    return _engine(record, executable, timings)
+    return engine_of(record, executable, timings)
 
 
 def write_engine(
@@ -88,10 +88,11 @@ def write_engine(
         entry.put(str(key), "code", file)
         entry.put(str(key), "session", built.record.to_bytes())
     executable = provider.executable(built.record.plan, code, constants, team, budget)
-    return _engine(built.record, executable, timings)
+    return engine_of(built.record, executable, timings)
 
 
-def _engine(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
+def engine_of(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
+    """An engine that runs a plan."""
     made = UnrankedEngine if record.unranked else Engine
     return made(record, executable, timings)
 
@@ -111,7 +112,15 @@ def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:
         return []
     with open(path, "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    whole = np.frombuffer(mapped, np.uint8)
+    return constants_in(np.frombuffer(mapped, np.uint8), record)
+
+
+def constants_in(whole: np.ndarray[Any, Any], record: Record) -> list[np.ndarray[Any, Any]]:
+    """The constants of a session, in the bytes that have all of them.
+
+    Raises:
+        InvalidArgument: There are fewer bytes than the record says.
+    """
     found = []
     for dtype, shape, offset, size_bytes in record.constants:
         if offset + size_bytes > whole.size:

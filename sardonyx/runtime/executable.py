@@ -14,7 +14,7 @@ import platform
 import sys
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sardonyx.base.errors import EngineError, NotFound, OutOfMemory, message
 from sardonyx.base.log import get_logger
@@ -81,23 +81,35 @@ def load_blob(source: Blob | str | os.PathLike[str]) -> LoadedCode:
         check_runs(source.target_name)
         return LoadedCode(_copy(source.image), len(source.image), source.symbols, False)
     with Path(source).open("rb") as file:
-        try:
-            return _load_file(file.fileno())
-        except PermissionError:
-            _log.info("%s: its file system allows no execution; copying", source)
-        data = file.read()
-    return load_blob(Blob.from_bytes(data))
+        return load_part(file, 0, os.fstat(file.fileno()).st_size)
 
 
-def _load_file(descriptor: int) -> LoadedCode:
+def load_part(file: BinaryIO, offset: int, size: int) -> LoadedCode:
+    """`load_blob` for a part of a file, mapped if it begins where a page may.
+
+    Raises as `load_blob` does.
+    """
+    try:
+        return _load_file(file.fileno(), offset, size)
+    except PermissionError:
+        _log.info("%s: its file system allows no execution; copying", file.name)
+    file.seek(offset)
+    return load_blob(Blob.from_bytes(file.read(size)))
+
+
+def _load_file(descriptor: int, offset: int, size: int) -> LoadedCode:
     """Map a file's image; PermissionError where the system or the layout does not allow it."""
-    size = os.fstat(descriptor).st_size
     if size == 0:
         raise EngineError(message("code", "The file of compiled code is empty"))
     if sys.platform in ("win32", "darwin"):
         # macOS ends a process that executes unsigned pages of a file; Windows maps otherwise.
         raise PermissionError(errno.EPERM, "not mapped on this system")
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
+    if offset % mmap.ALLOCATIONGRANULARITY:
+        raise PermissionError(errno.EPERM, "the code is not at a page boundary")
+    with (
+        mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset) as view,
+        memoryview(view) as data,
+    ):
         header = read_header(data)
         check_runs(header.target_name)
         start, length = header.image_offset, header.image_bytes
@@ -105,7 +117,7 @@ def _load_file(descriptor: int) -> LoadedCode:
             raise PermissionError(errno.EPERM, "the image is not at a page boundary")
         with data[start : start + length] as image:
             header.check(image)
-        base = _map_file(descriptor, start, length)
+        base = _map_file(descriptor, offset + start, length)
     return LoadedCode(base, length, header.symbols, True)
 
 

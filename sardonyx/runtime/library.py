@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.units import Units, Waiting
 
 _log = get_logger("library")
-_KIND = "library"
+_KIND, _RECORDING = "library", "recording"
 
 
 def programs() -> Sequence[Program]:
@@ -75,6 +75,34 @@ def _kept(kind: str, part: Part) -> LoadedCode:
     blob = blob_of([part], host_target())
     path = default_cache().put(digest(kind, engine_digest()), kind, blob.to_bytes())
     return load_blob(blob if path is None else path)
+
+
+def kinds() -> dict[str, Callable[[], Sequence[Program]]]:
+    """The names under which functions of the run time are kept, and what makes their programs."""
+    return {_KIND: programs, _RECORDING: _recording_programs}
+
+
+def compiled(kind: str) -> bytes:
+    """A blob's bytes with the functions of a kind, from the cache or compiled."""
+    cache = default_cache()
+    known = cache.read(digest(kind, engine_digest()), kind)
+    if known is not None:
+        return known
+    from sardonyx.codegen.blob import blob_of
+    from sardonyx.runtime.units import Units
+
+    with Units(host_target(), cache) as units:
+        return blob_of([_begun(units, kinds()[kind]())()], host_target()).to_bytes()
+
+
+def provide(kind: str, load: Callable[[], LoadedCode]) -> None:
+    """Use functions that were compiled elsewhere, if this process has none of that kind yet."""
+    global _found, _recording
+    with loading_library:
+        if kind == _KIND and _found is None:
+            _found = Library(load())
+        elif kind == _RECORDING and _recording is None:
+            _recording = Recording(load())
 
 
 class Begun:
@@ -187,7 +215,7 @@ def recording() -> Recording:
     if _recording is None:
         with loading_library:
             if _recording is None:
-                _recording = Recording(_load("recording", _recording_programs))
+                _recording = Recording(_load(_RECORDING, _recording_programs))
     return _recording
 
 

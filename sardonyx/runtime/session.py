@@ -6,10 +6,11 @@ import gc
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.units import Units
 
 _logger = get_logger("session")
+_Made = TypeVar("_Made")
 
 
 @dataclass(slots=True)
@@ -156,7 +158,7 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     options = options or EngineOptions()
     start = time.perf_counter()
     try:
-        return _create_named(source, options)
+        return guarded(options, partial(_create, source))
     except SardonyxError as error:
         if time.perf_counter() - start > _LONG_SECONDS:
             _let_go(error)
@@ -178,15 +180,15 @@ def _let_go(error: BaseException) -> None:
     gc.collect()
 
 
-def _create_named(source: Any, options: EngineOptions) -> Engine:
-    """An engine; every error is one of the package's."""
+def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _Made:
+    """What `make` makes, within the options' time; every error is one of the package's."""
     with (
         scope(options.least_level, options.logid),
         time_limit(options.load_seconds, options.cancel) as cancel,
         watching(lambda: _stop_if(cancel)),
     ):
         try:
-            return _create(source, replace(options, cancel=cancel))
+            return make(replace(options, cancel=cancel))
         except Fail:
             _stop_if(cancel)  # a run that prepares constants was ended
             raise
@@ -212,12 +214,12 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     provider = options.provider or CpuProvider()
     cache = default_cache() if options.use_cache else None
     budget = options.budget or Budget(options.memory_limit_bytes)
-    source = _readable(source)
+    source = plain_source(source)
     state = state_of(source)
     key = model_key(source, state, options, provider) if cache is not None else None
     timings["identify"] = time.perf_counter() - start
     team = team_of(options.threads, options.branches, options.share)
-    tuned = _tuned(source, options, provider, cache, key)
+    tuned = tuned_for(source, options, provider, cache, key)
     if tuned is not None:
         key = None if key is None else digest(key, tuned.identity)
         options = replace(options, choices=tuned.choices)
@@ -226,17 +228,15 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         if cache is not None and key is not None:
             engine = read_engine(cache, provider, key, team, timings, budget)
         if engine is None:
-            with paused(), units_for(cache, source, state) as units:
-                built = build_for(source, options, provider, timings, budget, units)
+            with compiled(source, options, provider, timings, budget, cache) as built:
                 if key is not None and state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
-                with watching(lambda: _go_on_compiling(units, options.cancel)):
-                    engine = write_engine(built, provider, cache, key, team, timings, budget)
+                engine = write_engine(built, provider, cache, key, team, timings, budget)
     finally:
         integer.forget()
-    may_be_general = not options.general and _may_contradict(engine.record.plan)
+    may_be_general = not options.general and may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
     engine.tuned = tuned
     shared = replace(options, budget=budget)
@@ -246,8 +246,12 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     return engine
 
 
-def _readable(source: Any) -> Any:
-    """A path or bytes that nobody changes."""
+def plain_source(source: Any) -> Any:
+    """A model as a path or bytes.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
     if isinstance(source, (bytearray, memoryview)):
         return bytes(source)  # the caller may change his
     if isinstance(source, (str, os.PathLike, bytes)):
@@ -262,7 +266,7 @@ def _readable(source: Any) -> Any:
     )  # fmt: skip
 
 
-def _tuned(
+def tuned_for(
     source: Any, options: EngineOptions, provider: Provider, cache: Cache | None, key: str | None
 ) -> Tuned | None:
     """What was measured for a model: before, or now if SARDONYX_TUNE says so."""
@@ -285,6 +289,24 @@ def _tuned(
 
         found = tune(source, options, provider, cache, key)
     return found
+
+
+@contextmanager
+def compiled(
+    source: Any,
+    options: EngineOptions,
+    provider: Provider,
+    timings: dict[str, float],
+    budget: Budget,
+    cache: Cache | None,
+) -> Iterator[Built]:
+    """A compiled model; inside the block its code is completed and its constants are made."""
+    with paused(), units_for(cache, source, state_of(source)) as units:
+        tables = partial(budget.take, purpose="tables that operators need")
+        with counting(tables, budget.give):
+            built = build_for(source, options, provider, timings, budget, units)
+        with watching(lambda: _go_on_compiling(units, options.cancel)):
+            yield built
 
 
 #: Where a model's file really is, and in which state.
@@ -319,7 +341,7 @@ def _maker(
     return make
 
 
-def _may_contradict(plan: Plan) -> bool:
+def may_contradict(plan: Plan) -> bool:
     """Whether feeds can differ in sizes that the plan takes as equal."""
     names = [d for spec in plan.inputs for d in set(spec.dims) if not isinstance(d, int)]
     return bool(plan.guards) or len(set(names)) < len(names)

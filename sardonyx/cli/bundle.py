@@ -1,0 +1,87 @@
+"""`sardonyx bundle MODEL OUTPUT`: a model compiled ahead of time."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sardonyx.base.errors import InvalidArgument, message
+
+_ABOUT = """\
+Compile a model into one file: plan, machine code, packed weights. A session opens it like a model,
+at once: without optimising or compiling, without llvmlite, and without a folder to write to. The
+file is for this version of sardonyx and for processors with the same instructions as this one (or
+those of --cpu). It is machine code: run only bundles whose maker you trust.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, where to, for which processor."""
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("model", nargs="?", help="the ONNX file")
+    parser.add_argument(
+        "output", nargs="?", help="the bundle; sessions take names that end with .sardonyx as such"
+    )
+    parser.add_argument(
+        "--cpu", choices=("avx512", "avx2", "sse", "neon"),
+        help="instructions to use, not beyond this machine's (default: the best)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--free-dim", action="append", default=[], metavar="NAME=N", help="size of a dimension"
+    )
+    parser.add_argument(
+        "--any-sizes", action="store_true",
+        help="also for inputs whose sizes contradict the names that the model gives them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--parallel", action="store_true", help="for sessions with ORT_PARALLEL, too"
+    )
+    parser.add_argument("--check", metavar="BUNDLE", help="verify every byte of a bundle instead")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile or verify, and report; the exit status is 2 if the arguments are at fault."""
+    try:
+        arguments = _engine_arguments(options)
+    except InvalidArgument as error:
+        print(f"sardonyx bundle: {error}", file=sys.stderr)
+        return 2
+    if options.check is not None:
+        return _check(options.check)
+    if options.cpu is not None:
+        os.environ["SARDONYX_CPU"] = options.cpu
+    from sardonyx.runtime.bundling import bundle_file
+    from sardonyx.runtime.session import EngineOptions
+
+    made = bundle_file(
+        options.model, options.output, EngineOptions(**arguments), any_sizes=options.any_sizes
+    )
+    print(f"{options.output}: {made.size_bytes} bytes, {made.kernels} kernels for {made.target}")
+    further = [name for name in made.plans if name]
+    if further:
+        print(f"further plans: {', '.join(further)}")
+    return 0
+
+
+def _engine_arguments(options: argparse.Namespace) -> dict[str, object]:
+    from sardonyx.cli.optimize import sizes_of
+
+    if options.check is not None and options.model is not None:
+        raise InvalidArgument(message("--check", "It takes one bundle, and no model"))
+    if options.check is None and (options.model is None or options.output is None):
+        raise InvalidArgument(message("bundle", "Give a model and a file to write"))
+    return {
+        "free_dimension_overrides": sizes_of(options.free_dim),
+        "branches": 0 if options.parallel else None,
+    }
+
+
+def _check(path: str) -> int:
+    from sardonyx.runtime.bundle import Bundle
+
+    with Bundle(path) as bundle:
+        bundle.verify_all()
+        print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
+    return 0

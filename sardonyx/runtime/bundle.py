@@ -1,0 +1,268 @@
+"""Bundles: a compiled model in one file, which starts without llvmlite and without a cache.
+
+A file is `_FRONT`, a header in JSON, and sections at multiples of 64 KiB: plans with what a session
+must know of the model, machine code, constants, and the run time's own functions. Code and
+constants are mapped as they lie. Whoever wrote a bundle decides what the process does that runs it:
+see `docs/bundles.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from sardonyx.base.errors import EngineError, InvalidArgument, NoSuchFile, message
+from sardonyx.base.version import __version__
+from sardonyx.codegen.blob import Blob
+from sardonyx.codegen.target import check_features, check_runs
+from sardonyx.runtime.arena import aligned_array
+from sardonyx.runtime.cache import default_cache, digest
+from sardonyx.runtime.entries import constants_in
+from sardonyx.runtime.executable import LoadedCode, load_blob, load_part
+from sardonyx.runtime.record import Record
+from sardonyx.runtime.storage import Array
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.session import EngineOptions
+
+MAGIC = b"sdxbundl"
+VERSION = 1
+#: Magic, version, bytes of the header, digest of the header.
+FRONT = struct.Struct("<8sII16s")
+#: Where sections may begin: pages of all systems do.
+ALIGNMENT_BYTES = 2**16
+#: By this end of its name a file is known as a bundle that its user trusts.
+SUFFIX = ".sardonyx"
+#: Names of the cache's entries that say: this machine made the bundle.
+KIND = "bundle"
+_MOST_HEADER_BYTES = 2**22
+#: Sections of up to so many bytes are verified whenever a bundle is opened.
+_CHECKED_BYTES = 4 * 2**20
+_CHUNK_BYTES = 2**20
+#: What a plan's tables and code depend on: the folders of the run time.
+_RUNNING = ("base", "host", "plan", "runtime", "cpu")
+#: Bundles that this process made.
+_made_here: set[str] = set()
+
+
+def is_bundle(source: Any) -> bool:
+    """Whether a path leads to a bundle, or bytes are one."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source[: len(MAGIC)]) == MAGIC
+    if not isinstance(source, (str, os.PathLike)):
+        return False  # `open` would take a number for a file's descriptor
+    try:
+        with open(source, "rb", buffering=0) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):  # what is wrong with it, loading says
+        return False
+
+
+@lru_cache(maxsize=1)
+def run_time_digest() -> str:
+    """Digest of the part of this package that runs plans."""
+    folder = Path(__file__).parents[1]
+    files = sorted(p for name in _RUNNING for p in (folder / name).rglob("*.py"))
+    parts = [x for p in files for x in (p.relative_to(folder).as_posix(), p.read_bytes())]
+    return digest(VERSION, *(parts or [__version__]))
+
+
+def section_digest(chunks: Iterator[bytes]) -> str:
+    """Digest of a section's bytes."""
+    state = hashlib.blake2b(digest_size=16)
+    for chunk in chunks:
+        state.update(chunk)
+    return state.hexdigest()
+
+
+def note_made(identity: str) -> None:
+    """Remember that this machine made a bundle: sessions open it by any name."""
+    _made_here.add(identity)
+    default_cache().put(identity, KIND, b"made here")
+
+
+class Bundle:
+    """An open bundle, whose header was checked.
+
+    Args:
+        source: A path, or the bytes of a bundle.
+
+    Attributes:
+        name: The file's name, or what stands for it, for texts.
+        identity: A digest of the header, and so of all sections.
+        header: See `runtime.bundling`.
+
+    Raises:
+        NoSuchFile: There is no such file.
+        InvalidArgument: The file is damaged, or is for another processor or package.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
+        self._file: BinaryIO | None = None
+        self._data = b""
+        if isinstance(source, bytes):
+            self.name, self._data, self._size = "bundle", source, len(source)
+        else:
+            self.name = os.fsdecode(source)
+            try:
+                self._file = open(source, "rb")  # noqa: SIM115 - `close` closes it
+            except FileNotFoundError:
+                raise NoSuchFile(message(self.name, "There is no such file")) from None
+            self._size = os.fstat(self._file.fileno()).st_size
+        try:
+            self.header, self.identity = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; what is mapped stays."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process or this machine's user made it, by the cache's word."""
+        return self.identity in _made_here or default_cache().get(self.identity, KIND) is not None
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if self._file is None:
+            return self._data[offset : offset + size]
+        self._file.seek(offset)
+        return self._file.read(size)
+
+    def _read_header(self) -> tuple[dict[str, Any], str]:
+        front = self._read(0, FRONT.size)
+        if len(front) < FRONT.size or not front.startswith(MAGIC):
+            raise self._damaged("it is no bundle, or is cut short")
+        _, version, size, checksum = FRONT.unpack(front)
+        if version != VERSION:
+            what = f"The bundle is of version {version}"
+            raise InvalidArgument(
+                message(self.name, what, expected=str(VERSION), do="Make it again")
+            )
+        text = self._read(FRONT.size, size) if size <= _MOST_HEADER_BYTES else b""
+        if len(text) != size or hashlib.blake2b(text, digest_size=16).digest() != checksum:
+            raise self._damaged("its header is not the one that was written")
+        try:
+            header = json.loads(text)
+            self._check(header)
+        except InvalidArgument:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise self._damaged("its header makes no sense") from None
+        return header, checksum.hex()
+
+    def _check(self, header: dict[str, Any]) -> None:
+        """Raise if a header is not one that was written by `runtime.bundling`."""
+        for offset, size, _ in header["sections"]:
+            if min(offset, size) < 0 or offset % ALIGNMENT_BYTES or offset + size > self._size:
+                raise self._damaged("a section lies outside the file")
+        count = len(header["sections"])
+        plans, functions = header["plans"], header["functions"].values()
+        named = [p[part] for p in plans for part in ("record", "code", "constants")]
+        if not plans or not all(0 <= k < count for k in (*named, *functions)):
+            raise self._damaged("it has no such section")
+        if header["run_time"] != run_time_digest():
+            raise InvalidArgument(
+                message(
+                    self.name, "The bundle was made by another version of sardonyx",
+                    expected=f"this one: {__version__}", got=str(header["version"]),
+                    do="Make it again: `sardonyx bundle MODEL OUT`",
+                )
+            )  # fmt: skip
+        check_runs(header["target"])
+        check_features(header["features"])
+
+    def _damaged(self, what: str) -> InvalidArgument:
+        return InvalidArgument(
+            message(self.name, f"The bundle is damaged: {what}", do="Make it or fetch it again")
+        )
+
+    def _chunks(self, offset: int, size: int) -> Iterator[bytes]:
+        for start in range(0, size, _CHUNK_BYTES):
+            yield self._read(offset + start, min(_CHUNK_BYTES, size - start))
+
+    def verify(self, number: int) -> None:
+        """Compare a section with its digest.
+
+        Raises:
+            InvalidArgument: It is another.
+        """
+        offset, size, expected = self.header["sections"][number]
+        if section_digest(self._chunks(offset, size)) != expected:
+            raise self._damaged(f"section {number} is not the one that was written")
+
+    def verify_all(self) -> None:
+        """Verify every section, those with weights included. Raises as `verify` does."""
+        for number in range(len(self.header["sections"])):
+            self.verify(number)
+
+    def record(self, plan: Mapping[str, Any]) -> Record:
+        """What a session must know, of one of the header's plans.
+
+        Raises:
+            InvalidArgument: The bytes are no record.
+        """
+        self.verify(plan["record"])
+        offset, size, _ = self.header["sections"][plan["record"]]
+        try:
+            return Record.from_bytes(self._read(offset, size))
+        except Exception as error:
+            raise self._damaged(f"its plan cannot be read ({error})") from error
+
+    def code(self, number: int) -> LoadedCode:
+        """Machine code in executable memory. Raises as `verify` and `load_blob` do."""
+        self.verify(number)
+        offset, size, _ = self.header["sections"][number]
+        try:
+            if self._file is not None:
+                return load_part(self._file, offset, size)
+            return load_blob(Blob.from_bytes(self._read(offset, size)))
+        except EngineError as error:
+            raise self._damaged(str(error)) from error
+
+    def constants(self, number: int, record: Record) -> list[Array]:
+        """The constants of a plan, mapped where there is a file.
+
+        Raises:
+            InvalidArgument: There are fewer bytes than the record says, or others.
+        """
+        offset, size, _ = self.header["sections"][number]
+        if size <= _CHECKED_BYTES:
+            self.verify(number)
+        if not record.constants or not size:
+            return constants_in(np.empty(0, np.uint8), record)
+        if self._file is not None:
+            descriptor = self._file.fileno()
+            mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset)
+            return constants_in(np.frombuffer(mapped, np.uint8), record)
+        whole = aligned_array((size,), np.dtype(np.uint8))
+        whole[:] = np.frombuffer(self._data, np.uint8, size, offset)
+        return constants_in(whole, record)
+
+
+def traits(options: EngineOptions) -> dict[str, Any]:
+    """What of options decides on a bundle's plans, and a session may ask for again."""
+    return {
+        "fuses": bool(options.optimization_level),
+        "sizes": dict(sorted(options.free_dimension_overrides.items())),
+        "winograd": options.winograd,
+        "halves": options.halves,
+        "branches": options.branches is not None,
+    }
