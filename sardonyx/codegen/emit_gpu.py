@@ -34,20 +34,20 @@ def warps(e: Emitter, let: Let) -> str:
 
 
 def shuffle_from(e: Emitter, let: Let) -> str:
-    """A 32-bit word of one thread, in all."""
-    return _shuffle(e, let, "idx")
+    """A 32-bit word of the thread with a number."""
+    return _shuffle(e, let, "idx", e.use(let.operands[1]))
 
 
 def shuffle_across(e: Emitter, let: Let) -> str:
     """A 32-bit word of the thread whose number differs in one bit."""
-    return _shuffle(e, let, "bfly")
+    return _shuffle(e, let, "bfly", str(let.attribute("number")))
 
 
-def _shuffle(e: Emitter, let: Let, mode: str) -> str:
+def _shuffle(e: Emitter, let: Let, mode: str, number: str) -> str:
     # Not pure: every thread must be there, so it must not move into a branch.
     kind = llvm_type(let.result.type)
     operands = [
-        ("i32", _ALL), (kind, e.use(let.operands[0])), ("i32", str(let.attribute("number"))),
+        ("i32", _ALL), (kind, e.use(let.operands[0])), ("i32", number),
         ("i32", "31"),
     ]  # fmt: skip
     return e.intrinsic(f"llvm.nvvm.shfl.sync.{mode}.i32", "i32", operands, pure=False)

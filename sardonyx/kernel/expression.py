@@ -28,10 +28,10 @@ from sardonyx.kernel.representation import (
     value_type,
 )
 from sardonyx.kernel.strided import (
-    FEWEST_LANES,
     LONGEST_STRIDE,
     load_repeated,
     load_strided,
+    pays,
     repeats,
 )
 from sardonyx.kernel.symbolic_integers import SymbolicIntegers
@@ -398,7 +398,7 @@ class Expression(SymbolicIntegers):
     def _short_stride(self, offset: Dim) -> int | None:
         """Elements from lane to lane, where some vectors side by side have all of them."""
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
-        if linear is None or self._is_vector(linear[1]) or self.lanes < FEWEST_LANES:
+        if linear is None or self._is_vector(linear[1]) or not pays(self.lanes):
             return None
         step = linear[0]
         return step if isinstance(step, int) and 2 <= step <= LONGEST_STRIDE else None

@@ -14,7 +14,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.member import Member
-from sardonyx.kernel.strided import FEWEST_LANES, interleaved
+from sardonyx.kernel.strided import interleaved, pays
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.inline import node_count
 from sardonyx.tensor.tensor import Tensor
@@ -41,7 +41,7 @@ def choose_interleaved(
         axes: Other outer axes.
         lanes: Lanes of a vector, a power of two.
     """
-    if len(members) > 1 or lanes < FEWEST_LANES:
+    if len(members) > 1 or not pays(lanes):
         return None
     (member,) = members
     if member.stage.kind != "map" or member.stage.full:

@@ -17,6 +17,13 @@ from sardonyx.kernel.types import Type
 LONGEST_STRIDE = 4
 #: Fewer lanes are gathered as fast; a GPU's threads have no shuffles among their own lanes.
 FEWEST_LANES = 8
+#: More are the threads of a warp, and each reads where it likes.
+MOST_LANES = 16
+
+
+def pays(lanes: int) -> bool:
+    """Whether loads and shuffles of vectors of so many lanes beat one load for each lane."""
+    return FEWEST_LANES <= lanes <= MOST_LANES
 
 
 def load_strided(
@@ -63,7 +70,7 @@ def _elements(b: Builder, mask: Operand, stride: int, start: int) -> Operand:
 
 def repeats(lanes: int, count: int, step: int) -> bool:
     """Whether elements `step` apart, each for `count` lanes, lie within one vector."""
-    return lanes >= FEWEST_LANES and lanes % count == 0 and step * (lanes // count - 1) < lanes
+    return pays(lanes) and lanes % count == 0 and step * (lanes // count - 1) < lanes
 
 
 def load_repeated(

@@ -160,9 +160,7 @@ class _Warp:
             case "local":
                 return self.local(let)
             case "shuffle":
-                raise EngineError(
-                    message(f"kernel {self.source.name}", "Lanes are shuffled: not on a GPU")
-                )
+                return self.shuffle(let, operands)
         if let.op in REDUCE:
             return self.reduce(let.op, let.operands[0].type, operands[0])
         return b.let(_one(kind), let.op, operands, **dict(let.attributes))
@@ -213,21 +211,63 @@ class _Warp:
 
     # -- between threads ----------------------------------------------------------------------
 
+    def shuffle(self, let: Let, operands: list[Operand]) -> Operand:
+        """Each thread takes what another has of one of two vectors."""
+        b, count = self.b, let.operands[0].type.lanes
+        lanes = let.attribute("lanes")
+        assert isinstance(lanes, tuple)  # noqa: S101 - narrows the type for the checker
+        if len(lanes) > WARP:
+            what = f"A vector of {len(lanes)} lanes cannot be spread over a warp"
+            raise EngineError(message(f"kernel {self.source.name}", what))
+        chosen = self._by_lane([int(str(lane)) for lane in lanes])
+        first, second = operands
+        found = self._moved_from(first, b.binary("and", chosen, count - 1))
+        if all(lane < count for lane in lanes):
+            return found
+        other = self._moved_from(second, b.binary("and", chosen, count - 1))
+        return b.select(b.compare("lt", chosen, count), found, other)
+
+    def _by_lane(self, numbers: list[int]) -> Operand:
+        """The small number that belongs to each lane: four of them in a word."""
+        b, lane = self.b, self.b.convert(self.lane(len(numbers)), I32)
+        words = [
+            sum(number << 8 * k for k, number in enumerate(numbers[first : first + 4]))
+            for first in range(0, len(numbers), 4)
+        ]
+        word: Operand = Constant(I32, _signed(words[0]))
+        for k, held in enumerate(words[1:], 1):
+            word = b.select(b.compare("lt", lane, 4 * k), word, Constant(I32, _signed(held)))
+        shift = b.binary("shl", b.binary("and", lane, 3), 3)
+        return b.binary("and", b.binary("shr", word, shift), 0xFF)
+
     def from_lane(self, x: Operand, lane: int) -> Operand:
         """What one thread has, in all."""
-        return self._moved(x, "shuffle_from", lane)
+        return self._moved_from(x, Constant(I32, lane))
+
+    def _across(self, x: Operand, distance: int) -> Operand:
+        """What the thread has whose number differs in one bit."""
+
+        def move(word: Operand) -> Operand:
+            return self.b.let(I32, "shuffle_across", [word], number=distance)
+
+        return by_words(self.b, x, move)
+
+    def _moved_from(self, x: Operand, thread: Operand) -> Operand:
+        """What another thread has, which each chooses."""
+        return by_words(self.b, x, lambda word: self.b.let(I32, "shuffle_from", [word, thread]))
 
     def reduce(self, op: str, vector: Type, x: Operand) -> Operand:
         """By halves, as on a CPU: the same bits."""
         name, distance = op.removeprefix("reduce_"), vector.lanes // 2
         while distance:
-            x = self.b.binary(name, x, self._moved(x, "shuffle_across", distance))
+            x = self.b.binary(name, x, self._across(x, distance))
             distance //= 2
         return x
 
-    def _moved(self, x: Operand, op: str, number: int) -> Operand:
-        """A value of another thread."""
-        return by_words(self.b, x, lambda word: self.b.let(I32, op, [word], number=number))
+
+def _signed(word: int) -> int:
+    """A word of 32 bits as the number that an i32 holds."""
+    return word - (1 << 32) if word >> 31 else word
 
 
 def _one(type: Type) -> Type:

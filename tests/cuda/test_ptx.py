@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
@@ -12,7 +13,7 @@ from sardonyx.base.errors import EngineError
 from sardonyx.codegen.ptx import emit_ptx, ptx_target
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.text import to_text
-from sardonyx.kernel.types import F32, I64, PTR
+from sardonyx.kernel.types import F16, F32, I64, PTR, Type
 from sardonyx.kernel.warp import to_warp
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
@@ -21,6 +22,7 @@ from sardonyx.runtime.build import compile_lowered
 from tests.engine import networks
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
+from tests.support.threads import Machine as ThreadMachine
 
 
 def sparse_product() -> ModelProto:
@@ -150,3 +152,27 @@ def test_scratch_is_a_part_for_each_warp() -> None:
     text = to_text(to_warp(b.program))
     assert "scratch_bytes" in text
     assert "mul" in text
+
+
+_SHUFFLES = {
+    "every second of two vectors": (32, [2 * k for k in range(32)]),
+    "turned around": (32, list(range(31, -1, -1))),
+    "few lanes, repeated": (8, [5, 5, 0, 15, 9, 1, 2, 12]),
+    "to fewer lanes": (16, [17, 3, 31, 0]),
+}
+
+
+@pytest.mark.parametrize("element", [F32, F16, I64])
+@pytest.mark.parametrize("name", _SHUFFLES)
+def test_lanes_are_shuffled_between_threads(name: str, element: Type) -> None:
+    lanes, chosen = _SHUFFLES[name]
+    b = Builder("mixed", [("x", PTR), ("y", PTR)], kind="kernel")
+    with b.parallel():
+        x = b.parameter("x")
+        first, second = (b.load(element.with_lanes(lanes), x, k) for k in (0, lanes))
+        b.store(b.shuffle(first, second, chosen), b.parameter("y"), 0)
+    kind = {F32: np.float32, F16: np.float16, I64: np.int64}[element]
+    given, found = np.arange(2 * lanes).astype(kind) - 3, np.zeros(len(chosen), kind)
+    ThreadMachine(b.program, [given, found]).run(1)
+    np.testing.assert_array_equal(found, given[chosen])
+    assert "shfl.sync.idx" in emit_ptx([b.program], ptx_target("sm_80"))

@@ -346,7 +346,7 @@ class Machine:
             case "power_of_two":
                 return np.exp2(given[0])
             case "shuffle_from":
-                return given[0][ids // WARP * WARP + int(str(let.attribute("number")))]
+                return given[0][ids // WARP * WARP + given[1]]
             case "shuffle_across":
                 return given[0][ids ^ int(str(let.attribute("number")))]
         if let.op in _COMPARE:
