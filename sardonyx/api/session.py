@@ -96,6 +96,9 @@ class InferenceSession(Profiling, UnderWay):
     def _choose_run(self) -> None:
         slow = self._gives_memory_back or (self._tap is not None and self._tap.is_open)
         self._quick_run: QuickRun = not_again if slow else self._engine.quick_run
+        # What stays on a device.
+        kept = not_again if slow else self._engine.run_alike
+        self._run_alike = self._quick_run if self._is_on_host else kept
 
     # -- running ------------------------------------------------------------------------------
 
@@ -239,6 +242,10 @@ class InferenceSession(Profiling, UnderWay):
                 )
             )
         feeds = dict(zip(self._names, args, strict=False)) | kwargs
+        if args and type(args[0]) is OrtValue:
+            values = self._quick_values(feeds)
+            if values is not None:
+                return values[0] if len(values) == 1 else tuple(values)
         convert = feeding.converter(feeds.values())
         if convert is None:
             results = self.run(None, feeds)
@@ -302,7 +309,7 @@ class InferenceSession(Profiling, UnderWay):
             if type(value) is not OrtValue:
                 return None
             given.append(value._array)
-        found, new = self._quick_run(tuple(given)), object.__new__
+        found, new = self._run_alike(tuple(given)), object.__new__
         if found is not None:
             for k, array in enumerate(found):
                 found[k] = value = new(OrtValue)

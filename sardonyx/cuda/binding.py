@@ -144,6 +144,9 @@ def give_feed(
             check_feed(feed, spec, frame.memory)
         if not mapped:
             feed.ready_in(queue, frame.waited)
+            if ("input", number) in frame.copied and type(feed) is CudaArray:
+                frame.feeds.put(number, frame.copy_in(number, feed), feed.shape)
+                return ()
             if feed.address % KERNEL_ALIGNMENT == 0:
                 frame.feeds.put(number, feed.address, feed.shape)
                 return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,17 +19,17 @@ from sardonyx.base.errors import (
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
+from sardonyx.cuda.alike import RunsAlike
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
-from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
 from sardonyx.cuda.growing import CudaRooms
 from sardonyx.cuda.launching import PinnedWords
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.module import Module
-from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.started import CudaStarted
 from sardonyx.cuda.stream import Stream, handle_of
 from sardonyx.cuda.timing import TIMES, Timeline, Times
@@ -56,7 +55,7 @@ _logger = get_logger("cuda")
 _MOST_FAILURES = 3
 
 
-class CudaExecutable(Resident):
+class CudaExecutable(RunsAlike):
     """As `Executable`, on a device.
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
@@ -179,13 +178,13 @@ class CudaExecutable(Resident):
             if again is not None and not is_timed and again.is_current(self.libraries):
                 return self._run_again(frame, again, wanted, cancel)
             frame.new_serial()
+            frame.alike = None
+            copies = frame.stands_in and not wanted.written
+            frame.copied = frame.launches.moving if copies else frozenset()
             self._bind_to(frame, feeds, kept)
             return self._run_bound(frame, feeds, wanted, cancel, kept)
         except BaseException:
-            frame.new_serial()
-            with contextlib.suppress(SardonyxError):
-                frame.queue.synchronize()  # what it uses is let go of
-            frame.take_fault()
+            self.give_up(frame)
             raise
 
     def _run_again(
@@ -235,6 +234,7 @@ class CudaExecutable(Resident):
         own, taken = self.device_memory, None
         results: list[Result | CudaArray] = []
         arrays: list[CudaArray] = []
+        apart: dict[int, CudaArray] = {}
         for k, (found, purpose) in enumerate(zip(frame.results, self._purposes, strict=True)):
             assert found is not None  # noqa: S101 - with one segment all shapes are known
             target = wanted.targets[k]
@@ -246,14 +246,21 @@ class CudaExecutable(Resident):
                 result = Result(frame, self.plan.outputs[k].name, *found, target, taken)
                 results.append(result)
                 made = result.array
-            frame.given.put(k, made.address)
+            if ("output", k) in frame.copied and type(made) is CudaArray:
+                apart[k] = made
+                frame.given.put(k, frame.stand_in("output", k, made.nbytes))
+            else:
+                frame.given.put(k, made.address)
             arrays.append(made)
         self._walk(frame, arrays, cancel)
+        frame.copy_out(apart)
         given: list[Any] = [
             r if isinstance(r, CudaArray) else r.finish(frame, kept) for r in results
         ]
         if frame.graph is not None and not kept:
-            remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
+            if not frame.copied:
+                remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
+            self.remember_shapes(frame, feeds)
         if wanted.waits:
             self._finish(frame, cancel)
         else:
@@ -312,6 +319,7 @@ class CudaExecutable(Resident):
             graph = self._capture(frame, items, outputs)
             if graph is not None:
                 frame.graphs.add(key, graph)
+                self._settle_addresses(frame, key)
         if graph is None:
             frame.go_on(0)
             return self._launch_each(frame, items, outputs)
@@ -319,6 +327,15 @@ class CudaExecutable(Resident):
         frame.graph = graph
         graph.launch(frame.queue.handle)
         return 0
+
+    def _settle_addresses(self, frame: CudaFrame, key: Key) -> None:
+        """From now on libraries get copies, if feeds and results lie elsewhere in each run."""
+        if frame.launches.moving and not frame.stands_in and frame.graphs.are_too_many(key):
+            _logger.info(
+                "libraries get copies of %s, whose addresses change", frame.launches.moving
+            )
+            frame.stands_in = True
+            frame.graphs.release(key[0])
 
     def _launch_timed(self, frame: CudaFrame, items: int, outputs: list[Any], times: Times) -> int:
         """Launch one kernel after the other from here, and measure them.
@@ -436,6 +453,7 @@ class CudaExecutable(Resident):
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
             frame.graphs.release(number)
             frame.new_serial()
+            frame.alike = None
 
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.codegen.ptx import THREADS
 from sardonyx.cuda import staging
 from sardonyx.cuda.binding import Records
+from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
@@ -20,7 +21,9 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.native_layout import WORD
 
 if TYPE_CHECKING:
+    from sardonyx.cuda.alike import Alike
     from sardonyx.cuda.resident import Resident
+    from sardonyx.cuda.values import CudaArray
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
@@ -41,13 +44,17 @@ class CudaFrame(Frame):
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
         serial: That run's number: no other run of the process has it.
+        alike: What a run is like that can do with less; None if there is no such run.
+        stands_in: Whether libraries work on copies of feeds and results, which stay in place.
+        copied: The inputs and outputs of this run for which that is so: kind and number of each.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_workspace", "busy", "feeds", "given", "graph",
-        "graphs", "is_mapped", "launches", "memory", "own_queue", "queue", "serial", "waited",
+        "_contexts", "_device", "_found", "_stand_ins", "_workspace", "alike", "busy", "copied",
+        "feeds", "given", "graph", "graphs", "is_mapped", "launches", "memory", "own_queue",
+        "queue", "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -57,6 +64,10 @@ class CudaFrame(Frame):
         self.busy: tuple[Stream, Event] | None = None
         self.graph: Graph | None = None
         self.serial = 0
+        self.alike: Alike | None = None
+        self.stands_in = False
+        self.copied: frozenset[tuple[str, int]] = frozenset()
+        self._stand_ins: dict[tuple[str, int], DeviceMemory] = {}
         self.waited: set[str] = set()
         plan = owner.plan
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
@@ -145,6 +156,31 @@ class CudaFrame(Frame):
             self._workspace.grow(size_bytes)
         return self._workspace.address
 
+    def stand_in(self, kind: str, number: int, size_bytes: int) -> int:
+        """The address of memory in place of an input or an output, the same in all runs."""
+        memory = self._stand_ins.get((kind, number))
+        if memory is None:
+            memory = DeviceMemory(self.memory.arena, f"a copy of {kind} {number} for libraries")
+            self._stand_ins[kind, number] = memory
+        if size_bytes > memory.capacity_bytes:
+            self.queue.synchronize()
+            memory.grow(size_bytes)
+        return memory.address
+
+    def copy_in(self, number: int, feed: CudaArray) -> int:
+        """The address of a copy of a feed, in the order of the run."""
+        address = self.stand_in("input", number, feed.nbytes)
+        if feed.nbytes:
+            call("cuMemcpyAsync", address, feed.address, feed.nbytes, self.queue.handle)
+        return address
+
+    def copy_out(self, made: Mapping[int, CudaArray]) -> None:
+        """Bring results from where libraries wrote them; by number of the output."""
+        for number, array in made.items():
+            source = self._stand_ins["output", number].address
+            if array.nbytes:
+                call("cuMemcpyAsync", array.address, source, array.nbytes, self.queue.handle)
+
     # -- runs that nobody waits for -----------------------------------------------------------
 
     def may_run_in(self, queue: Stream | None) -> bool:
@@ -169,7 +205,7 @@ class CudaFrame(Frame):
         """Its run is under way, and nobody waits for it."""
         self.busy = (self.queue, event)
         self.launches.left(event)
-        others = (self.scratch, self._contexts, self._workspace)
+        others = (self.scratch, self._contexts, self._workspace, *self._stand_ins.values())
         for memory in (*self.arenas, *self._grown, *others):
             assert isinstance(memory, DeviceMemory)  # noqa: S101 - its owner makes no others
             memory.used_until(self.queue, event)

@@ -7,7 +7,7 @@ launches them one by one; the second is captured; from then on one call of the d
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +19,8 @@ from sardonyx.cuda.driver import bindings, call, release
 MOST_GRAPHS = 8
 #: So many captures in a row that no run used again, and the frame captures no more.
 _MOST_WASTED = 32
+#: So many graphs of runs that differ in addresses alone; libraries then work on copies.
+_MOST_ADDRESSES = MOST_GRAPHS
 #: What the run's configuration says: -1 for no graph; others tell graphs apart.
 GRAPH_ID: ContextVar[int] = ContextVar("gpu_graph_id", default=0)
 
@@ -82,6 +84,8 @@ class Graphs:
         self._held: OrderedDict[Key, Graph | None] = OrderedDict()
         self.captures = self.replays = 0
         self._wasted = 0
+        #: How many were captured of runs that differ in what a library was given alone.
+        self._by_place: Counter[tuple[int, bytes, int]] = Counter()
 
     def __len__(self) -> int:
         return sum(graph is not None for graph in list(self._held.values()))
@@ -92,9 +96,13 @@ class Graphs:
         if found is not None:
             with contextlib.suppress(KeyError):  # another thread has released it
                 self._held.move_to_end(key)
-            self.replays += 1
-            self._wasted = 0
+            self.count()
         return found
+
+    def count(self) -> None:
+        """A graph is used again."""
+        self.replays += 1
+        self._wasted = 0
 
     def wants(self, key: Key) -> bool:
         """Whether such a run is to be captured: it came before, and captures are of use here."""
@@ -107,7 +115,12 @@ class Graphs:
         """Keep a graph."""
         self.captures += 1
         self._wasted += 1
+        self._by_place[key[0], key[1], key[3]] += 1
         self._keep(key, graph)
+
+    def are_too_many(self, key: Key) -> bool:
+        """Whether there is one graph after the other for what a library is given."""
+        return self._by_place[key[0], key[1], key[3]] >= _MOST_ADDRESSES
 
     def _keep(self, key: Key, graph: Graph | None) -> None:
         self._held.pop(key, None)

@@ -45,6 +45,7 @@ class PinnedWords:
 
     Attributes:
         words: They.
+        view: The same, as bytes.
         address: Where they are.
     """
 
@@ -53,6 +54,7 @@ class PinnedWords:
         self.address = block.address
         self.words: Words = array_at(block.address, (max(1, count),), np.dtype(np.int64), block)
         self.words[:] = 0
+        self.view = memoryview(self.words).cast("B")  # type: ignore[arg-type]  # NumPy's arrays are buffers
 
 
 class Launches:
@@ -62,6 +64,7 @@ class Launches:
         address: A table for native code, with a record for each command.
         launcher: A record for native code, with the driver's functions.
         bucket: Equal for sizes that one graph serves well.
+        moving: The inputs and outputs that libraries read or write: kind and number of each.
 
     Args:
         arena: Where memory of the device comes from.
@@ -91,7 +94,7 @@ class Launches:
         ]
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
-        self._moving, self._resting = _library_words(image)
+        self._moving, self._resting, self.moving = _library_words(image)
         #: Values of the latter, once they are known.
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
@@ -179,17 +182,21 @@ class Launches:
         content = self._arguments.tobytes()
         if content == self._sent:
             return
-        for place, (_, end) in enumerate(self._pinned):
-            if end is None or end.is_done:
-                pinned, _ = self._pinned.pop(place)
-                break
-        else:
-            pinned = PinnedWords(self.queue.device, len(self._arguments))
-        self._pinned.append((pinned, None))
-        pinned.words[: len(self._arguments)] = self._arguments
+        if not self._pinned or self._pinned[-1][1] is not None:
+            self._pinned.append((self._unused(), None))
+        pinned = self._pinned[-1][0]
+        pinned.view[: len(content)] = content
         size, stream = self._arguments.nbytes, self.queue.handle
         call("cuMemcpyAsync", self._table.address, pinned.address, size, stream)
         self._sent = content
+
+    def _unused(self) -> PinnedWords:
+        """A table that no copy reads any more."""
+        for place, (pinned, end) in enumerate(self._pinned):
+            if end is None or end.is_done:
+                del self._pinned[place]
+                return pinned
+        return PinnedWords(self.queue.device, len(self._arguments))
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""
@@ -210,9 +217,15 @@ class Launches:
             call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)
 
 
-def _library_words(image: Image) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Places of the arguments of calls of libraries: addresses of feeds and results, others."""
+def _library_words(
+    image: Image,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], frozenset[tuple[str, int]]]:
+    """Places of the arguments of calls of libraries: addresses of feeds and results, others.
+
+    Also which feeds and results they are.
+    """
     found: tuple[list[int], list[int]] = ([], [])
+    moving: set[tuple[str, int]] = set()
     buffers = image.plan.buffers
     for number in image.hosted:
         command = image.plan.commands[number]
@@ -222,8 +235,9 @@ def _library_words(image: Image) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
             held = buffers[argument.buffer] if isinstance(argument, PointerArgument) else None
             moves = held is not None and held.kind in ("input", "output")
             found[0 if moves else 1].append(place)
-    moving, resting = (np.array(places, np.intp) for places in found)
-    return moving, resting
+            if moves and held is not None:
+                moving.add((held.kind, held.number))
+    return np.array(found[0], np.intp), np.array(found[1], np.intp), frozenset(moving)
 
 
 def _fill(record: Words, names: tuple[str, ...], values: Mapping[str, int]) -> None:

@@ -124,6 +124,7 @@ class Libraries:
         self._found = {name: x for name, x in found.items() if not isinstance(x, str)}
         self.missing = {name: x for name, x in found.items() if isinstance(x, str)}
         self._failures: set[str] = set()
+        self._every = tuple({id(x): x for x in self._found.values()}.values())
 
     def refusal(self, offer: Offer) -> str:
         """See `Accelerator.refusal`."""
@@ -162,15 +163,15 @@ class Libraries:
     @property
     def pending(self) -> int:
         """How many plans are being made in the background."""
-        return sum(library.pending for library in self._every())
+        return sum(library.pending for library in self._every)
 
     @property
     def version(self) -> int:
         """Changes when calls are done otherwise than before."""
-        return sum(library.version for library in self._every())
-
-    def _every(self) -> list[Library]:
-        return list({id(x): x for x in self._found.values()}.values())
+        found = 0
+        for library in self._every:  # asked in every run, where `sum` would take longer
+            found += library.version
+        return found
 
     def run(self, call: LibraryCall, words: Sequence[int], place: Place) -> bool:
         """Do what a command plans; False if the kernel has to."""

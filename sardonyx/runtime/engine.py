@@ -112,6 +112,12 @@ class Engine:
         """See `Executable.prepared`; recorded runs are left to `run_into`."""
         return self._unrecorded.prepared(feeds, outputs)
 
+    @property
+    def run_alike(self) -> QuickRun:
+        """See `Executable.run_alike`."""
+        is_plain = self._plain and self._appender is None
+        return self.executable.run_alike if is_plain else not_again
+
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
@@ -314,6 +320,8 @@ class UnrankedEngine(Engine):
     def quick_run(self) -> QuickRun:
         """None: there is no plan of its own."""
         return not_again
+
+    run_alike = quick_run
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         for place in self._unranked:

@@ -1,0 +1,153 @@
+"""Runs whose tensors lie elsewhere than in the last run, and are else the same."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx as ort
+from sardonyx.base.errors import InvalidArgument, RuntimeException
+from sardonyx.cuda import cublaslt
+from sardonyx.cuda.device import Device
+from sardonyx.cuda.graphs import MOST_GRAPHS
+from sardonyx.cuda.libraries import Libraries, LibrarySettings
+from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.storage import Wanted
+from tests.support.fake_cublaslt import CublasLt
+from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.session import model_of
+
+_TEXT = "g (float[N] x, float[1] w) => (float[N] y) { a = Mul(x, w) y = Add(a, x) }"
+_PRODUCT = "g (float[N,6] x) => (float[N,3] y) { y = MatMul(x, w) }"
+_random = np.random.default_rng(5)
+
+
+def _session(text: str = _TEXT, weights: Any = None) -> ort.InferenceSession:
+    model = model_of(text, weights).SerializeToString()
+    return ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+
+
+def _value(array: Any) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
+
+
+def _draw(*shape: int) -> Any:
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+def _run(session: ort.InferenceSession, x: Any, w: Any) -> None:
+    (found,) = session.run_with_ort_values(None, {"x": _value(x), "w": _value(w)})
+    np.testing.assert_array_equal(found.numpy(), x * w + x)
+
+
+def test_each_run_reads_its_own_feeds(gpu: FakeDriver | None) -> None:
+    session, kept = _session(), []
+    for size in (*[9] * 6, 12, 12, 9, 12, 12, 9, 9):
+        x, w = _draw(size), _draw(1)
+        values = {"x": _value(x), "w": _value(w)}
+        kept.append((values, session.run_with_ort_values(None, values)[0], x * w + x))
+        (again,) = session.run_with_ort_values(None, values)
+        np.testing.assert_array_equal(again.numpy(), kept[-1][2])
+    for _, found, wanted in kept:
+        np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session()
+    for _ in range(3):
+        _run(session, _draw(9), _draw(1))
+    executable: Any = session._engine.executable
+    monkeypatch.setattr(executable, "_run_bound", None)
+    _run(session, _draw(9), _draw(1))
+    assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
+
+
+def test_other_feeds_take_the_longer_way(gpu: FakeDriver | None) -> None:
+    session = _session()
+    for _ in range(3):
+        _run(session, _draw(9), _draw(1))
+    x, w = _draw(9), _draw(1)
+    (found,) = session.run_with_ort_values(
+        None, {"x": ort.OrtValue.ortvalue_from_numpy(x), "w": _value(w)}
+    )
+    np.testing.assert_array_equal(found.numpy(), x * w + x)
+    with pytest.raises(InvalidArgument, match="type"):
+        _run(session, _draw(9).astype(np.float64), w)
+    with pytest.raises(InvalidArgument, match="rank"):
+        _run(session, _draw(9, 1), w)
+    session._engine.executable.release_graphs(0)
+    for _ in range(3):
+        _run(session, _draw(9), _draw(1))
+
+
+def test_part_of_a_value_that_begins_anywhere(gpu: FakeDriver | None) -> None:
+    session = _session()
+    whole, w = _draw(16), _draw(1)
+    held = _value(whole)
+    for first in (0, 4, 1, 4, 3):
+        part = ort.OrtValue(
+            held._array.kind.at(held._array.address + 4 * first, (9,), np.dtype("f4"))
+        )
+        (found,) = session.run_with_ort_values(None, {"x": part, "w": _value(w)})
+        x = whole[first : first + 9]
+        np.testing.assert_array_equal(found.numpy(), x * w + x)
+
+
+def test_faults_are_raised_and_the_next_run_works(gpu: FakeDriver | None) -> None:
+    text = "g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
+    session, x = _session(text), _draw(5)
+
+    def run(*places: int) -> None:
+        i = np.array(places)
+        found = session.run_with_ort_values(None, {"x": _value(x), "i": _value(i)})
+        np.testing.assert_array_equal(found[0].numpy(), x[i])
+
+    for _ in range(3):
+        run(0, 3)
+        run(2, 1)
+    for _ in range(2):
+        with pytest.raises(RuntimeException, match="7"):
+            run(1, 7)
+        run(4, 0)
+        run(1, 1)
+
+
+# -- libraries ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def products(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, Any]:
+    package, bindings = types.ModuleType("nvmath.bindings"), CublasLt(lazy)
+    package.cublasLt = bindings  # type: ignore[attr-defined]  # it has what the package has
+    monkeypatch.setitem(sys.modules, "nvmath", types.ModuleType("nvmath"))
+    monkeypatch.setitem(sys.modules, "nvmath.bindings", package)
+    libraries = Libraries({"matmul": cublaslt.CublasLt(Device(0), LibrarySettings())})
+    provider: Any = FakeProvider(lazy, libraries=libraries)
+    w = _draw(6, 3)
+    model = model_of(_PRODUCT, {"w": w}).SerializeToString()
+    return create_engine(model, EngineOptions(provider=provider, use_cache=False)), w
+
+
+def test_addresses_that_change_need_no_end_of_graphs(
+    products: tuple[Engine, Any], lazy: FakeDriver
+) -> None:
+    """A library's calls in a graph have addresses of their own: soon they get copies."""
+    engine, w = products
+    kept: list[Any] = []
+    for number in range(4 * MOST_GRAPHS):
+        x = _draw(4, 6)
+        feed = _value(x)._array
+        found = engine.run_alike((feed,))
+        if found is None:
+            found = engine.run_to([feed], Wanted([engine.executable.memory_kind]))
+        kept.append((feed, found[0], x @ w))
+        if number == 2 * MOST_GRAPHS:
+            captured = lazy.captures
+    assert lazy.captures == captured
+    for _, found, wanted in kept:
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
