@@ -1,7 +1,8 @@
 """Matrix products by cuBLASLt, through nvmath-python's bindings.
 
 cuBLASLt's matrices have their columns one behind the other, so `out = left * right` is asked for as
-`out^T = right^T * left^T`. An algorithm is chosen once for each shape.
+`out^T = right^T * left^T`. An algorithm is chosen once for each shape: the one that cuBLASLt thinks
+is the fastest, until those that it thinks are nearly as fast have been measured, in the background.
 """
 
 from __future__ import annotations
@@ -10,13 +11,21 @@ import itertools
 import math
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from sardonyx.base.log import get_logger
+from sardonyx.cuda.background import Background
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
+from sardonyx.cuda.measuring import CALLS, Loan, milliseconds
 from sardonyx.plan.library import BATCHES, MATMUL, Offer
+from sardonyx.runtime.cache import default_cache, digest
+
+_logger = get_logger("cuda")
+_KIND = "cublaslt"
 
 #: What cuBLASLt may use; NVIDIA's advice for Hopper.
 WORKSPACE_BYTES = 32 << 20
@@ -28,6 +37,14 @@ _TYPES = {"float": 0, "double": 1, "float16": 2, "bfloat16": 14}
 _COMPUTE_32F, _COMPUTE_32F_TF32, _COMPUTE_64F = 68, 77, 70
 _MOST_ALIGNMENT = 256
 _COLUMNS = 1 << 31
+#: Algorithms that are measured for a shape, how long each may take, and what another must gain.
+_MOST_MEASURED = 10
+_MEASURED_MS = 0.5
+_WORTH = 0.97
+#: Right factors together, which are weights, are larger than the device's cache if they are large.
+_MOST_FACTORS = 256 << 20
+#: What measured factors are full of: small numbers of any type, since zeros take less power.
+_BYTE = 0x3C
 
 
 class _Product:
@@ -69,7 +86,7 @@ class CublasLt:
         ImportError: The package is missing.
     """
 
-    pending = version = 0
+    pending = 0
     key = ""
 
     def __init__(self, device: Device, settings: LibrarySettings) -> None:
@@ -78,7 +95,13 @@ class CublasLt:
         device.enter()
         self._lt = cublasLt
         self._handle = cublasLt.create()
-        self._tf32 = settings.tf32
+        self._tf32, self._searches, self._device = settings.tf32, settings.product_search, device
+        self.version = self.searching = 0
+        #: Whether anything was found since the version changed.
+        self._improved = False
+        self._lock = threading.Lock()
+        self._stream: Any = None
+        self._searcher = Background("sardonyx-cublaslt", lambda: None)
         self._products: dict[object, list[_Product] | None] = {}
         self._attributes = cublasLt.MatmulDescAttribute
         kinds = {"float": np.float32, "double": np.float64}
@@ -106,6 +129,8 @@ class CublasLt:
             while len(self._products) >= _MOST_SHAPES:
                 self._products.pop(next(iter(self._products)), None)
             products = self._products[key] = self._plan(work, alignments)
+            if self._searches and products is not None and len(products) == 1:
+                self._improve_later(products[0], work, alignments)
         if products is None:
             return False
         workspace = place.workspace(WORKSPACE_BYTES)
@@ -185,10 +210,10 @@ class CublasLt:
                 self._set_layout(layout, named.STRIDED_BATCH_OFFSET, stride, np.int64)
             layouts.append(layout)
         product = _Product(lt, descriptor, tuple(layouts), work.bias)
-        algorithm = self._algorithm(descriptor, layouts, alignments)
-        if algorithm is None:
+        algorithms = self._algorithms(descriptor, product.layouts, alignments, 1)
+        if not algorithms:
             return None
-        product.use(algorithm)
+        product.use(algorithms[0])
         return product
 
     def _epilogue(self, work: Work) -> Any:
@@ -197,8 +222,10 @@ class CublasLt:
             return names.RELU_BIAS if work.bias else names.RELU
         return names.BIAS if work.bias else names.DEFAULT
 
-    def _algorithm(self, descriptor: int, layouts: list[int], alignments: tuple[int, ...]) -> Any:
-        """The algorithm that cuBLASLt thinks is the fastest, or None."""
+    def _algorithms(
+        self, descriptor: int, layouts: tuple[int, ...], alignments: tuple[int, ...], count: int
+    ) -> list[Any]:
+        """Up to so many algorithms, the one that cuBLASLt thinks is the fastest first."""
         lt = self._lt
         preference = lt.matmul_preference_create()
         names = lt.MatmulPreferenceAttribute
@@ -213,27 +240,106 @@ class CublasLt:
         for name, (value, kind) in wanted.items():
             held = np.array([value], kind)
             lt.matmul_preference_set_attribute(preference, int(name), held.ctypes.data, held.nbytes)
-        results = np.zeros(1, lt.matmul_heuristic_result_dtype)
-        count = np.zeros(1, np.int32)
+        results = np.zeros(count, lt.matmul_heuristic_result_dtype)
+        found = np.zeros(1, np.int32)
         a, b, d = layouts
         try:
             lt.matmul_algo_get_heuristic(
-                self._handle,
-                descriptor,
-                a,
-                b,
-                d,
-                d,
-                preference,
-                1,
-                results.ctypes.data,
-                count.ctypes.data,
-            )
+                self._handle, descriptor, a, b, d, d, preference, count, results.ctypes.data,
+                found.ctypes.data,
+            )  # fmt: skip
         except lt.cuBLASLtError:
-            return None
+            return []
         finally:
             lt.matmul_preference_destroy(preference)
-        return results if count[0] else None
+        return [results[k : k + 1].copy() for k in range(int(found[0]))]
+
+    # -- measuring ----------------------------------------------------------------------------
+
+    def _improve_later(self, product: _Product, work: Work, alignments: tuple[int, ...]) -> None:
+        """Have the fastest algorithm found; take it at once if it is known."""
+        name = digest(
+            _KIND, self._lt.get_version(), self._device.name, self._tf32, work.call.facts,
+            work.numbers, alignments,
+        )  # fmt: skip
+        held = default_cache().read(name, _KIND)
+        if held is not None and len(held) == self._lt.matmul_heuristic_result_dtype.itemsize:
+            product.use(np.frombuffer(held, self._lt.matmul_heuristic_result_dtype).copy())
+            return
+        with self._lock:
+            self.searching += 1
+        self._searcher.do(lambda: self._improve(product, work, alignments, name))
+
+    def _improve(
+        self, product: _Product, work: Work, alignments: tuple[int, ...], name: str
+    ) -> None:
+        is_better = False
+        try:
+            self._device.enter()
+            if self._stream is None:
+                self._stream = self._device.lend_stream()
+            found = self._algorithms(
+                product.descriptor, product.layouts, alignments, _MOST_MEASURED
+            )
+            best = self._fastest(found, work, alignments) if len(found) > 1 else 0
+            if found:
+                default_cache().put(name, _KIND, found[best].tobytes())
+            is_better = best > 0
+            if is_better:
+                with product.lock:
+                    product.use(found[best])
+        except Exception as error:  # noqa: BLE001 - the library raises what it likes
+            _logger.info("algorithms of cuBLASLt are not measured: %s", error)
+        with self._lock:
+            self.searching -= 1
+            self._improved = is_better or self._improved
+            if self._improved and not self.searching:
+                self._improved = False
+                self.version += 1
+
+    def _fastest(self, found: list[Any], work: Work, alignments: tuple[int, ...]) -> int:
+        """Which algorithm is the fastest, measured on memory of its own."""
+        stream, n = self._stream.handle, dict(zip(MATMUL, work.numbers, strict=True))
+        sizes = {
+            name: SIZES[kind] * _extent(n, name, axes)
+            for name, kind, axes in (
+                ("left", work.dtype, "mk"), ("right", work.dtype, "kn"), ("out", work.result, "mn"),
+            )
+        }  # fmt: skip
+        planned = self._plan(work, alignments)
+        if not planned:
+            return 0
+        (product,) = planned
+        with Loan() as loan:
+            workspace = loan.take(WORKSPACE_BYTES, stream)
+            left, out = (loan.take(sizes[name], stream, _BYTE) for name in ("left", "out"))
+            residual = loan.take(sizes["out"], stream, _BYTE) if work.residual else 0
+            bias = loan.take(SIZES[work.result] * n["n"], stream, _BYTE) if work.bias else 0
+            copies = min(CALLS, max(1, _MOST_FACTORS // max(1, sizes["right"])))
+            each = [
+                replace(
+                    work, left=left, right=loan.take(sizes["right"], stream, _BYTE), out=out,
+                    bias=bias, residual=residual,
+                )
+                for _ in range(copies)
+            ]  # fmt: skip
+            rounds = itertools.cycle(each)
+
+            def once() -> None:
+                self._call(product, next(rounds), workspace, stream)
+
+            times: dict[int, float] = {}
+            calls = CALLS
+            for number, algorithm in enumerate(found):
+                product.use(algorithm)
+                try:
+                    times[number] = milliseconds(once, stream, self._device.capturing, calls)
+                except Exception as error:  # noqa: BLE001 - an algorithm that fails is none
+                    _logger.debug("algorithm %d of cuBLASLt's fails: %s", number, error)
+                    continue
+                calls = max(2, min(CALLS, round(_MEASURED_MS / max(times[number], 1e-3))))
+        best = min(times, key=times.__getitem__, default=0)
+        return best if best == 0 or times[best] < _WORTH * times.get(0, float("inf")) else 0
 
     def _set(self, descriptor: int, name: Any, value: int, kind: Any) -> None:
         held = np.array([value], kind)
@@ -257,6 +363,15 @@ def _columns(
         if rows == 1 or row_step >= columns:
             return True, columns, rows, leading
     return None
+
+
+def _extent(n: Mapping[str, int], name: str, axes: str) -> int:
+    """Elements from the first to the last of a factor, or of the result."""
+    steps = {axis: n[f"{name}_{axis}"] for axis in axes}
+    last = sum((n[axis] - 1) * step for axis, step in steps.items())
+    for k in range(BATCHES):
+        last += (n[f"batch_{k}"] - 1) * n[f"{name}_{k}"]
+    return last + 1
 
 
 def _alignment(address: int) -> int:

@@ -8,18 +8,15 @@ DEFAULT the first that its simpler rules name.
 
 from __future__ import annotations
 
-import atexit
-import queue
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base.log import get_logger
+from sardonyx.cuda.background import Background
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import bindings, call
-from sardonyx.cuda.graphs import Graph
 from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
+from sardonyx.cuda.measuring import Loan, milliseconds
 from sardonyx.plan.library import Offer
 from sardonyx.plan.library_convolution import convolution_numbers
 from sardonyx.runtime.cache import default_cache, digest
@@ -32,11 +29,6 @@ _SMALL_WORKSPACE = 32 << 20
 _MOST_PLANS = 1024
 #: Plans that an exhaustive search measures.
 _MOST_MEASURED = 12
-_REPEATS, _CALLS = 3, 10
-#: The thread that makes plans ends when there was none to make for so long.
-_IDLE_SECONDS = 10
-#: How long the end of the process waits for it.
-_END_SECONDS = 5
 _IMAGE, _FILTERS, _OUT, _BIAS, _RESIDUAL = range(1, 6)
 _TYPES = {"float": "FLOAT", "double": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
 #: What a cache entry says where cuDNN has no plan.
@@ -78,11 +70,11 @@ class Cudnn:
         self._handle = cudnn.create_handle()
         self._lock = threading.Lock()
         self._plans: dict[object, _Built | None] = {}
-        self._wanted: queue.SimpleQueue[tuple[object, Work] | None] = queue.SimpleQueue()
-        self._builder: threading.Thread | None = None
-        self.pending = self.version = 0
+        self.pending = self.version = self.searching = 0
+        #: What the builder's thread works with: its handle and stream.
+        self._tools: tuple[Any, Any] | None = None
         # What the package has made must go before its module does.
-        atexit.register(self._close)
+        self._builder = Background("sardonyx-cudnn", self._plans.clear)
 
     def refusal(self, offer: Offer) -> str:
         """See `Library.refusal`."""
@@ -118,13 +110,6 @@ class Cudnn:
             built.graph.execute(pack, workspace, handle=self._handle)
         return True
 
-    def _close(self) -> None:
-        builder = self._builder
-        if builder is not None:
-            self._wanted.put(None)
-            builder.join(_END_SECONDS)
-        self._plans.clear()
-
     # -- plans --------------------------------------------------------------------------------
 
     def _want(self, key: object, work: Work) -> None:
@@ -138,40 +123,24 @@ class Cudnn:
                 self.version += 1
             self._plans[key] = None
             self.pending += 1
-            self._wanted.put((key, work))
-            if self._builder is None:
-                self._builder = threading.Thread(
-                    target=self._build_all, name="sardonyx-cudnn", daemon=True
-                )
-                self._builder.start()
+        self._builder.do(lambda: self._build(key, work))
 
-    def _build_all(self) -> None:
+    def _build(self, key: object, work: Work) -> None:
         self._device.enter()
-        handle = self._cudnn.create_handle()
-        stream = self._device.lend_stream().handle
-        self._cudnn.set_stream(handle=handle, stream=stream)
-        while True:
-            try:
-                wanted = self._wanted.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    if self._wanted.empty():
-                        self._builder = None
-                        return
-                continue
-            if wanted is None:
-                return
-            key, work = wanted
-            try:
-                built = self._cached(work, handle, stream)
-            except Exception as error:  # noqa: BLE001 - the library raises what it likes
-                _logger.info("cuDNN has no plan for %s: %s", dict(work.call.facts), error)
-                built = _Built(None, 0)
-            with self._lock:
-                if key in self._plans:
-                    self._plans[key] = built
-                self.version += built.graph is not None
-                self.pending -= 1
+        if self._tools is None:
+            handle, stream = self._cudnn.create_handle(), self._device.lend_stream().handle
+            self._cudnn.set_stream(handle=handle, stream=stream)
+            self._tools = handle, stream
+        try:
+            built = self._cached(work, *self._tools)
+        except Exception as error:  # noqa: BLE001 - the library raises what it likes
+            _logger.info("cuDNN has no plan for %s: %s", dict(work.call.facts), error)
+            built = _Built(None, 0)
+        with self._lock:
+            if key in self._plans:
+                self._plans[key] = built
+            self.version += built.graph is not None
+            self.pending -= 1
 
     def _cached(self, work: Work, handle: Any, stream: Any) -> _Built:
         """A plan from the disk cache, or a new one that goes there."""
@@ -288,11 +257,11 @@ class Cudnn:
         if self._search != "EXHAUSTIVE":
             graph.build_plans()
             return
-        with _Loan() as loan:
+        with Loan() as loan:
             best = self._fastest(graph, work, handle, stream, loan)
         graph.build_plan_at_index(best)
 
-    def _fastest(self, graph: Any, work: Work, handle: Any, stream: Any, loan: _Loan) -> int:
+    def _fastest(self, graph: Any, work: Work, handle: Any, stream: Any, loan: Loan) -> int:
         """Measure the first plans on memory of their own."""
         spatial = int(str(work.call["spatial"]))
         size = max(SIZES[work.dtype], SIZES[work.result])
@@ -316,59 +285,12 @@ class Cudnn:
                 def once(index: int = index, workspace: int = workspace) -> None:
                     graph.execute_plan_at_index(pack, workspace, index, handle=handle)
 
-                times[index] = _milliseconds(once, stream, self._device.capturing)
+                times[index] = milliseconds(once, stream, self._device.capturing)
             except Exception as error:  # noqa: BLE001 - a plan that fails is none
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
         if not times:
             raise RuntimeError("no plan runs")
         return min(times, key=times.__getitem__)
-
-
-class _Loan:
-    """Memory of the device for a measurement, given back when the block ends."""
-
-    def __init__(self) -> None:
-        self._taken: list[int] = []
-
-    def __enter__(self) -> _Loan:
-        return self
-
-    def take(self, size_bytes: int, stream: Any) -> int:
-        """The address of so many bytes, all 0."""
-        address = int(call("cuMemAlloc", max(1, size_bytes)))
-        self._taken.append(address)
-        call("cuMemsetD8Async", address, 0, max(1, size_bytes), stream)
-        return address
-
-    def __exit__(self, *_: object) -> None:
-        for address in self._taken:
-            call("cuMemFree", address)
-
-
-def _milliseconds(
-    work: Callable[[], None], stream: Any, capturing: AbstractContextManager[Any]
-) -> float:
-    """The least time of some calls, in a graph: how long the host needs for one does not count."""
-    flags = bindings().CUevent_flags.CU_EVENT_DEFAULT.value
-    first, last = (int(call("cuEventCreate", flags)) for _ in range(2))
-    work()
-
-    def record() -> None:
-        for _ in range(_CALLS):
-            work()
-
-    with capturing:
-        graph = Graph(stream, record)
-    best = float("inf")
-    for _ in range(_REPEATS):
-        call("cuEventRecord", first, stream)
-        graph.launch(stream)
-        call("cuEventRecord", last, stream)
-        call("cuEventSynchronize", last)
-        best = min(best, float(call("cuEventElapsedTime", first, last)))
-    for event in (first, last):
-        call("cuEventDestroy", event)
-    return best
 
 
 def _extent(n: Mapping[str, int], spatial: int, what: str, sizes: str) -> int:

@@ -81,12 +81,14 @@ class Library(Protocol):
     """One of them.
 
     Attributes:
-        pending: How many plans are being made in the background.
+        pending: How many plans are being made in the background, which runs do without as yet.
+        searching: How many plans that are in use already may get better in the background.
         version: Changes when a plan has been made that another call used to do without.
         key: What of it changes what it takes.
     """
 
     pending: int
+    searching: int
     version: int
     key: str
 
@@ -108,6 +110,7 @@ class LibrarySettings:
     tf32: bool = True
     convolution_search: str = "EXHAUSTIVE"
     any_workspace: bool = True
+    product_search: bool = False
 
 
 class Libraries:
@@ -157,13 +160,20 @@ class Libraries:
         if calls:
             text = f"libraries: {calls - undone} of {calls} calls done by them in the last run"
             pending = self.pending
-            found.append(f"{text}, {pending} plans in the making" if pending else text)
+            text += f", {pending} plans in the making" if pending else ""
+            text += f", {self.searching} being measured" if self.searching else ""
+            found.append(text)
         return found
 
     @property
     def pending(self) -> int:
         """How many plans are being made in the background."""
         return sum(library.pending for library in self._every)
+
+    @property
+    def searching(self) -> int:
+        """How many plans may get better in the background."""
+        return sum(library.searching for library in self._every)
 
     @property
     def version(self) -> int:

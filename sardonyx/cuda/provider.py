@@ -56,8 +56,9 @@ class CudaProvider:
         tiling = Tiling(self.device.processors, self._settings.tf32)
         self.target: Target = ptx_target(self.device.architecture, tiling)
         s = self._settings
+        search = s.convolution_search
         self.libraries = find_libraries(
-            self.device, LibrarySettings(s.tf32, s.convolution_search, s.any_workspace)
+            self.device, LibrarySettings(s.tf32, search, s.any_workspace, search == "EXHAUSTIVE")
         )
         self.accelerator: Accelerator | None = self.libraries
         self.key = f"cuda {self.target.key} {host_target().key} {self.libraries.key}"

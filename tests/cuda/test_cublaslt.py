@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -105,3 +107,71 @@ def test_shapes_are_bounded_and_descriptors_destroyed(
         assert there.run([x, x])[0].tolist() == (x @ x).tolist()
     gc.collect()
     assert len(bindings.held) <= 3 * 4
+
+
+# -- the fastest algorithm ------------------------------------------------------------------------
+
+
+def _settled(library: Any) -> None:
+    deadline = time.monotonic() + 30
+    while library.searching and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not library.searching
+
+
+def _measured(bindings: CublasLt, took: list[float]) -> Any:
+    """Takes the times of algorithms from a list, after it has called each."""
+
+    def milliseconds(work: Any, stream: Any, capturing: Any, calls: int) -> float:
+        work()
+        number = bindings.used.pop()
+        if took[number] < 0:
+            raise RuntimeError("this one fails")
+        return took[number]
+
+    return milliseconds
+
+
+@pytest.mark.parametrize(
+    ("took", "best"),
+    [([3, 2, 1, 2], 2), ([3, 2.99, 4], 0), ([-1, 4, 3], 2), ([-1, -1], 0), ([1], 0)],
+)
+def test_the_fastest_of_some_algorithms_is_found(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch, took: list[float], best: int
+) -> None:
+    bindings.most = len(took)
+    monkeypatch.setattr(module, "milliseconds", _measured(bindings, took))
+    x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
+    for number in range(2):  # the second finds what the first has kept
+        there, here = _engines(bindings, _TEXT, {}, product_search=True)
+        libraries: Any = there.executable.libraries  # type: ignore[attr-defined]  # of a device
+        assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
+        assert bindings.used[-1] == (best if number else 0)
+        _settled(libraries)
+        there.run([x, w])
+        assert bindings.used[-1] == best
+        assert libraries.version == (best > 0 and not number)
+
+
+def test_a_better_algorithm_makes_another_graph(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bindings.most = 2
+    measured, go_on = _measured(bindings, [2, 1]), threading.Event()
+
+    def milliseconds(*given: Any) -> float:
+        assert go_on.wait(30)
+        return float(measured(*given))
+
+    monkeypatch.setattr(module, "milliseconds", milliseconds)
+    there, here = _engines(bindings, _TEXT, {}, product_search=True)
+    x, w = np.ones((4, 3), np.float32), np.full((3, 5), 2, np.float32)
+    for _ in range(3):  # the second is captured, while nothing has been measured
+        there.run([x, w])
+    assert (bindings.driver.captures, set(bindings.used)) == (1, {0})
+    assert "1 being measured" in "\n".join(there.executable.remarks())
+    go_on.set()
+    _settled(there.executable.libraries)  # type: ignore[attr-defined]  # of a device
+    for _ in range(3):
+        assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
+    assert bindings.used[-1] == 1 and bindings.driver.captures == 2

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.cuda import background
 from sardonyx.cuda import cudnn as module
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings, find_libraries
@@ -31,7 +32,7 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Cudnn]:
     with installed() as driver:
         package = Cudnn(driver)
         monkeypatch.setitem(sys.modules, "cudnn", package)
-        monkeypatch.setattr(module, "_IDLE_SECONDS", 0.05)
+        monkeypatch.setattr(background, "_IDLE_SECONDS", 0.05)
         yield package
 
 
@@ -120,7 +121,7 @@ def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_MOST_PLANS", 2)
     name = "windows with a border"
     there, here = _engines(package, *CASES[name][:2])
-    (library,) = there.executable.libraries._every()  # type: ignore[attr-defined]  # of a device
+    (library,) = there.executable.libraries._every  # type: ignore[attr-defined]  # of a device
     for size in (3, 4, 5, 3):
         for _ in range(2):
             x = np.ones((1, 4, size, size), np.float32)

@@ -216,7 +216,7 @@ def test_a_driver_without_devices_is_no_provider(lazy: FakeDriver) -> None:
 
 def test_a_library_that_fails_in_every_run_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
-        pending, version, key = 0, 0, ""
+        pending, searching, version, key = 0, 0, 0, ""
 
         def refusal(self, offer: object) -> str:
             return ""

@@ -61,6 +61,8 @@ class CublasLt(types.ModuleType):
         held: Descriptors, layouts and preferences that are not destroyed, by number.
         products: How many products were computed.
         knows_any: Whether there are algorithms.
+        most: How many there are at most, numbered from 0.
+        used: Numbers of those that products were computed with.
     """
 
     MatmulDescAttribute, MatrixLayoutAttribute = _Attribute, _Layout
@@ -71,6 +73,7 @@ class CublasLt(types.ModuleType):
     def __init__(self, driver: FakeDriver) -> None:
         super().__init__("cublasLt")
         self.driver, self.knows_any, self.products = driver, True, 0
+        self.most, self.used = 1, list[int]()
         self.held: dict[int, dict[Any, Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -108,7 +111,14 @@ class CublasLt(types.ModuleType):
         self, handle: int, descriptor: int, a: int, b: int, c: int, d: int, preference: int,
         wanted: int, results: int, count: int,
     ) -> None:  # fmt: skip
-        ctypes.c_int32.from_address(count).value = int(self.knows_any)
+        found = min(wanted, self.most) if self.knows_any else 0
+        ctypes.c_int32.from_address(count).value = found
+        size = self.matmul_heuristic_result_dtype.itemsize
+        for number in range(found):
+            ctypes.c_int64.from_address(results + number * size).value = number
+
+    def get_version(self) -> int:
+        return id(self)  # nothing that another test has kept
 
     def _matrix(self, layout: int, address: int, transposed: int) -> Any:
         f = self.held[layout]
@@ -129,7 +139,7 @@ class CublasLt(types.ModuleType):
         y = self._matrix(b, right, facts[_Attribute.TRANSB])
         z, result = self._matrix(c, added, 0), self._matrix(d, out, 0)
         assert workspace
-        assert algorithm
+        self.used.append(ctypes.c_int64.from_address(algorithm).value)
 
         def work() -> None:
             self.products += 1

@@ -47,6 +47,7 @@ class FakeLibrary:
     unable: bool = False
     key: str = ""
     pending: int = 0
+    searching: int = 0
     version: int = 0
     done: list[str] = field(default_factory=list)
     offers: list[Offer] = field(default_factory=list)
