@@ -38,6 +38,12 @@ MANY_WARPS = Grain(rows=6, elements=128, vectors=2, turns=False, tiles=0)
 _ARCHITECTURES = ((100, 86), (90, 80), (89, 80), (86, 80), (80, 80))
 
 
+#: The first architecture whose kernels may be there before those in front of them have ended.
+_WAITS_SINCE = 90
+_EARLY = ("llvm.nvvm.griddepcontrol.launch.dependents", "llvm.nvvm.griddepcontrol.wait")
+_WAITING = tuple(f"call void @{name}()" for name in _EARLY)
+
+
 def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Target:
     """What code is generated for.
 
@@ -78,15 +84,26 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
             body = f'define internal void @"{program.name}{_BODY}"('
             before, after = text.split(head)
             text = f"{before}{body}{after.replace(' #0 {', ' alwaysinline #0 {', 1)}"
-            text += _entry(program)
+            text += _entry(program, waits_itself(target.cpu))
+    if waits_itself(target.cpu):
+        text += "".join(f"declare void @{name}()\n" for name in _EARLY)
     # Registers are dealt out for so many threads.
     launched = f'"nvvm.maxntid"="{THREADS[0] * THREADS[1]}"'
     text = text.replace('"no-builtins"', f'"no-builtins" {launched}')
     return emit_assembly(text, target, pipeline="full", level=3)
 
 
-def _entry(program: Program) -> str:
-    """What is launched: calls a kernel with its own parameters, or with what a table holds."""
+def waits_itself(architecture: str) -> bool:
+    """Whether kernels for an architecture wait for those before them: sm_90 and later have that."""
+    return int(architecture.removeprefix("sm_")) >= _WAITS_SINCE
+
+
+def _entry(program: Program, waits: bool) -> str:
+    """What is launched: calls a kernel with its own parameters, or with what a table holds.
+
+    With `waits` a kernel that is launched early lets the next one be, and waits for those before
+    it, which write what it reads. The table is not among that.
+    """
     *slots, blocks, context = [p.value.type for p in program.parameters]
     types = [llvm_type(t) for t in (*slots, blocks)]
     read, joined, passed = [], [], []
@@ -116,7 +133,7 @@ def _entry(program: Program) -> str:
         "entry:", *cast, "%none = icmp eq ptr addrspace(1) %table, null",
         "br i1 %none, label %go, label %read",
         "read:", *read, "br label %go",
-        "go:", *joined, *passed,
+        "go:", *joined, *passed, *(_WAITING if waits else ()),
         f'call void @"{program.name}{_BODY}"({", ".join(types)}, {llvm_type(context)} %c)',
         "ret void", "}\n",
     ]  # fmt: skip

@@ -81,15 +81,16 @@ def call(name: str, *arguments: Any) -> Any:
     if function is not None:
         number = function(*arguments)
         if number:
-            raise _failure(name, number)
+            raise failure(name, number)
         return None
     code, *results = getattr(bindings(), name)(*arguments)
     if code != 0:
-        raise _failure(name, int(code))
+        raise failure(name, int(code))
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _failure(name: str, number: int) -> Exception:
+def failure(name: str, number: int) -> Exception:
+    """What to raise when a function gives a code."""
     if number == bindings().CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return OutOfMemory(message("CUDA", f"{name}: the device has no memory left"))
     advice = "Start processes by spawn, not by fork" if os.getpid() in _forked else ""

@@ -8,16 +8,17 @@ other sizes, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from sardonyx.codegen.ptx import THREADS
+from sardonyx.codegen.ptx import THREADS, waits_itself
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import INTERFACE, call
+from sardonyx.cuda.driver import INTERFACE, call, failure
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.staging import pinned_arena
@@ -29,6 +30,11 @@ from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, WORD
 from sardonyx.runtime.storage import array_at
 
+#: The driver's attribute of a launch that lets it begin before the launch in front of it has ended,
+#: and the first driver that captures such launches (CUDA 12.4).
+_EARLY = np.array([6, 1, *[0] * 7], np.int64)
+_KNOWS_EARLY = 12040
+
 #: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
 PER_PROCESSOR = 16
 
@@ -38,6 +44,30 @@ def function_of_driver(name: str) -> int:
     """The address of a function of the driver."""
     found = call("cuGetProcAddress", name.encode(), INTERFACE, 0)
     return int(found[0] if isinstance(found, tuple) else found)
+
+
+@cache
+def _launching() -> Callable[..., int]:
+    """The driver's function for one launch."""
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+    return kind(function_of_driver("cuLaunchKernelEx"))
+
+
+def launch_kernel(record: int, function: int, parameters: int) -> None:
+    """Launch a kernel as the driver's record of a launch says.
+
+    Raises:
+        RuntimeException: The driver refuses.
+    """
+    code = _launching()(record, function, parameters, None)
+    if code:
+        raise failure("cuLaunchKernelEx", code)
+
+
+@cache
+def begins_early(device: Device) -> bool:
+    """Whether kernels may begin while those before them end: they wait themselves."""
+    return waits_itself(device.architecture) and call("cuDriverGetVersion") >= _KNOWS_EARLY
 
 
 class PinnedWords:
@@ -125,12 +155,14 @@ class Launches:
             values = {
                 "function": 0 if hosted else int(module.function(command.kernel)),
                 "parameters": address_of(parameters),
-                "group": THREADS[1], "most": self._most, "x": THREADS[0], "y": THREADS[1],
+                "group": THREADS[1], "most": self._most, "grid_z_block_x": 1 | THREADS[0] << 32,
+                "block_yz": THREADS[1] | 1 << 32, "attributes": address_of(_EARLY),
+                "count": int(begins_early(queue.device)),
             }  # fmt: skip
             _fill(self._records[number], LAUNCHED.names, values)
         self._header = np.zeros(LAUNCHER.words, np.int64)
         values = {
-            "launch": function_of_driver("cuLaunchKernel"),
+            "launch": function_of_driver("cuLaunchKernelEx"),
             "wait": function_of_driver("cuStreamSynchronize"),
             "stream": queue.handle, "waits": int(waits),
         }  # fmt: skip
@@ -208,13 +240,17 @@ class Launches:
         """Launch a kernel from here: the command of a library that did not take it."""
         record, blocks = self._records[number], int(self._jobs[number, JOB["blocks"]])
         if blocks > 0:
-            function, parameters, group, most, x, y, shared, _ = record.tolist()
+            function, parameters, group, most, *_ = record.tolist()
             if not function:
                 function = int(self._module.function(self._names[number]))
                 record[LAUNCHED["function"]] = function
-            grid = min(-(-blocks // group), most)
-            stream = self.queue.handle
-            call("cuLaunchKernel", function, grid, 1, 1, x, y, 1, shared, stream, parameters, 0)
+            # Not before the end of what is there: somebody may measure it.
+            values = {"grid_xy": min(-(-blocks // group), most) | 1 << 32, "count": 0}
+            given = record.copy()
+            for name, value in {**values, "stream": self.queue.handle}.items():
+                given[LAUNCHED[name]] = value
+            place = address_of(given) + WORD * LAUNCHED["grid_xy"]
+            launch_kernel(place, function, parameters)
 
 
 def _library_words(

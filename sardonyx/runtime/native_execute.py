@@ -161,14 +161,12 @@ def launch() -> Program:
     launcher = FRAME.pointer(b, frame, "launcher")
     group = LAUNCHED.read(b, launched, "group")
     grid = b.min((blocks + group - 1) // group, LAUNCHED.read(b, launched, "most"))
-    one, null = b.constant(I64, 1), b.constant(PTR, 0)
-    x, y, shared = (LAUNCHED.read(b, launched, name) for name in ("x", "y", "shared_bytes"))
+    LAUNCHED.write(b, launched, "grid_xy", grid + (1 << 32))
+    LAUNCHED.write(b, launched, "stream", LAUNCHER.read(b, launcher, "stream"))
     given: list[Operand] = [
-        LAUNCHED.pointer(b, launched, "function"), grid, one, one, x, y, one, shared,
-        LAUNCHER.pointer(b, launcher, "stream"), LAUNCHED.pointer(b, launched, "parameters"), null,
+        LAUNCHED.place(b, launched, "grid_xy"), LAUNCHED.pointer(b, launched, "function"),
+        LAUNCHED.pointer(b, launched, "parameters"), b.constant(PTR, 0),
     ]  # fmt: skip
-    # The driver's integers have 32 bits; all calling conventions of GPUs' hosts pass them in the
-    # low half of a word.
     code = b.call(LAUNCHER.pointer(b, launcher, "launch"), given, I32)
     _give_code(b, frame, code)
     return b.program

@@ -107,9 +107,13 @@ FRAME = Record(
 #: `round`: blocks between two returns to Python, `cost`: on as many threads as it gets.
 JOB = Record("blocks threads grain round cost")
 #: How a kernel of a device is launched: the driver's handle of it, a table of addresses of its
-#: arguments, blocks for each thread block, the most thread blocks, threads in x and y, bytes of
-#: shared memory.
-LAUNCHED = Record("function parameters group most x y shared_bytes pad0")
+#: arguments, blocks for each thread block, the most thread blocks; then the driver's record of a
+#: launch, two integers of 32 bits in a word: thread blocks in x and y, those in z and threads in x,
+#: threads in y and z, bytes of shared memory; the queue, and a list of attributes with its length.
+LAUNCHED = Record(
+    "function parameters group most grid_xy grid_z_block_x block_yz shared stream attributes count"
+    " pad0"
+)
 #: The driver's functions for launching and for waiting; the queue of work. `waits` is 1 if steps
 #: read what kernels write: then they wait for them.
 LAUNCHER = Record("launch wait stream waits")

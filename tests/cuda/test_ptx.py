@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -176,3 +177,20 @@ def test_lanes_are_shuffled_between_threads(name: str, element: Type) -> None:
     ThreadMachine(b.program, [given, found]).run(1)
     np.testing.assert_array_equal(found, given[chosen])
     assert "shfl.sync.idx" in emit_ptx([b.program], ptx_target("sm_80"))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nothing_is_touched_before_what_is_waited_for(name: str) -> None:
+    """A kernel may begin before those that write what it reads have ended; its table is there."""
+    programs, text = _ptx(name, "sm_90")
+    for program in programs:
+        if program.kind == "function":
+            continue
+        body = text.split(f".entry {program.name}(")[1].split(".entry")[0]
+        before, after = body.split("griddepcontrol.wait;")
+        touched = re.findall(r"(?:ld|st|atom|red|cp|prefetch)[.\w]*\.global\S*", before)
+        assert "griddepcontrol.launch_dependents;" in before
+        assert all(x.startswith("ld.global") for x in touched)
+        assert len(touched) <= len(program.parameters) + 1
+        assert "ld." in after or "st." in after
+    assert "griddepcontrol" not in _ptx(name, "sm_80")[1]

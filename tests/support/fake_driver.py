@@ -33,10 +33,7 @@ from sardonyx.runtime.provider import Generated
 _KERNEL = ctypes.CFUNCTYPE(
     None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
 )
-_LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p,
-    ctypes.c_void_p,
-)  # fmt: skip
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
@@ -47,6 +44,15 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+
+
+class _Record(ctypes.Structure):
+    """The driver's record of a launch."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+    )  # fmt: skip
 
 
 class _Names:
@@ -143,7 +149,7 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        found = {b"cuLaunchKernel": self._launch, b"cuStreamSynchronize": self._wait}.get(name)
+        found = {b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait}.get(name)
         if found is None:
             return CUresult.CUDA_ERROR_NOT_FOUND, 0, 1
         return CUresult.CUDA_SUCCESS, ctypes.cast(found, ctypes.c_void_p).value, 0
@@ -307,17 +313,20 @@ class FakeDriver:
 
     # -- launches -----------------------------------------------------------------------------
 
-    def cuLaunchKernel(self, function: int, *rest: Any) -> Any:
-        return (CUresult(self._launched(function, *rest)),)
+    def cuDriverGetVersion(self) -> Any:
+        return CUresult.CUDA_SUCCESS, 13000
 
-    def _launched(self, function: int, *rest: Any) -> int:
+    def _launched(self, record: int, function: int, parameters: int, extra: int | None) -> int:
         if self.fail_launch:
             return self.fail_launch
+        launch = _Record.from_address(record)
+        assert (*launch.grid[1:], *launch.block) == (1, 1, 32, 4, 1)
+        assert launch.grid[0] > 0 and launch.shared == 0 and launch.count in (0, 1)
         count = self.slots[function] + 3
-        addresses = (ctypes.c_void_p * count).from_address(rest[8])
+        addresses = (ctypes.c_void_p * count).from_address(parameters)
         words = [ctypes.c_int64.from_address(a).value for a in addresses]
         self.launches += self.capture is None
-        code, *_ = self.do("launch", lambda: self._run(function, words), rest[7] or 0)
+        code, *_ = self.do("launch", lambda: self._run(function, words), launch.stream or 0)
         return int(code)
 
     def _run(self, function: int, words: Sequence[int]) -> None:
@@ -425,7 +434,7 @@ def installed() -> Iterator[FakeDriver]:
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
     before = {name: sys.modules.get(name) for name in modules}
     caches = (
-        driver.bindings, driver.direct, launching.function_of_driver, device.device,
+        driver.bindings, driver.direct, launching.function_of_driver, launching._launching, launching.begins_early, device.device,
         values.cuda_memory,
     )  # fmt: skip
     sys.modules.update(modules)
