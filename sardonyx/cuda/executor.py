@@ -319,8 +319,8 @@ class CudaExecutable(RunsAlike):
             graph = self._capture(frame, items, outputs)
             if graph is not None:
                 frame.graphs.add(key, graph)
-                self._settle_addresses(frame, key)
         if graph is None:
+            self._settle_addresses(frame, key)
             frame.go_on(0)
             return self._launch_each(frame, items, outputs)
         frame.launches.send()
@@ -356,7 +356,7 @@ class CudaExecutable(RunsAlike):
             if number in hosted:
                 self._call_host(frame, number, timeline.let_go)
             else:
-                frame.launches.launch(number)
+                frame.launches.launch(number, early=False)
 
         try:
             numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]

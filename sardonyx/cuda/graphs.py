@@ -19,8 +19,8 @@ from sardonyx.cuda.driver import bindings, call, release
 MOST_GRAPHS = 8
 #: So many captures in a row that no run used again, and the frame captures no more.
 _MOST_WASTED = 32
-#: So many graphs of runs that differ in addresses alone; libraries then work on copies.
-_MOST_ADDRESSES = MOST_GRAPHS
+#: So many runs without a graph that differ in addresses alone; libraries then work on copies.
+_MOST_MISSED = 2 * MOST_GRAPHS
 #: What the run's configuration says: -1 for no graph; others tell graphs apart.
 GRAPH_ID: ContextVar[int] = ContextVar("gpu_graph_id", default=0)
 
@@ -84,8 +84,8 @@ class Graphs:
         self._held: OrderedDict[Key, Graph | None] = OrderedDict()
         self.captures = self.replays = 0
         self._wasted = 0
-        #: How many were captured of runs that differ in what a library was given alone.
-        self._by_place: Counter[tuple[int, bytes, int]] = Counter()
+        #: How many runs had none, by what they have in common but what a library was given.
+        self._missed: Counter[tuple[int, bytes, int]] = Counter()
 
     def __len__(self) -> int:
         return sum(graph is not None for graph in list(self._held.values()))
@@ -106,6 +106,7 @@ class Graphs:
 
     def wants(self, key: Key) -> bool:
         """Whether such a run is to be captured: it came before, and captures are of use here."""
+        self._missed[key[0], key[1], key[3]] += 1
         if key in self._held:
             return self._wasted < _MOST_WASTED
         self._keep(key, None)
@@ -115,12 +116,11 @@ class Graphs:
         """Keep a graph."""
         self.captures += 1
         self._wasted += 1
-        self._by_place[key[0], key[1], key[3]] += 1
         self._keep(key, graph)
 
     def are_too_many(self, key: Key) -> bool:
-        """Whether there is one graph after the other for what a library is given."""
-        return self._by_place[key[0], key[1], key[3]] >= _MOST_ADDRESSES
+        """Whether graphs are of little use, since a library is given something else each time."""
+        return self._missed[key[0], key[1], key[3]] >= _MOST_MISSED
 
     def _keep(self, key: Key, graph: Graph | None) -> None:
         self._held.pop(key, None)

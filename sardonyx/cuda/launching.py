@@ -236,21 +236,25 @@ class Launches:
         if self._pinned:
             self._pinned[-1] = (self._pinned[-1][0], event)
 
-    def launch(self, number: int) -> None:
-        """Launch a kernel from here: the command of a library that did not take it."""
+    def launch(self, number: int, *, early: bool = True) -> None:
+        """Launch a kernel from here: the command of a library that did not take it.
+
+        Args:
+            number: The command's.
+            early: Whether it may begin before the work in front of it has ended.
+        """
         record, blocks = self._records[number], int(self._jobs[number, JOB["blocks"]])
         if blocks > 0:
             function, parameters, group, most, *_ = record.tolist()
             if not function:
                 function = int(self._module.function(self._names[number]))
                 record[LAUNCHED["function"]] = function
-            # Not before the end of what is there: somebody may measure it.
-            values = {"grid_xy": min(-(-blocks // group), most) | 1 << 32, "count": 0}
             given = record.copy()
-            for name, value in {**values, "stream": self.queue.handle}.items():
-                given[LAUNCHED[name]] = value
-            place = address_of(given) + WORD * LAUNCHED["grid_xy"]
-            launch_kernel(place, function, parameters)
+            given[LAUNCHED["grid_xy"]] = min(-(-blocks // group), most) | 1 << 32
+            given[LAUNCHED["stream"]] = self.queue.handle
+            if not early:
+                given[LAUNCHED["count"]] = 0
+            launch_kernel(address_of(given) + WORD * LAUNCHED["grid_xy"], function, parameters)
 
 
 def _library_words(

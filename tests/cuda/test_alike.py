@@ -146,7 +146,7 @@ def test_addresses_that_change_need_no_end_of_graphs(
         if found is None:
             found = engine.run_to([feed], Wanted([engine.executable.memory_kind]))
         kept.append((feed, found[0], x @ w))
-        if number == 2 * MOST_GRAPHS:
+        if number == 3 * MOST_GRAPHS:
             captured = lazy.captures
     assert lazy.captures == captured
     for _, found, wanted in kept:
