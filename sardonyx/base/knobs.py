@@ -110,6 +110,13 @@ _DECLARED = (
         "Let libraries of a device's maker do products and convolutions where they are installed.",
     ),
     Knob(
+        "SARDONYX_NVTX",
+        _flag,
+        False,
+        "0 or 1",
+        "Mark what a GPU does for each node for NVIDIA's profilers; runs are no CUDA graphs then.",
+    ),
+    Knob(
         "SARDONYX_THREADS",
         _count,
         0,

@@ -40,8 +40,10 @@ _ARCHITECTURES = ((100, 86), (90, 80), (89, 80), (86, 80), (80, 80))
 
 #: The first architecture whose kernels may be there before those in front of them have ended.
 _WAITS_SINCE = 90
-_EARLY = ("llvm.nvvm.griddepcontrol.launch.dependents", "llvm.nvvm.griddepcontrol.wait")
-_WAITING = tuple(f"call void @{name}()" for name in _EARLY)
+_EARLY_PER_PROCESSOR = 4
+_LET_GO = "llvm.nvvm.griddepcontrol.launch.dependents"
+_WAIT = "llvm.nvvm.griddepcontrol.wait"
+_BLOCKS = "llvm.nvvm.read.ptx.sreg.nctaid.x"
 
 
 def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Target:
@@ -78,15 +80,22 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
     spread = [p if p.kind == "block" else to_warp(p) for p in programs]
     inlined = [p if p.name in kernels else replace(p, always_inline=True) for p in spread]
     text = emit_module(inlined, target)
+    tiling = target.grain.tiling or Tiling()
+    early = early_blocks(tiling.processors) if waits_itself(target.cpu) else 0
     for program in spread:
         if program.name in kernels:
             head = f'define dso_local void @"{program.name}"('
             body = f'define internal void @"{program.name}{_BODY}"('
             before, after = text.split(head)
             text = f"{before}{body}{after.replace(' #0 {', ' alwaysinline #0 {', 1)}"
-            text += _entry(program, waits_itself(target.cpu))
-    if waits_itself(target.cpu):
-        text += "".join(f"declare void @{name}()\n" for name in _EARLY)
+            text += _entry(program, early)
+    if early:
+        needed = (
+            f"declare void @{_LET_GO}()",
+            f"declare void @{_WAIT}()",
+            f"declare i32 @{_BLOCKS}()",
+        )
+        text += "".join(f"{line}\n" for line in needed if line not in text)
     # Registers are dealt out for so many threads.
     launched = f'"nvvm.maxntid"="{THREADS[0] * THREADS[1]}"'
     text = text.replace('"no-builtins"', f'"no-builtins" {launched}')
@@ -98,11 +107,19 @@ def waits_itself(architecture: str) -> bool:
     return int(architecture.removeprefix("sm_")) >= _WAITS_SINCE
 
 
-def _entry(program: Program, waits: bool) -> str:
+def early_blocks(processors: int) -> int:
+    """How many thread blocks a launch has at most that is there before its turn.
+
+    Those of larger ones take room from what is under way, which lasts longer than a launch.
+    """
+    return _EARLY_PER_PROCESSOR * processors
+
+
+def _entry(program: Program, early: int) -> str:
     """What is launched: calls a kernel with its own parameters, or with what a table holds.
 
-    With `waits` a kernel that is launched early lets the next one be, and waits for those before
-    it, which write what it reads. The table is not among that.
+    A kernel of up to `early` thread blocks lets the next one begin. All wait for those before
+    them, which write what they read; the table is not among that.
     """
     *slots, blocks, context = [p.value.type for p in program.parameters]
     types = [llvm_type(t) for t in (*slots, blocks)]
@@ -133,8 +150,17 @@ def _entry(program: Program, waits: bool) -> str:
         "entry:", *cast, "%none = icmp eq ptr addrspace(1) %table, null",
         "br i1 %none, label %go, label %read",
         "read:", *read, "br label %go",
-        "go:", *joined, *passed, *(_WAITING if waits else ()),
+        "go:", *joined, *passed, *(_waiting(early) if early else ()),
         f'call void @"{program.name}{_BODY}"({", ".join(types)}, {llvm_type(context)} %c)',
         "ret void", "}\n",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _waiting(early: int) -> list[str]:
+    return [
+        f"%grid = call i32 @{_BLOCKS}()", f"%small = icmp ule i32 %grid, {early}",
+        "br i1 %small, label %let, label %wait",
+        "let:", f"call void @{_LET_GO}()", "br label %wait",
+        "wait:", f"call void @{_WAIT}()",
+    ]  # fmt: skip

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from sardonyx.base import knobs
 from sardonyx.base.errors import (
     EngineError,
     Fail,
     InvalidArgument,
-    RuntimeException,
     SardonyxError,
     message,
 )
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
-from sardonyx.cuda.alike import RunsAlike
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
-from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
 from sardonyx.cuda.growing import CudaRooms
-from sardonyx.cuda.launching import PinnedWords
-from sardonyx.cuda.libraries import Libraries, Place
+from sardonyx.cuda.libraries import Libraries
+from sardonyx.cuda.marks import find_nvtx
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.started import CudaStarted
 from sardonyx.cuda.stream import Stream, handle_of
-from sardonyx.cuda.timing import TIMES, Timeline, Times
+from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray
-from sardonyx.plan.plan import Command, Plan
+from sardonyx.cuda.walking import Walks
+from sardonyx.plan.plan import Plan
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import Budget
@@ -55,7 +51,7 @@ _logger = get_logger("cuda")
 _MOST_FAILURES = 3
 
 
-class CudaExecutable(RunsAlike):
+class CudaExecutable(Walks):
     """As `Executable`, on a device.
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
@@ -95,6 +91,7 @@ class CudaExecutable(RunsAlike):
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode, self._failures = graphs, 0
+        self._marks = find_nvtx() if knobs.get("SARDONYX_NVTX") else None
         self._no_graph = self._why_no_graph()
         if graphs == "wanted" and self._no_graph:
             _logger.warning("runs go without a CUDA graph: %s", self._no_graph)
@@ -103,6 +100,8 @@ class CudaExecutable(RunsAlike):
         """Why runs are not captured; "" if they are."""
         if self.graph_mode == "off":
             return "they are switched off"
+        if self._marks is not None:
+            return "each node is marked for NVTX (SARDONYX_NVTX)"
         if self.mapped:
             return "the host reads sizes or conditions that the run computes"
         if self._host is not None:
@@ -296,151 +295,6 @@ class CudaExecutable(RunsAlike):
         """Memory for a result of a mapped plan: kernels and the host reach it."""
         return staging.new_pinned(self.device, *result, "a result", or_any=False)
 
-    # -- launching ----------------------------------------------------------------------------
-
-    def _launch(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
-        """Do a run: replay its graph, or launch one kernel after the other."""
-        number, frame.graph = GRAPH_ID.get(), None
-        times = TIMES.get()
-        if times is not None:
-            return self._launch_timed(frame, items, outputs, times)
-        if self._no_graph or number < 0:
-            return self._launch_each(frame, items, outputs)
-        frame.skip()
-        code = self._native_execute(frame.address, items, 0)  # writes the arguments
-        if code:
-            return code
-        # Asked before the version: a plan that is ready in between makes another key.
-        is_settled = not self.libraries.pending
-        version = self.libraries.version
-        key = (number, frame.launches.bucket, frame.launches.fixed, version)
-        graph = frame.graphs.find(key)
-        if graph is None and frame.graphs.wants(key) and is_settled:
-            graph = self._capture(frame, items, outputs)
-            if graph is not None:
-                frame.graphs.add(key, graph)
-        if graph is None:
-            self._settle_addresses(frame, key)
-            frame.go_on(0)
-            return self._launch_each(frame, items, outputs)
-        frame.launches.send()
-        frame.graph = graph
-        graph.launch(frame.queue.handle)
-        return 0
-
-    def _settle_addresses(self, frame: CudaFrame, key: Key) -> None:
-        """From now on libraries get copies, if feeds and results lie elsewhere in each run."""
-        if frame.launches.moving and not frame.stands_in and frame.graphs.are_too_many(key):
-            _logger.info(
-                "libraries get copies of %s, whose addresses change", frame.launches.moving
-            )
-            frame.stands_in = True
-            frame.graphs.release(key[0])
-
-    def _launch_timed(self, frame: CudaFrame, items: int, outputs: list[Any], times: Times) -> int:
-        """Launch one kernel after the other from here, and measure them.
-
-        All was launched once before that: what is loaded late would wait for the held stream.
-        """
-        if self.mapped:
-            times.refused = "the host reads sizes or conditions that the run computes"
-            return self._launch_each(frame, items, outputs)
-        code = self._launch_each(frame, items, outputs)
-        if code:
-            return code
-        frame.queue.synchronize()
-        commands, hosted = self.plan.commands, self.image.hosted
-        timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 1))
-
-        def work(number: int) -> None:
-            if number in hosted:
-                self._call_host(frame, number, timeline.let_go)
-            else:
-                frame.launches.launch(number, early=False)
-
-        try:
-            numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]
-            timeline.do(numbers, work)
-            timeline.take(times, commands, self._calls.keys() - self._undone)
-        finally:
-            timeline.close()
-            frame.skip()
-        return 0
-
-    def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
-        return self._enter_until_done(frame, items, None, outputs)
-
-    def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
-        """The graph of a run; None if it cannot be captured.
-
-        Something else may have spoilt a capture, such as another library that waits for all of the
-        device meanwhile. After some failures in a row there are no more.
-        """
-
-        def record() -> None:
-            frame.go_on(0)
-            code = self._enter_until_done(frame, items, None, outputs)
-            if code:
-                raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
-
-        try:
-            graph = frame.capture(record)
-        except SardonyxError as error:
-            self._failures += 1
-            if self._failures >= _MOST_FAILURES:
-                self._no_graph = f"the driver does not capture it: {error}"
-                _logger.warning("runs go without a graph: %s", self._no_graph)
-            return None
-        self._failures = 0
-        return graph
-
-    def _call_host(
-        self, frame: Frame, number: int, before_waiting: Callable[[], None] = lambda: None
-    ) -> None:
-        """Let a library do a command, or launch the kernel that does the same; or draw a key.
-
-        `before_waiting` is called before anything may wait for the stream.
-        """
-        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        if number not in self._calls:
-            before_waiting()
-            self._draw(frame, number)
-            return
-        library_call, first, last = self._calls[number]
-        start = self.image.argument_places[number]
-        words = frame.table("arguments")[start + first : start + last].tolist()
-
-        def work_in(size_bytes: int) -> int:
-            if size_bytes > frame.workspace_bytes:
-                before_waiting()
-            return frame.work_in(size_bytes)
-
-        place = Place(frame.launches.queue.handle, work_in)
-        if self.libraries.run(library_call, words, place):
-            self._undone.discard(number)
-        else:
-            self._undone.add(number)
-            frame.launches.launch(number)
-        frame.go_on(number + 1)
-
-    def _draw(self, frame: CudaFrame, number: int) -> None:
-        """Have numbers on the device that only the host gives, in the order of the run."""
-        command = self.plan.commands[number]
-        assert isinstance(command, Command)  # noqa: S101 - steps have no calls
-        assert self._host is not None  # noqa: S101 - a plan with such commands has one
-        assert command.host is not None  # noqa: S101 - the provider takes no other
-        found = self._host.function(number, command.host)()
-        start, queue = self.image.argument_places[number], frame.launches.queue
-        words = frame.table("arguments")[start : start + len(command.arguments)].tolist()
-        for result, value in zip(command.host.results, (found,), strict=True):
-            if result is not None:
-                array = np.ascontiguousarray(value, result.dtype.stored)
-                block = staging.pinned_copy(self.device, array, "a key")
-                address = words[0] + words[1] * array.itemsize
-                call("cuMemcpyAsync", address, block.address, array.nbytes, queue.handle)
-                block.uses[queue] = queue.record()
-        frame.go_on(number + 1)
-
     def recorded(self, record: Record, sink: Sink) -> Executable:
         """See `Executable.recorded`."""
         from sardonyx.cuda.recording import RecordedCudaExecutable
@@ -464,12 +318,6 @@ class CudaExecutable(RunsAlike):
         held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
         text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
         return [text, *others]
-
-    def _not_launched(self, frame: Frame, code: int) -> Exception:
-        command = self.plan.commands[frame.get("command")]
-        where = command.where if isinstance(command, Command) else "run"
-        what = f"The device refuses a kernel: {error_text(code)}"
-        return RuntimeException(message(where, what))
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
         """See `Executable.run_into`."""

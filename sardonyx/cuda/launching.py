@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.codegen.ptx import THREADS, waits_itself
+from sardonyx.codegen.ptx import THREADS, early_blocks, waits_itself
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import INTERFACE, call, failure
@@ -157,7 +157,7 @@ class Launches:
                 "parameters": address_of(parameters),
                 "group": THREADS[1], "most": self._most, "grid_z_block_x": 1 | THREADS[0] << 32,
                 "block_yz": THREADS[1] | 1 << 32, "attributes": address_of(_EARLY),
-                "count": int(begins_early(queue.device)),
+                "early": begins_early(queue.device) * early_blocks(queue.device.processors),
             }  # fmt: skip
             _fill(self._records[number], LAUNCHED.names, values)
         self._header = np.zeros(LAUNCHER.words, np.int64)
@@ -250,10 +250,10 @@ class Launches:
                 function = int(self._module.function(self._names[number]))
                 record[LAUNCHED["function"]] = function
             given = record.copy()
-            given[LAUNCHED["grid_xy"]] = min(-(-blocks // group), most) | 1 << 32
+            grid = min(-(-blocks // group), most)
+            given[LAUNCHED["grid_xy"]] = grid | 1 << 32
             given[LAUNCHED["stream"]] = self.queue.handle
-            if not early:
-                given[LAUNCHED["count"]] = 0
+            given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
             launch_kernel(address_of(given) + WORD * LAUNCHED["grid_xy"], function, parameters)
 
 

@@ -162,6 +162,8 @@ def launch() -> Program:
     group = LAUNCHED.read(b, launched, "group")
     grid = b.min((blocks + group - 1) // group, LAUNCHED.read(b, launched, "most"))
     LAUNCHED.write(b, launched, "grid_xy", grid + (1 << 32))
+    is_early = b.compare("le", grid, LAUNCHED.read(b, launched, "early"))
+    LAUNCHED.write(b, launched, "count", b.select(is_early, b.value(I64, 1), 0))
     LAUNCHED.write(b, launched, "stream", LAUNCHER.read(b, launcher, "stream"))
     given: list[Operand] = [
         LAUNCHED.place(b, launched, "grid_xy"), LAUNCHED.pointer(b, launched, "function"),

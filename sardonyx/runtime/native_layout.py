@@ -109,10 +109,11 @@ JOB = Record("blocks threads grain round cost")
 #: How a kernel of a device is launched: the driver's handle of it, a table of addresses of its
 #: arguments, blocks for each thread block, the most thread blocks; then the driver's record of a
 #: launch, two integers of 32 bits in a word: thread blocks in x and y, those in z and threads in x,
-#: threads in y and z, bytes of shared memory; the queue, and a list of attributes with its length.
+#: threads in y and z, bytes of shared memory; the queue, and a list of attributes with its length:
+#: there is one for launches of up to `early` thread blocks.
 LAUNCHED = Record(
     "function parameters group most grid_xy grid_z_block_x block_yz shared stream attributes count"
-    " pad0"
+    " early"
 )
 #: The driver's functions for launching and for waiting; the queue of work. `waits` is 1 if steps
 #: read what kernels write: then they wait for them.

@@ -434,8 +434,8 @@ def installed() -> Iterator[FakeDriver]:
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
     before = {name: sys.modules.get(name) for name in modules}
     caches = (
-        driver.bindings, driver.direct, launching.function_of_driver, launching._launching, launching.begins_early, device.device,
-        values.cuda_memory,
+        driver.bindings, driver.direct, launching.function_of_driver, launching._launching,
+        launching.begins_early, device.device, values.cuda_memory,
     )  # fmt: skip
     sys.modules.update(modules)
     for cached in caches:
