@@ -310,7 +310,7 @@ class CublasLt:
         if not planned:
             return 0
         (product,) = planned
-        with Loan() as loan:
+        with Loan(self._device.capturing) as loan:
             workspace = loan.take(WORKSPACE_BYTES, stream)
             left, out = (loan.take(sizes[name], stream, _BYTE) for name in ("left", "out"))
             residual = loan.take(sizes["out"], stream, _BYTE) if work.residual else 0

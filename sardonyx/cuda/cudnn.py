@@ -257,7 +257,7 @@ class Cudnn:
         if self._search != "EXHAUSTIVE":
             graph.build_plans()
             return
-        with Loan() as loan:
+        with Loan(self._device.capturing) as loan:
             best = self._fastest(graph, work, handle, stream, loan)
         graph.build_plan_at_index(best)
 
