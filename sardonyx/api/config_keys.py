@@ -44,6 +44,8 @@ def _refused(reason: str, *done: str) -> Key:
 
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
 BLOCK_BASE_KEY = "session.dynamic_block_base"
+#: A file of settings that `sardonyx tune` wrote.
+SETTINGS_KEY = "session.settings_file"
 
 #: `BUNDLE` lets sessions open bundles by any name, `ONNX` none.
 FORMAT_KEY, BUNDLE_FORMAT = "session.load_model_format", "BUNDLE"
@@ -59,6 +61,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.model_external_initializers_file_folder_path": Key("acts", "where weights lie"),
     "session.memory_limit_bytes": Key("acts", "the most memory that the session may hold"),
     "session.load_timeout_seconds": Key("acts", "how long making the session may take"),
+    SETTINGS_KEY: Key("acts", "what `sardonyx tune` found is used for what is left as it was"),
     "session.disable_winograd": Key("acts", "whether all convolutions are direct sums"),
     "session.allow_bfloat16_products": Key(
         "acts", "whether factors of products in float32 may be rounded to bfloat16"

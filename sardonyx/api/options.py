@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,15 @@ class SessionOptions:
     def config(self, key: str) -> str:
         """The value of a configuration entry, "" if it was not set."""
         return str(self._config.get(key, ""))
+
+    def fill(self, values: Mapping[str, Any], config: Mapping[str, str]) -> None:
+        """Set what was left as it was by default, and entries that were not added."""
+        for name, value in values.items():
+            if name not in _DEFAULTS or self._values[name] == _DEFAULTS[name]:
+                setattr(self, name, value)
+        for key, text in config.items():
+            if key not in self._config:
+                self.add_session_config_entry(key, text)
 
     # -- the model ----------------------------------------------------------------------------
 

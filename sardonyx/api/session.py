@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
+from sardonyx.api.config_keys import SETTINGS_KEY
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.making import make_engine
 from sardonyx.api.options import SessionOptions
@@ -16,6 +17,7 @@ from sardonyx.api.providers import choose
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
+from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
@@ -60,9 +62,20 @@ class InferenceSession(Profiling, UnderWay):
         if providers is None and given.has_providers():
             providers = given.providers
         self._start_profile()
+        providers = self._take_settings(providers)
         self._choose(providers, provider_options)
         self._engine = self._create(given.load_flag)
         self._set_up()
+
+    def _take_settings(self, providers: Any) -> Any:
+        """Use what was tuned, if a file of settings is named; gives the providers."""
+        path = self._options.config(SETTINGS_KEY) or knobs.get("SARDONYX_SETTINGS")
+        if not path:
+            return providers
+        from sardonyx.api.settings import settings_for, use
+
+        settings = settings_for(path, self._source)
+        return providers if settings is None else use(settings, self._options, providers)
 
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"

@@ -124,6 +124,13 @@ _DECLARED = (
         "Threads that one run may use, when the session does not say.",
     ),
     Knob(
+        "SARDONYX_SETTINGS",
+        str,
+        None,
+        "a file",
+        "Settings that `sardonyx tune` found, for all sessions that name no file of their own.",
+    ),
+    Knob(
         "SARDONYX_PROFILE_EVENTS",
         _count,
         1_000_000,

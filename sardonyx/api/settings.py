@@ -1,0 +1,225 @@
+"""Settings that `sardonyx tune` found, read from a file and used when a session is made.
+
+A file has an entry for each model and device. The session-config entry `session.settings_file`
+names it, or the variable SARDONYX_SETTINGS, for all sessions of a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.providers import CPU
+from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.base.log import get_logger
+
+if TYPE_CHECKING:
+    from sardonyx.api.options import SessionOptions
+
+_logger = get_logger("settings")
+
+FORMAT = "sardonyx settings 1"
+#: Of a file, what its digest is made of: the beginning, where the graph lies, and samples of the
+#: rest, where weights do. Whoever trains a model again changes all of its weights.
+_HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 1 << 20, 256, 4096
+_EXTRA = "extra_session_config"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a session is made, and how it is best run. The defaults are those of a session.
+
+    Attributes:
+        execution_provider: The provider that comes first.
+        provider_options: Its options.
+        session_options: Properties of `SessionOptions` that differ from their defaults.
+        extra_session_config: Session-config entries.
+        tuning_results: For `set_tuning_results`.
+        io_bind: Whether outputs go to memory that is bound once; up to the caller.
+        concurrency: Threads that call `run`; up to the caller.
+        batch_size: Copies of the feeds in one run; up to the caller.
+    """
+
+    execution_provider: str = CPU
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    session_options: Mapping[str, int] = field(default_factory=dict)
+    extra_session_config: Mapping[str, str] = field(default_factory=dict)
+    tuning_results: tuple[Mapping[str, Any], ...] = ()
+    io_bind: bool = False
+    concurrency: int = 1
+    batch_size: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads; keys are those of Olive's tuned session parameters."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        options = dict(self.session_options) | {_EXTRA: dict(found.pop(_EXTRA))}
+        found["provider_options"] = dict(self.provider_options)
+        found["tuning_results"] = [dict(entry) for entry in self.tuning_results]
+        return found | {"session_options": options}
+
+    @classmethod
+    def from_json(cls, found: Any) -> Settings:
+        """What `to_json` gave.
+
+        Raises:
+            InvalidArgument: It is no such thing.
+        """
+        try:
+            given = dict(found)
+            options = dict(given.pop("session_options"))
+            extra = dict(options.pop(_EXTRA, {}))
+            results = tuple(given.pop("tuning_results", ()))
+            return cls(
+                session_options=options, extra_session_config=extra, tuning_results=results, **given
+            )
+        except (TypeError, ValueError, KeyError) as error:
+            raise InvalidArgument(message("settings", f"These are no settings: {error!r}")) from None
+
+    @property
+    def key(self) -> str:
+        """The same for equal settings."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    def providers_for(self, given: Any) -> Any:
+        """Providers of a session whose caller named `given`; None where these do not fit."""
+        if given is None:
+            return [(self.execution_provider, dict(self.provider_options))]
+        names = [p if isinstance(p, str) else p[0] for p in given]
+        return given if self.execution_provider in names else None
+
+
+def settings_for(path: str, source: Any) -> Settings | None:
+    """Those of a model on this machine; None, and a warning, if the file has none.
+
+    Args:
+        path: The file of settings.
+        source: What a session is made of.
+
+    Raises:
+        NoSuchFile, InvalidArgument: There is no such file, or it is none of settings.
+    """
+    own, place = model_digest(source), device()
+    entries = read(path)
+    same_model = [e for e in entries if e["model"] == own]
+    for entry in same_model:
+        settings = Settings.from_json(entry["settings"])
+        on_gpu = settings.execution_provider == CUDA
+        known = place | ({"gpu": gpu_name()} if on_gpu else {})
+        if all(entry["device"].get(name) == value for name, value in known.items()):
+            return settings
+    what = "this device" if same_model else "this model"
+    expected = place if same_model else own
+    others = [e["device"] if same_model else e["model"] for e in same_model or entries]
+    _logger.warning(
+        "%s", message(
+            f"settings {path}", f"There are none for {what}: defaults are used",
+            expected=str(expected), got=str(others), do="Run sardonyx tune here",
+        ),
+    )  # fmt: skip
+    return None
+
+
+def use(settings: Settings, options: SessionOptions, providers: Any) -> Any:
+    """Fill in options, and give the providers of a session whose caller named `providers`.
+
+    What the caller set stays. Settings of a provider that he left out are not used at all.
+    """
+    chosen = settings.providers_for(providers)
+    if chosen is None:
+        what = f"They are of {settings.execution_provider}, which the session is not given"
+        _logger.warning("%s", message("settings", f"{what}: defaults are used"))
+        return providers
+    options.fill(settings.session_options, settings.extra_session_config)
+    _logger.info("tuned settings: %s", settings.to_json())
+    return chosen
+
+
+def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The entries of a file of settings: `model`, `device`, `settings` and what was measured.
+
+    Raises:
+        NoSuchFile, InvalidArgument: There is no such file, or it is none of settings.
+    """
+    where = f"settings {os.fspath(path)}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            held = json.load(file)
+    except OSError as error:
+        raise NoSuchFile(message(where, error.strerror or str(error))) from None
+    except ValueError as error:
+        raise InvalidArgument(message(where, f"It is no JSON: {error}")) from None
+    entries = held.get("entries") if isinstance(held, dict) else None
+    if not isinstance(entries, list) or held.get("format") != FORMAT:
+        got = repr(held.get("format") if isinstance(held, dict) else type(held).__name__)
+        raise InvalidArgument(message(where, "No file of settings", expected=FORMAT, got=got))
+    for entry in entries:
+        if not isinstance(entry, dict) or not {"model", "device", "settings"} <= set(entry):
+            raise InvalidArgument(message(where, "An entry is none", got=repr(entry)[:80]))
+    return entries
+
+
+def device(provider: str = CPU) -> dict[str, Any]:
+    """What settings hold for: the processor, how many there are, the GPU if it is used."""
+    from sardonyx.base.processors import usable_processors
+    from sardonyx.codegen.target import host_target
+
+    own: dict[str, Any] = {"target": host_target().key, "processors": usable_processors()}
+    return own | {"gpu": gpu_name()} if provider == CUDA else own
+
+
+def gpu_name() -> str:
+    """The first GPU's name; "" where there is none."""
+    from sardonyx.api.providers import cuda_is_missing
+
+    if cuda_is_missing():
+        return ""
+    from sardonyx.cuda.device import device as gpu
+
+    return str(gpu(0).name)
+
+
+def model_digest(source: Any) -> str:
+    """Tells models from each other: of the size, the beginning and samples of what follows.
+
+    Raises:
+        NoSuchFile: There is no such file.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for part in _parts(source):
+        found.update(part)
+    return found.hexdigest()
+
+
+def _parts(source: Any) -> Iterator[bytes]:
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            with open(source, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                yield str(size).encode()
+                for start, count in _places(size):
+                    file.seek(start)
+                    yield file.read(count)
+        except OSError as error:
+            raise NoSuchFile(message(os.fsdecode(source), error.strerror or str(error))) from None
+        return
+    data = source.SerializeToString() if hasattr(source, "SerializeToString") else source
+    held = memoryview(data)
+    yield str(len(held)).encode()
+    for start, count in _places(len(held)):
+        yield bytes(held[start : start + count])
+
+
+def _places(size: int) -> Iterator[tuple[int, int]]:
+    yield 0, _HEAD_BYTES
+    rest = size - _HEAD_BYTES
+    if 0 < rest <= _SAMPLES * _SAMPLE_BYTES:
+        yield _HEAD_BYTES, rest
+    elif rest > 0:
+        last = rest - _SAMPLE_BYTES
+        for number in range(_SAMPLES):
+            yield _HEAD_BYTES + last * number // (_SAMPLES - 1), _SAMPLE_BYTES

@@ -1,0 +1,242 @@
+"""Measures settings in fresh processes that take turns with one that has the defaults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sardonyx.api.settings import Settings
+from sardonyx.base.errors import Fail, message
+from sardonyx.tools.tune.inputs import Facts
+from sardonyx.tools.tune.options import TuneOptions
+from sardonyx.tools.tune.outcome import DEFAULT, Outcome, name_of
+from sardonyx.tools.tune.process import TrialFailed, Worker, WorkerProcess, read_only_reply
+from sardonyx.tools.tune.search import OutOfTime
+from sardonyx.tools.tune.statistics import percentile
+
+#: Pairs of measurements of a trial, and of the final comparison: at least, and at most.
+_PAIRS, _FINAL_PAIRS = (3, 9), (9, 21)
+#: How long one measurement is, if runs are short; how many runs it has, at least and at most.
+_CHUNK_SECONDS, _CHUNK_RUNS = 0.1, (3, 400)
+_THROUGHPUT_SECONDS = 0.25
+#: Of the time that is left, what one trial's measurements may take.
+_SHARE_OF_REST = 0.15
+#: Of the budget, what the final comparison may take; of the rest, what measuring kernels may.
+_FINAL_SHARE, _KERNELS_SHARE = 0.2, 0.6
+_PRECISION = "session.allow_bfloat16_products"
+
+Report = Callable[[str], None]
+
+
+class ProcessBench:
+    """See `search.Bench`.
+
+    Args:
+        model: The model's file.
+        folder: For files that processes share; `feeds` is in it.
+        options: The measure, and how long all may take.
+        facts: What may be fed several times in one run.
+        report: Told what is being done.
+        known: Outcomes of an earlier search, by the settings' keys.
+        spawn: Makes a process with variables of its own.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        folder: Path,
+        options: TuneOptions,
+        facts: Facts,
+        report: Report,
+        known: Mapping[str, Outcome],
+        spawn: Callable[[Mapping[str, str]], Worker] = WorkerProcess,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model, self._folder, self._options, self._facts = model, folder, options, facts
+        self._report, self._known, self._spawn, self._clock = report, known, spawn, clock
+        self._end = clock() + options.budget_seconds
+        self._search_end = self._end - _FINAL_SHARE * options.budget_seconds
+        self._base: Worker | None = None
+        self._base_reply: dict[str, Any] = {}
+        self._count = 0
+
+    def trial(self, settings: Settings, best: Outcome) -> Outcome:
+        """See `search.Bench`.
+
+        Raises:
+            Fail: The defaults themselves do not work, or take all of the time.
+        """
+        name = name_of(settings)
+        known = self._known.get(settings.key)
+        if known is not None:
+            self._report(f"{name}: as before")
+            return known
+        self._count += 1
+        self._report(f"trial {self._count}: {name}")
+        base = self._default()
+        if settings.key == DEFAULT.key:
+            return self._measured_default(base)
+        left = self._search_end - self._clock()
+        if left <= 0:
+            raise OutOfTime
+        worker = self._spawn({})
+        try:
+            reply = self._load(worker, settings, left)
+            outcome = Outcome(settings, load_seconds=reply["load_seconds"])
+            if settings.extra_session_config.get(_PRECISION):
+                outcome = self._checked(worker, base, outcome)
+            if outcome.works:
+                seconds = max(0.5, _SHARE_OF_REST * (self._search_end - self._clock()))
+                outcome = self._pairs(worker, base, reply, outcome, _PAIRS, seconds, best)
+        except TrialFailed as error:
+            if self._clock() >= self._search_end:
+                raise OutOfTime from None
+            outcome = Outcome(settings, failure=str(error))
+        finally:
+            worker.close()
+        return outcome
+
+    def final(self, settings: Settings) -> Outcome:
+        """Compare settings with the defaults, both in fresh processes."""
+        self._report(f"final comparison: {name_of(settings)}")
+        self.close()
+        left = max(1.0, self._end - self._clock())
+        base, worker = self._default(), self._spawn({})
+        try:
+            # The budget is for the search: what it found has been loaded before, from the cache.
+            reply = self._load(worker, settings, max(left, 60.0))
+            outcome = Outcome(settings, load_seconds=reply["load_seconds"])
+            seconds = max(1.0, self._end - self._clock())
+            return self._pairs(worker, base, reply, outcome, _FINAL_PAIRS, seconds, None)
+        except TrialFailed as error:
+            return Outcome(settings, failure=str(error))
+        finally:
+            worker.close()
+
+    def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
+        """See `search.Bench`; with a cache of its own, so that other sessions stay as they are."""
+        left = self._search_end - self._clock()
+        if left <= 0:
+            raise OutOfTime
+        self._report("measuring kernels")
+        worker = self._spawn({"SARDONYX_CACHE": str(self._folder / "cache")})
+        request = {
+            "do": "kernels", "model": self._model, "settings": settings.to_json(),
+            "feeds": str(self._folder / "feeds"),
+        }  # fmt: skip
+        try:
+            reply = read_only_reply(worker, _KERNELS_SHARE * left, **request)
+        except TrialFailed as error:
+            self._report(f"kernels are not tuned: {error}")
+            return ()
+        return tuple(reply["results"])
+
+    def close(self) -> None:
+        """End the process that has the defaults."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _default(self) -> Worker:
+        if self._base is None:
+            self._base = self._spawn({})
+            try:
+                left = max(1.0, self._end - self._clock())
+                self._base_reply = self._load(self._base, DEFAULT, left)
+            except TrialFailed as error:
+                what = f"The model does not run with default settings: {error}"
+                text = message("tune", what, do="Give valid inputs, or more time with --budget")
+                raise Fail(text) from None
+        return self._base
+
+    def _load(self, worker: Worker, settings: Settings, timeout: float) -> dict[str, Any]:
+        return worker.ask(
+            timeout, do="load", model=self._model, settings=settings.to_json(),
+            feeds=str(self._folder / "feeds"), batched=list(self._facts.batched),
+            warmup=self._options.warmup,
+        )  # fmt: skip
+
+    def _checked(self, worker: Worker, base: Worker, outcome: Outcome) -> Outcome:
+        """The outcome with the error that lower precision makes."""
+        path = str(self._folder / "outputs")
+        base.ask(self._patience, do="outputs", path=path)
+        share = worker.ask(self._patience, do="compare", path=path)["error_share"]
+        failure = "" if share <= self._options.tolerance else f"its error is {share:.2g}"
+        return replace(outcome, error_share=share, failure=failure)
+
+    @property
+    def _patience(self) -> float:
+        return max(60.0, self._end - self._clock())
+
+    def _measured_default(self, base: Worker) -> Outcome:
+        cost, seconds, rate = self._measure(base, self._base_reply["run_seconds"], 1)
+        del cost
+        outcome = Outcome(
+            DEFAULT, (1.0,), tuple(seconds), rate, self._base_reply["load_seconds"]
+        )  # fmt: skip
+        return self._bounded(outcome)
+
+    def _pairs(
+        self,
+        worker: Worker,
+        base: Worker,
+        reply: Mapping[str, Any],
+        outcome: Outcome,
+        counts: tuple[int, int],
+        seconds: float,
+        best: Outcome | None,
+    ) -> Outcome:
+        """Take turns, until it is clear which one is better, or the time is over."""
+        least, most = counts
+        end = self._clock() + seconds
+        ratios: list[float] = []
+        times: list[float] = []
+        rates: list[float] = []
+        size = outcome.settings.batch_size
+        while len(ratios) < most and (len(ratios) < least or self._clock() < end):
+            turn = [(base, self._base_reply, 1), (worker, reply, size)]
+            # Who goes first changes, so that what grows or fades with time favours nobody.
+            order = turn if len(ratios) % 2 == 0 else turn[::-1]
+            found = {id(w): self._measure(w, r["run_seconds"], n) for w, r, n in order}
+            cost, more, rate = found[id(worker)]
+            ratios.append(cost / found[id(base)][0])
+            times.extend(more)
+            rates.append(rate)
+            outcome = replace(outcome, ratios=tuple(ratios), seconds=tuple(times))
+            outcome = self._bounded(replace(outcome, items_per_second=sum(rates) / len(rates)))
+            if best is not None and len(ratios) >= least and self._is_lost(outcome, best):
+                break
+            if self._clock() > self._end + seconds:
+                break
+        return outcome
+
+    @staticmethod
+    def _is_lost(outcome: Outcome, best: Outcome) -> bool:
+        if best.is_slow or not best.ratios:
+            return False
+        return outcome.is_slow or outcome.bounds[0] > best.ratio
+
+    def _bounded(self, outcome: Outcome) -> Outcome:
+        latency = percentile(outcome.seconds, self._options.share)
+        bound = self._options.max_latency_ms
+        return replace(outcome, latency=latency, is_slow=bool(bound) and 1000 * latency > bound)
+
+    def _measure(self, worker: Worker, run: float, size: int) -> tuple[float, list[float], float]:
+        """The cost, the time of each run, and items a second, of one measurement."""
+        if self._options.throughput:
+            seconds = max(_THROUGHPUT_SECONDS, 4 * run)
+            reply = worker.ask(seconds + self._patience, do="load_up", seconds=seconds)
+            cost = reply["total"] / (size * len(reply["seconds"]))
+            return cost, reply["seconds"], 1 / cost
+        share = self._options.share
+        # A percentile needs runs beyond it.
+        fewest = max(_CHUNK_RUNS[0], round(1 / (1 - share)))
+        count = min(max(fewest, round(_CHUNK_SECONDS / max(run, 1e-6))), _CHUNK_RUNS[1])
+        times = worker.ask(self._patience, do="measure", runs=count)["seconds"]
+        return percentile(times, share), times, size * len(times) / sum(times)
