@@ -62,20 +62,20 @@ class InferenceSession(Profiling, UnderWay):
         if providers is None and given.has_providers():
             providers = given.providers
         self._start_profile()
-        providers = self._take_settings(providers)
+        providers, tuned = self._take_settings(providers)
         self._choose(providers, provider_options)
-        self._engine = self._create(given.load_flag)
+        self._engine = self._create(given.load_flag, tuned)
         self._set_up()
 
-    def _take_settings(self, providers: Any) -> Any:
-        """Use what was tuned, if a file of settings is named; gives the providers."""
+    def _take_settings(self, providers: Any) -> tuple[Any, Tuned | None]:
+        """Providers and kernels, of a file of settings if one is named; options are filled in."""
         path = self._options.config(SETTINGS_KEY) or knobs.get("SARDONYX_SETTINGS")
         if not path:
-            return providers
+            return providers, None
         from sardonyx.api.settings import settings_for, use
 
         settings = settings_for(path, self._source)
-        return providers if settings is None else use(settings, self._options, providers)
+        return (providers, None) if settings is None else use(settings, self._options, providers)
 
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.api import tuning_results
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.providers import CPU
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
@@ -20,6 +21,7 @@ from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
     from sardonyx.api.options import SessionOptions
+    from sardonyx.runtime.choices import Tuned
 
 _logger = get_logger("settings")
 
@@ -78,7 +80,9 @@ class Settings:
                 session_options=options, extra_session_config=extra, tuning_results=results, **given
             )
         except (TypeError, ValueError, KeyError) as error:
-            raise InvalidArgument(message("settings", f"These are no settings: {error!r}")) from None
+            raise InvalidArgument(
+                message("settings", f"These are no settings: {error!r}")
+            ) from None
 
     @property
     def key(self) -> str:
@@ -124,8 +128,8 @@ def settings_for(path: str, source: Any) -> Settings | None:
     return None
 
 
-def use(settings: Settings, options: SessionOptions, providers: Any) -> Any:
-    """Fill in options, and give the providers of a session whose caller named `providers`.
+def use(settings: Settings, options: SessionOptions, providers: Any) -> tuple[Any, Tuned | None]:
+    """Fill in options; gives providers and kernels of a session whose caller named `providers`.
 
     What the caller set stays. Settings of a provider that he left out are not used at all.
     """
@@ -133,10 +137,11 @@ def use(settings: Settings, options: SessionOptions, providers: Any) -> Any:
     if chosen is None:
         what = f"They are of {settings.execution_provider}, which the session is not given"
         _logger.warning("%s", message("settings", f"{what}: defaults are used"))
-        return providers
+        return providers, None
     options.fill(settings.session_options, settings.extra_session_config)
     _logger.info("tuned settings: %s", settings.to_json())
-    return chosen
+    results = [dict(entry) for entry in settings.tuning_results]
+    return chosen, tuning_results.read(results, error_on_invalid=False)
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -168,7 +173,13 @@ def device(provider: str = CPU) -> dict[str, Any]:
     from sardonyx.base.processors import usable_processors
     from sardonyx.codegen.target import host_target
 
-    own: dict[str, Any] = {"target": host_target().key, "processors": usable_processors()}
+    target = host_target()
+    own: dict[str, Any] = {
+        "target": target.name,
+        "features": target.features,
+        "caches_bytes": [target.l1d_bytes, target.l2_bytes, target.l3_bytes],
+        "processors": usable_processors(),
+    }
     return own | {"gpu": gpu_name()} if provider == CUDA else own
 
 

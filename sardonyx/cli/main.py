@@ -23,6 +23,7 @@ COMMANDS = {
     "optimize": "write a model's graph simplified, fused or in half floats",
     "bundle": "compile a model into a file that starts at once",
     "tools": "small changes of model files",
+    "tune": "find the settings with which a model runs fastest here",
     "knobs": "list every switch",
     "operators": "list every operator",
     "quantize": "turn weights and activations into codes of few bits",

@@ -26,9 +26,11 @@ _THROUGHPUT_SECONDS = 0.25
 _SHARE_OF_REST = 0.15
 #: Of the budget, what the final comparison may take; of the rest, what measuring kernels may.
 _FINAL_SHARE, _KERNELS_SHARE = 0.2, 0.6
+#: What one of at most two final comparisons takes of the time that is left.
+_FINAL_SHARE_OF_REST = 0.7
 _PRECISION = "session.allow_bfloat16_products"
 
-Report = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class ProcessBench:
@@ -40,7 +42,6 @@ class ProcessBench:
         options: The measure, and how long all may take.
         facts: What may be fed several times in one run.
         report: Told what is being done.
-        known: Outcomes of an earlier search, by the settings' keys.
         spawn: Makes a process with variables of its own.
         clock: Seconds.
     """
@@ -51,13 +52,12 @@ class ProcessBench:
         folder: Path,
         options: TuneOptions,
         facts: Facts,
-        report: Report,
-        known: Mapping[str, Outcome],
+        report: Progress,
         spawn: Callable[[Mapping[str, str]], Worker] = WorkerProcess,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model, self._folder, self._options, self._facts = model, folder, options, facts
-        self._report, self._known, self._spawn, self._clock = report, known, spawn, clock
+        self._report, self._spawn, self._clock = report, spawn, clock
         self._end = clock() + options.budget_seconds
         self._search_end = self._end - _FINAL_SHARE * options.budget_seconds
         self._base: Worker | None = None
@@ -71,10 +71,6 @@ class ProcessBench:
             Fail: The defaults themselves do not work, or take all of the time.
         """
         name = name_of(settings)
-        known = self._known.get(settings.key)
-        if known is not None:
-            self._report(f"{name}: as before")
-            return known
         self._count += 1
         self._report(f"trial {self._count}: {name}")
         base = self._default()
@@ -110,7 +106,7 @@ class ProcessBench:
             # The budget is for the search: what it found has been loaded before, from the cache.
             reply = self._load(worker, settings, max(left, 60.0))
             outcome = Outcome(settings, load_seconds=reply["load_seconds"])
-            seconds = max(1.0, self._end - self._clock())
+            seconds = max(1.0, _FINAL_SHARE_OF_REST * (self._end - self._clock()))
             return self._pairs(worker, base, reply, outcome, _FINAL_PAIRS, seconds, None)
         except TrialFailed as error:
             return Outcome(settings, failure=str(error))
@@ -128,12 +124,7 @@ class ProcessBench:
             "do": "kernels", "model": self._model, "settings": settings.to_json(),
             "feeds": str(self._folder / "feeds"),
         }  # fmt: skip
-        try:
-            reply = read_only_reply(worker, _KERNELS_SHARE * left, **request)
-        except TrialFailed as error:
-            self._report(f"kernels are not tuned: {error}")
-            return ()
-        return tuple(reply["results"])
+        return tuple(read_only_reply(worker, _KERNELS_SHARE * left, **request)["results"])
 
     def close(self) -> None:
         """End the process that has the defaults."""
@@ -175,8 +166,7 @@ class ProcessBench:
         return max(60.0, self._end - self._clock())
 
     def _measured_default(self, base: Worker) -> Outcome:
-        cost, seconds, rate = self._measure(base, self._base_reply["run_seconds"], 1)
-        del cost
+        _, seconds, rate = self._measure(base, self._base_reply["run_seconds"], 1)
         outcome = Outcome(
             DEFAULT, (1.0,), tuple(seconds), rate, self._base_reply["load_seconds"]
         )  # fmt: skip
@@ -225,7 +215,9 @@ class ProcessBench:
     def _bounded(self, outcome: Outcome) -> Outcome:
         latency = percentile(outcome.seconds, self._options.share)
         bound = self._options.max_latency_ms
-        return replace(outcome, latency=latency, is_slow=bool(bound) and 1000 * latency > bound)
+        return replace(
+            outcome, latency=latency, is_slow=bound is not None and 1000 * latency > bound
+        )
 
     def _measure(self, worker: Worker, run: float, size: int) -> tuple[float, list[float], float]:
         """The cost, the time of each run, and items a second, of one measurement."""

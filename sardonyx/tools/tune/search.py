@@ -12,6 +12,7 @@ from sardonyx.api.settings import Settings
 from sardonyx.tools.tune.inputs import Facts
 from sardonyx.tools.tune.options import DIMENSIONS, TuneOptions
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome
+from sardonyx.tools.tune.process import TrialFailed
 
 #: A trial has to take less than this share of the best one's time to be gone on from. What is only
 #: lucky there does not pass the final comparison.
@@ -35,7 +36,12 @@ class Bench(Protocol):
         """
 
     def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
-        """Results of tuning; () if nothing is better than what is done anyway."""
+        """Results of tuning; () if nothing is better than what is done anyway.
+
+        Raises:
+            OutOfTime: There is none left to begin.
+            TrialFailed: They could not be measured, or not in time.
+        """
 
 
 class Search:
@@ -94,6 +100,8 @@ class Search:
         """Measure the best settings with these changes; whether they are better."""
         found = self._measured(replace(self.best.settings, **changes))
         if found.settings.key == self.best.settings.key or not found.beats(self.best, _WORTH):
+            return False
+        if not self.best.is_slow and self.best.ratios and found.bounds[1] >= self.best.ratio:
             return False
         self.best = found
         return True
@@ -173,9 +181,7 @@ class Search:
         if self._options.throughput and self._facts.batched:
             self._double("batch_size", self._options.max_batch, None)
 
-    def _double(
-        self, name: str, most: int, more: Callable[[int], dict[str, Any]] | None
-    ) -> None:
+    def _double(self, name: str, most: int, more: Callable[[int], dict[str, Any]] | None) -> None:
         """Double a number while that helps, then halve the distance to the one that did not."""
 
         def is_better(number: int) -> bool:
@@ -211,7 +217,11 @@ class Search:
     def _kernels(self) -> None:
         if not self._is_on_processor:
             return
-        results = self._bench.tuned_kernels(self.best.settings)
+        try:
+            results = self._bench.tuned_kernels(self.best.settings)
+        except TrialFailed as error:
+            self.notes.append(f"kernels were not tuned: {error}")
+            return
         if results:
             self._try(tuning_results=results)
 

@@ -24,7 +24,6 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.api.settings import Settings
 from sardonyx.base.errors import SardonyxError
 
-
 Feeds = Mapping[str, Any]
 
 
@@ -178,7 +177,21 @@ def _error(found: Any, wanted: Any) -> float:
 
 
 def _kernels(model: str, settings: Settings, feeds: Feeds) -> list[Any]:
-    raise NotImplementedError
+    """Results of tuning; [] where nothing is better than what is done anyway."""
+    from sardonyx.api.tuning_results import written
+    from sardonyx.cpu.provider import CpuProvider
+    from sardonyx.runtime.cache import default_cache
+    from sardonyx.runtime.session import EngineOptions
+    from sardonyx.runtime.tuning import tune
+
+    config = settings.extra_session_config
+    options = EngineOptions(
+        threads=settings.session_options.get("intra_op_num_threads", 0),
+        winograd=config.get("session.disable_winograd") != "1",
+        halves=config.get("session.allow_bfloat16_products") == "1",
+    )
+    tuned = tune(model, options, CpuProvider(), default_cache(), "trial", list(feeds.values()))
+    return written(tuned) if tuned is not None and tuned.variants else []
 
 
 def main() -> int:

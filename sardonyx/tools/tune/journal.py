@@ -1,0 +1,78 @@
+"""What trials found, in a file, so that a search that was interrupted can go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sardonyx.api.settings import Settings
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.tools.tune.outcome import Outcome
+from sardonyx.tools.tune.search import Bench
+
+
+class Journal:
+    """Asks a bench what is not in the file, and adds the answers to it: a line each.
+
+    Args:
+        path: The file.
+        header: What the search is of; another one's answers are not taken.
+        bench: Measures.
+        resume: Whether to take what is there; else the file begins anew.
+
+    Raises:
+        InvalidArgument: The file is of another search, or no journal.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], bench: Bench, resume: bool) -> None:
+        self._path, self._bench = path, bench
+        self._outcomes: dict[str, Outcome] = {}
+        self._kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        if resume and path.is_file():
+            self._read(dict(header))
+            return
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(dict(header)) + "\n")
+
+    def _read(self, header: dict[str, Any]) -> None:
+        lines = self._path.read_text(encoding="utf-8").split("\n")
+        # The last line ends without a newline if its writer was killed: it is measured again.
+        complete, torn = lines[:-1], lines[-1]
+        try:
+            entries = [json.loads(line) for line in complete]
+        except ValueError:
+            entries = []
+        if not entries or entries[0] != header:
+            what = "It is of another search: model, inputs, device or options differ"
+            raise InvalidArgument(message(str(self._path), what, do="Leave out --resume"))
+        for entry in entries[1:]:
+            if "kernels" in entry:
+                self._kernels[entry["kernels"]] = tuple(entry["results"])
+            else:
+                outcome = Outcome.from_json(entry)
+                self._outcomes[outcome.settings.key] = outcome
+        if torn:
+            with open(self._path, "w", encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in complete)
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def trial(self, settings: Settings, best: Outcome) -> Outcome:
+        """See `search.Bench`."""
+        key = settings.key
+        if key not in self._outcomes:
+            self._outcomes[key] = self._bench.trial(settings, best)
+            self._add(self._outcomes[key].to_json())
+        return self._outcomes[key]
+
+    def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
+        """See `search.Bench`."""
+        key = settings.key
+        if key not in self._kernels:
+            self._kernels[key] = self._bench.tuned_kernels(settings)
+            self._add({"kernels": key, "results": list(self._kernels[key])})
+        return self._kernels[key]

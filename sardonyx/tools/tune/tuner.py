@@ -1,0 +1,208 @@
+"""The whole search: inputs, trials, the final comparison, files of results."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from sardonyx.api import settings as stored
+from sardonyx.api.providers import available
+from sardonyx.api.settings import Settings
+from sardonyx.api.spelling import nearest
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+from sardonyx.base.processors import usable_processors
+from sardonyx.tools.tune.bench import ProcessBench
+from sardonyx.tools.tune.inputs import Facts, examine
+from sardonyx.tools.tune.journal import Journal
+from sardonyx.tools.tune.options import TuneOptions
+from sardonyx.tools.tune.outcome import DEFAULT, Outcome, Report
+from sardonyx.tools.tune.plot import drawing
+from sardonyx.tools.tune.results import result_json, write_json, write_settings
+from sardonyx.tools.tune.search import Bench, Search
+
+#: How many of the best settings may be compared with the defaults in the end.
+_FINALISTS = 2
+RESULT, SETTINGS, JOURNAL, PLOT = (
+    "olive_result.json", "settings.json", "journal.jsonl", "trials.svg",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `tune` gives.
+
+    Attributes:
+        report: All trials, and what won.
+        result: What was written as `olive_result.json`.
+        folder: Where files were written.
+        settings: The file of settings, for `session.settings_file`.
+    """
+
+    report: Report
+    result: dict[str, Any]
+    folder: Path
+    settings: Path
+
+
+class FinalBench(Bench, Protocol):
+    """A bench that also compares what was found with the defaults."""
+
+    def final(self, settings: Settings) -> Outcome:
+        """Settings in turns with the defaults, both in fresh processes."""
+
+
+def tune(
+    model: str | os.PathLike[str],
+    options: TuneOptions | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    settings: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Found:
+    """Find the settings with which a model runs fastest on this machine.
+
+    Trials are processes of their own that take turns with one that has the defaults. An interrupt
+    (Ctrl-C) ends the search; what was found until then is written.
+
+    Args:
+        model: The model's file.
+        options: What to search, for how long, by which measure.
+        output: The folder for results; by default the model's name + ".tune", here.
+        settings: The file of settings; by default one in that folder. Entries of other models
+            and devices stay in it.
+        progress: Told in a few words what is being done.
+
+    Raises:
+        NoSuchFile, InvalidProtobuf, InvalidGraph: The model or its inputs cannot be read.
+        InvalidArgument: The inputs do not fit the model, or an option makes no sense.
+        Fail: The model does not run with default settings.
+    """
+    path, wanted = os.fspath(model), options or TuneOptions()
+    providers = _providers(wanted)
+    if not os.path.isfile(path):
+        raise NoSuchFile(message(path, "There is no such model"))
+    feeds, facts = examine(path, wanted)
+    folder = Path(output) if output else Path(f"{Path(path).stem}.tune")
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = Path(tempfile.mkdtemp(prefix="sardonyx-tune-"))
+    try:
+        data = pickle.dumps(feeds)
+        (shared / "feeds").write_bytes(data)
+        bench = ProcessBench(path, shared, wanted, facts, progress or _silent)
+        try:
+            report = search(
+                bench, wanted, facts, providers, folder / JOURNAL, _header(path, wanted, data)
+            )
+        finally:
+            bench.close()
+    finally:
+        shutil.rmtree(shared, ignore_errors=True)
+    result = result_json(path, report, wanted, providers)
+    place = Path(settings) if settings else folder / SETTINGS
+    write_json(folder / RESULT, result)
+    write_settings(place, path, report.best)
+    title = f"{Path(path).name}: {report.best.name}"
+    (folder / PLOT).write_text(drawing(report.outcomes, report.best, title), encoding="utf-8")
+    return Found(report, result, folder, place)
+
+
+def search(
+    bench: FinalBench,
+    options: TuneOptions,
+    facts: Facts,
+    providers: tuple[str, ...],
+    journal: Path,
+    header: Mapping[str, Any],
+    processors: int = 0,
+) -> Report:
+    """Search and compare.
+
+    Raises:
+        KeyboardInterrupt: There was one before anything was found.
+        Fail: The model does not run with default settings.
+    """
+    noted = Journal(journal, header, bench, options.resume)
+    found = Search(noted, options, facts, processors or usable_processors(), providers)
+    report = Report(outcomes=found.outcomes, notes=found.notes)
+    try:
+        found.run()
+        if not found.outcomes or not found.outcomes[0].works:
+            raise Fail(message("tune", "The model does not run with default settings"))
+        _conclude(report, found.best, bench)
+    except KeyboardInterrupt:
+        if not found.outcomes:
+            raise
+        report.is_interrupted = True
+        first = found.outcomes[0]
+        # Nobody compared them in the end: what is chosen has to be better without doubt.
+        report.best = found.best if found.best.is_surely_better() else first
+    return report
+
+
+def _conclude(report: Report, best: Outcome, bench: FinalBench) -> None:
+    """The best settings win if they are better in a fresh comparison; else the defaults do."""
+    first = report.best = report.outcomes[0]
+    others = [o for o in report.outcomes if o.is_surely_better()]
+    ranked = [best, *sorted(others, key=lambda o: o.ratio)]
+    keys = [DEFAULT.key]
+    for outcome in ranked:
+        if outcome.settings.key in keys or len(keys) > _FINALISTS:
+            continue
+        keys.append(outcome.settings.key)
+        final = bench.final(outcome.settings)
+        report.final = replace(final, error_share=outcome.error_share)
+        if final.is_surely_better() or (first.is_slow and final.beats(first)):
+            report.best = report.final
+            return
+        report.notes.append(f"{outcome.name} was not better than the defaults in the end")
+
+
+def _providers(options: TuneOptions) -> tuple[str, ...]:
+    """Those to try.
+
+    Raises:
+        InvalidArgument: One that was named is not there.
+    """
+    there = available()
+    if options.providers is None:
+        return tuple(there)
+    found = []
+    for name in options.providers:
+        full = next((p for p in there if name.lower() in (p.lower(), _short(p))), None)
+        if full is None:
+            names = [_short(p) for p in there]
+            what = f"The provider {name!r} is not here"
+            expected = ", ".join(names)
+            raise InvalidArgument(
+                message("--providers", what, expected=expected, do=nearest(name, names))
+            )
+        found.append(full)
+    return tuple(found)
+
+
+def _short(provider: str) -> str:
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+def _header(model: str, options: TuneOptions, feeds: bytes) -> dict[str, Any]:
+    """What answers depend on: another search's are none of this one's."""
+    measure = asdict(options)
+    for name in ("budget_seconds", "resume", "inputs", "dims", "seed", "skip"):
+        del measure[name]
+    return {
+        "model": stored.model_digest(model),
+        "device": stored.device(),
+        "feeds": hashlib.blake2b(feeds, digest_size=16).hexdigest(),
+        "options": {k: list(v) if isinstance(v, tuple) else v for k, v in measure.items()},
+    }
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
