@@ -277,6 +277,7 @@ def test_inputs(model: str) -> None:
     folder = Path("data/test_data_set_0")
     folder.mkdir(parents=True)
     (folder / "input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    (folder / "output_0.pb").write_bytes(numpy_helper.from_array(x, "y").SerializeToString())
     for path in ("in.npz", "data", "data/test_data_set_0"):
         feeds, facts = examine(model, TuneOptions(inputs=path))
         np.testing.assert_array_equal(feeds["x"], x)

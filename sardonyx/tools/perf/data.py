@@ -42,19 +42,19 @@ def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) ->
     """
     names = [node.name for node in session.get_inputs()]
     if settings.inputs:
-        return [DataSet(settings.inputs, _arrays(Path(settings.inputs), names), {})]
+        return [DataSet(settings.inputs, read_arrays(Path(settings.inputs), names), {})]
     outputs = [node.name for node in session.get_outputs()]
     folder = Path(settings.data) if settings.data else Path(model).absolute().parent
-    found = [] if settings.generate else _folders(folder)
+    found = [] if settings.generate else data_folders(folder)
     if not found and settings.data:
         raise NoSuchFile(message(settings.data, "It has no folder test_data_set_N"))
     if found:
-        return [_read(path, names, outputs) for path in found]
+        return [read_data_set(path, names, outputs) for path in found]
     both = {**sizes.named, **sizes.placed}
     return [DataSet("made up", random_feeds(session.get_inputs(), both, settings.seed), {})]
 
 
-def _folders(folder: Path) -> list[Path]:
+def data_folders(folder: Path) -> list[Path]:
     """The folders test_data_set_N that have inputs, in the order of their numbers."""
     found = [
         (int(match[1]), path)
@@ -64,7 +64,12 @@ def _folders(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def _read(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> DataSet:
+def read_data_set(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> DataSet:
+    """The tensors of a folder of files input_N.pb and output_N.pb.
+
+    Raises:
+        InvalidArgument: A file is no tensor, or the folder does not fit the model.
+    """
     feeds = _side(folder, "input", inputs)
     missing = [name for name in inputs if name not in feeds]
     if missing:
@@ -87,7 +92,13 @@ def _side(folder: Path, side: str, names: Sequence[str]) -> dict[str, Array]:
     return found
 
 
-def _arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """The arrays of a file .npz that have these names.
+
+    Raises:
+        NoSuchFile: There is no such file.
+        InvalidArgument: It is none of arrays by name, or has not all of them.
+    """
     if not path.is_file():
         raise NoSuchFile(message(str(path), "There is no such file of inputs"))
     try:
