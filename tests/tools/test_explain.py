@@ -68,6 +68,35 @@ def test_nodes(model: str) -> None:
     assert found.memory["weights_bytes"] > 0
 
 
+def test_what_branches_read(model: str) -> None:
+    onnx.save(model_of("""n (float[3] x, bool c) => (float[3] y) {
+        [one] a = Neg (x)
+        [two] b = Neg (x)
+        [choice] y = If (c) <
+            then_branch = g () => (float[3] p) { [first] p = Exp (a) },
+            else_branch = h () => (float[3] q) { [second] q = Sqrt (b) }>
+    }"""), "n.onnx")  # fmt: skip
+    found = explain_model("n.onnx", sardonyx.InferenceSession("n.onnx"))
+    nodes = {node.name: node for node in found.nodes}
+    assert nodes["one"].kernels
+    assert "equal to another" in nodes["two"].reason
+    assert nodes["first"].kernels != nodes["second"].kernels
+    assert "control flow" in nodes["choice"].reason
+
+
+def test_ranks_that_only_runs_know(model: str) -> None:
+    made = model_of("n (float[N] x) => (float[N] y) { [end] y = Exp (x) }")
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(made, "n.onnx")
+    session = sardonyx.InferenceSession("n.onnx")
+    assert "no plan of its own" in explain_model("n.onnx", session, run=False).text
+    session.run(None, {"x": np.ones(3, np.float32)})
+    found = explain_model("n.onnx", session, run=False)
+    assert found.kernels[0].plan
+    assert found.nodes[0].kernels
+
+
 def test_without_optimisation(model: str) -> None:
     options = sardonyx.SessionOptions()
     options.graph_optimization_level = sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL

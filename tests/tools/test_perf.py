@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from sardonyx.base import errors
 from sardonyx.tools import perf
-from sardonyx.tools.perf.bench import Bench
+from sardonyx.tools.perf.bench import Bench, Round
 from sardonyx.tools.perf.data import difference
 from sardonyx.tools.perf.process import Process
 from sardonyx.tools.perf.settings import Settings
@@ -264,6 +264,55 @@ def test_two_engines_in_turns(model: str) -> None:
     assert found.ours.peak_memory_bytes > 1 << 20
     assert found.csv().count("double.onnx@sardonyx") == 60
     assert found.to_json()["ratios"] == found.ratios
+
+
+@pytest.mark.parametrize(("concurrency", "ratio"), [(1, 3.0), (2, 5.0)])
+def test_turns(concurrency: int, ratio: float, model: str, monkeypatch: Any) -> None:
+    turns: list[tuple[str, float]] = []
+
+    class Noted:
+        """Requests take 1 s in ours, 3 s in the other one, which throttles besides."""
+
+        load_s = 0.5
+
+        def __init__(self, model: str, settings: Settings) -> None:
+            self._settings = settings
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def warm_up(self) -> dict[str, Any]:
+            return {"first_s": 2.0}
+
+        def round(self, *, seconds: float, times: int, progress: Any = None) -> Round:
+            engine = self._settings.engine
+            turns.append((engine, seconds))
+            if progress is not None:
+                progress(0.5, 1)
+            latency, wall = (1.0, 2.0) if engine == "sardonyx" else (3.0, 10.0)
+            return Round([latency, latency], wall, 0.1)
+
+        def finish(self) -> dict[str, Any]:
+            return {"peak_memory_bytes": 5}
+
+    monkeypatch.setattr("sardonyx.tools.perf.measuring.Process", Noted)
+    told: list[tuple[float, int]] = []
+    found = perf.measure_against(
+        model, "other", rounds=3, seconds=6, concurrency=concurrency,
+        progress=lambda *done: told.append(done),
+    )  # fmt: skip
+    names = [name for name, _ in turns]
+    assert names[:2] == ["sardonyx", "other"]  # these do not count
+    assert names[2:] == ["sardonyx", "other", "other", "sardonyx", "sardonyx", "other"]
+    assert {seconds for _, seconds in turns} == {2.0}
+    assert found.ratios == [ratio] * 3
+    assert found.ours.latencies_s == [1.0] * 6
+    assert found.theirs.wall_s == 30.0
+    assert found.theirs.settings.engine == "other"
+    assert told == [((2 * k + 1) / 12, 2 * k + 1) for k in range(6)]
 
 
 def test_fresh_process(model: str) -> None:

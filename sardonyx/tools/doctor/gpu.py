@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from importlib.metadata import PackageNotFoundError, distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 from sardonyx.base import knobs
@@ -28,7 +29,8 @@ def look_at_gpu(found: Findings) -> None:
         found.add(section, name, version)
     if missing:
         if driver:
-            found.problem(f"there is a driver, but the CUDA provider cannot be used: {missing}")
+            text = f"there is a driver, but the CUDA provider cannot be used: {missing}"
+            (found.problem if find_spec("cuda") else found.remark)(text)
         return
     _devices(found)
     _libraries(found)

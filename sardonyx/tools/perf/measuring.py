@@ -75,7 +75,8 @@ def measure_against(
     """Time requests to two engines, each in a process of its own, in turns.
 
     A round is a turn of each, and the one that begins changes from round to round: what the machine
-    does besides meets both. `seconds`, or `times`, is what each engine has in all rounds together.
+    does besides meets both. A turn of each that does not count comes first: engines may choose
+    kernels in their first requests. `seconds`, or `times`, is what each has in all rounds together.
 
     Args:
         model: A path.
@@ -108,22 +109,31 @@ def compared(
         for measurement, process in sides:
             measurement.load_s = process.load_s
             _set(measurement, process.warm_up())
-        times = -(-settings.times // rounds)
+        times, seconds = -(-settings.times // rounds), settings.seconds / rounds
+        for _, process in sides:
+            process.round(seconds=seconds, times=times)
         for number in range(rounds):
             costs = {}
-            for measurement, process in sides[:: -1 if number % 2 else 1]:
-                done = process.round(seconds=settings.seconds / rounds, times=times)
+            for turn, (measurement, process) in enumerate(sides[:: -1 if number % 2 else 1]):
+                tell = _within(progress, 2 * number + turn, 2 * rounds, found)
+                done = process.round(seconds=seconds, times=times, progress=tell)
                 _add(measurement, done)
                 costs[measurement.settings.engine, process] = _cost(done, settings)
             ours, theirs = (costs[m.settings.engine, p] for m, p in sides)
             found.ratios.append(theirs / ours)
             if seen is not None:
                 seen(number, ours, theirs)
-            if progress is not None:
-                progress((number + 1) / rounds, found.ours.requests + found.theirs.requests)
         for measurement, process in sides:
             _set(measurement, process.finish())
     return found
+
+
+def _within(progress: Progress | None, turn: int, turns: int, found: Comparison) -> Progress | None:
+    """What tells the progress of the whole, told that of one turn."""
+    if progress is None:
+        return None
+    before = found.ours.requests + found.theirs.requests
+    return lambda part, done: progress((turn + part) / turns, before + done)
 
 
 def _cost(done: Round, settings: Settings) -> float:
