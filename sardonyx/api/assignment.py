@@ -1,11 +1,14 @@
-"""Which nodes a provider has: all of them."""
+"""Which nodes of a file each provider has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.providers import CPU
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.claims import Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,16 @@ class OrtEpAssignedSubgraph:
         return list(self.nodes)
 
 
-def assigned(source: Any) -> OrtEpAssignedSubgraph:
-    """All nodes of a model."""
+def assigned(source: Any, claims: Claims | None) -> list[OrtEpAssignedSubgraph]:
+    """All nodes of a model: those that providers outside the package claimed, then the rest."""
     from sardonyx.loader.load import load
 
     nodes = load(source, allow_missing_data=True).nodes
-    return OrtEpAssignedSubgraph(
-        CPU, tuple(OrtEpAssignedNode(n.name, n.op_type, n.domain) for n in nodes)
-    )
+    shown = {n.name: OrtEpAssignedNode(n.name, n.op_type, n.domain) for n in nodes}
+    found = []
+    for claim in claims.made if claims is not None else ():
+        taken = [shown.pop(name) for name in claim.nodes if name in shown]
+        found.append(OrtEpAssignedSubgraph(claim.provider, tuple(taken)))
+    if shown or not found:
+        found.append(OrtEpAssignedSubgraph(CPU, tuple(shown.values())))
+    return found

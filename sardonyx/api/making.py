@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api.config_keys import BUNDLE_FORMAT, FORMAT_KEY
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
+from sardonyx.api.plugins import make_plugins, with_plugins
 from sardonyx.api.thread_pool import branch_setting, thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import message
@@ -66,16 +67,19 @@ def make_engine(
             o.config("session.optimized_model_external_initializers_file_name"),
             o.config("session.optimized_model_external_initializers_min_size_in_bytes"),
         )
+    may_fall_back = o.config("session.disable_cpu_ep_fallback") != "1"
     if CUDA in providers:
         try:
+            plugins = make_plugins(providers, may_fall_back=True, before=CUDA)
             shares = o.config("session.use_env_allocators") == "1"
-            return _on_device(source, options, providers[CUDA], shares)
+            return _on_device(with_plugins(options, plugins), source, providers[CUDA], shares)
         except errors.NotImplemented as error:
-            if o.config("session.disable_cpu_ep_fallback") == "1":
+            if not may_fall_back:
                 raise
             _logger.warning("the whole model runs on the processor: %s", error)
             del providers[CUDA]
-    return create_engine(source, options)
+    plugins = make_plugins(providers, may_fall_back=may_fall_back)
+    return create_engine(source, with_plugins(options, plugins) if plugins.all else options)
 
 
 def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> EngineOptions:
@@ -152,7 +156,7 @@ def _is_on(o: SessionOptions, key: str) -> bool:
 
 
 def _on_device(
-    source: Any, options: EngineOptions, chosen: dict[str, str], shares_arena: bool
+    options: EngineOptions, source: Any, chosen: dict[str, str], shares_arena: bool
 ) -> Engine:
     from sardonyx.cuda.provider import CudaProvider
     from sardonyx.runtime.session import create_engine

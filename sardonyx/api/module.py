@@ -7,6 +7,7 @@ import sys
 
 from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.plugins import plugin_names
 from sardonyx.api.providers import CPU, available, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
@@ -22,8 +23,8 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """Names of all execution providers of this package."""
-    return [CUDA, CPU]
+    """Names of all execution providers of this package, and of installed ones outside it."""
+    return [CUDA, *plugin_names(), CPU]
 
 
 def get_device() -> str:
@@ -110,7 +111,11 @@ def register_execution_provider_library(registration_name: str, library_path: st
         NotImplemented: Always.
     """
     raise errors.NotImplemented(
-        message("register_execution_provider_library", f"It is not supported: {library_path}")
+        message(
+            "register_execution_provider_library",
+            f"Libraries with onnxruntime's binary interface are not supported: {library_path}",
+            do="Write a provider in Python, or over a library of its own: see docs/providers.md",
+        )
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA, cuda_options
+from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
@@ -98,13 +99,14 @@ def choose(
             processor = checked
             continue
         missing = cuda_is_missing(int(checked["device_id"])) if name == CUDA else ""
-        if name == CUDA and not missing:
+        if not missing and (name == CUDA or name in plugin_names()):
             found[name] = checked
             continue
+        known = (*available(), CUDA, *FOREIGN)
         text = message(
             "InferenceSession", f"The provider {name!r} is not available",
             expected=f"one of {available()}",
-            do=missing or ("" if name in FOREIGN else nearest(name, (CPU, CUDA, *FOREIGN))),
+            do=missing or ("" if name in FOREIGN else nearest(name, known)),
         )  # fmt: skip
         if not may_fall_back:
             raise errors.EPFail(text)
@@ -124,8 +126,8 @@ def cuda_is_missing(device_id: int = 0) -> str:
 
 
 def available() -> list[str]:
-    """Names of the providers that work here, the processor's last."""
-    return [CPU] if cuda_is_missing() else [CUDA, CPU]
+    """Names of the providers that work here, the processor's last; others may refuse to start."""
+    return [*([] if cuda_is_missing() else [CUDA]), *plugin_names(), CPU]
 
 
 def _pairs(

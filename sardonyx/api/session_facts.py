@@ -90,7 +90,7 @@ class SessionFacts:
         key = "session.record_ep_graph_assignment_info"
         if self._options.config(key) != "1":
             raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
-        return [assigned(self._source)]
+        return assigned(self._source, self._engine.claims)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
         """Which kernels are computed otherwise than the cost model would; [] if nothing was tuned.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sardonyx.base import errors, sizes
@@ -57,14 +57,24 @@ class LoweredGraph:
     results: set[Tensor] = field(default_factory=set)
 
 
-def lower(graph: Graph) -> LoweredGraph:
+#: Lowers a node: given its inputs, and what gives the outputs of a graph given its inputs.
+Inline = Callable[[Graph, Sequence[Tensor]], list[Tensor]]
+NodeLowering = Callable[[Sequence[Tensor], Inline], tuple[Tensor, ...]]
+
+
+def lower(graph: Graph, special: Mapping[Node, NodeLowering] | None = None) -> LoweredGraph:
     """Lower a graph whose shapes have been inferred.
+
+    Args:
+        graph: The graph.
+        special: What lowers nodes of it that no operator's record is for.
 
     Raises:
         NotImplemented: An operator is not supported, or a shape is known only in a run.
         InvalidGraph: An operator is used in a way that it does not allow.
     """
     lowering = _Lowering(graph)
+    lowering.special.update(special or {})
     lowered = lowering.lowered
     for value in graph.inputs:
         lowered.values[value] = lowered.inputs[value] = _input(value)
@@ -114,6 +124,7 @@ class _Lowering:
         if parent is not None:
             self.lowered.results = parent.lowered.results
         self.symbols: set[Dim] = set()
+        self.special: dict[Node, NodeLowering] = {}
 
     def run(self, graph: Graph) -> None:
         """Lower the nodes of a graph."""
@@ -166,6 +177,9 @@ class _Lowering:
         has_graphs = any(True for _ in node.subgraphs())
         if not has_graphs and all(map(_is_known, node.outputs)):
             outputs: tuple[Tensor | None, ...] = tuple(map(_known, node.outputs))
+        elif node in self.special:
+            read = [self.tensor(v) for v in node.inputs if v is not None]
+            outputs = self.special[node](read, self.inline)
         else:
             inputs = [None if v is None else self.tensor(v) for v in node.inputs]
             try:

@@ -30,6 +30,7 @@ from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.claims import Claims, claim
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
@@ -58,6 +59,7 @@ class Built:
         constants: What the plan reads, and how it is made.
         kernels: By what they were formed for.
         facts: What else decides on how a structure is formed; "" if no kernels are kept.
+        claims: What providers outside the package compute.
     """
 
     record: Record
@@ -65,6 +67,7 @@ class Built:
     constants: Constants
     kernels: dict[object, Kernel]
     facts: str
+    claims: Claims
 
 
 def build_model(
@@ -106,7 +109,7 @@ def build_model(
             scope.enter_context(undecided_broadcasts())
         scope.enter_context(taken_as_one(options.ones))
         join = provider.accelerator is not None
-        lowered = _lowered(graph, options, phases, join)
+        lowered, claims = _lowered(graph, options, phases, join)
     fuse = options.optimization_level > 0
     winograd = fuse and options.winograd
     halves = options.halves and _has_halves(provider.target)
@@ -145,7 +148,7 @@ def build_model(
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(),
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
-    return Built(record, generated, constants, compiled.former.kernels, facts)
+    return Built(record, generated, constants, compiled.former.kernels, facts, claims)
 
 
 def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:
@@ -154,13 +157,17 @@ def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | N
     return None if keeper is None else keeper.choices
 
 
-def _lowered(graph: Graph, options: EngineOptions, phases: _Phases, join: bool) -> LoweredGraph:
-    """The graph through its passes, as tensors."""
+def _lowered(
+    graph: Graph, options: EngineOptions, phases: _Phases, join: bool
+) -> tuple[LoweredGraph, Claims]:
+    """The graph through its passes, as tensors; and what others compute of it."""
     with phases("optimise"):
         numbers = options.free_dimension_overrides
         optimise(graph, options.optimization_level, sizes=numbers, join=join)
+    with phases("claim"):
+        claims = claim(graph, options.plugins)
     with phases("lower"):
-        return lower(graph)
+        return lower(graph, {node: made.lower for node, made in claims.nodes.items()}), claims
 
 
 def compile_lowered(

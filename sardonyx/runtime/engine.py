@@ -34,6 +34,7 @@ from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
+    from sardonyx.runtime.claims import Claims
     from sardonyx.runtime.recording import Sink
 
 _logger = get_logger("session")
@@ -50,11 +51,13 @@ class Engine:
         record: What the session must know of the model.
         timings: Seconds by phase of loading.
         tuned: The results of tuning that it was compiled with.
+        claims: What providers outside the package compute; None if there are none.
     """
 
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         self.record, self.executable, self.timings = record, executable, timings
         self.tuned: Tuned | None = None
+        self.claims: Claims | None = None
         self._variants: Variants | None = None
         self._unrecorded = executable
         self._plain = record.output_places == list(range(len(record.outputs)))

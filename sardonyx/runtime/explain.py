@@ -25,7 +25,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     """
     plan, known = engine.executable.plan, engine.executable.sizes
     lines = [_summary(engine), _origin_of_code(engine.timings), _memory(engine)]
-    lines += engine.executable.remarks()
+    lines += engine.executable.remarks() + _claims(engine)
     copies = [_copy(plan, number) for number in _copies(plan)]
     lines.append(f"copies of layout: {len(copies) or 'none'}")
     lines += [f"  {text}" for text in copies]
@@ -75,6 +75,22 @@ def _summary(engine: Engine) -> str:
         text += f", {_count(hosted, 'call')} of Python"
     threads = engine.executable.team.threads
     return f"{text}, {_count(threads, 'thread')}, {engine.executable.runs_on}"
+
+
+def _claims(engine: Engine) -> list[str]:
+    """What providers outside the package have, did, and refused."""
+    if engine.claims is None:
+        return []
+    lines = []
+    for c in engine.claims.made:
+        text = f"{c.provider}: {_count(len(c.nodes), 'node')} in {_count(c.calls, 'call')}"
+        if c.copied_bytes:
+            text += f", {_bytes(c.copied_bytes)} copied"
+        if c.refusals:
+            text += f", the processor stood in {_count(c.refusals, 'time')}: {c.reason}"
+        lines += [text, f"  {' '.join(c.nodes)}"]
+    refused = engine.claims.refused
+    return lines + [f"{name} refused what begins with {node}: {why}" for name, node, why in refused]
 
 
 def _origin_of_code(timings: Mapping[str, float]) -> str:

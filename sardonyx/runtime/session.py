@@ -39,6 +39,7 @@ from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
 from sardonyx.runtime.engine import Engine, Variants
 from sardonyx.runtime.entries import read_engine, write_engine
+from sardonyx.runtime.plugin_set import Plugins
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 
@@ -85,6 +86,7 @@ class EngineOptions:
         tuned: Results of tuning to use; None for those of this machine.
         choices: Which kernels are formed otherwise than the cost model would; None for what results
             of tuning say.
+        plugins: Providers outside the package; such a session is in no cache.
     """
 
     threads: int = 0
@@ -111,6 +113,7 @@ class EngineOptions:
     in_rooms: bool = False
     tuned: Tuned | None = None
     choices: Choices | None = None
+    plugins: Plugins = field(default_factory=lambda: Plugins())
 
     @property
     def is_first(self) -> bool:
@@ -216,7 +219,9 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     budget = options.budget or Budget(options.memory_limit_bytes)
     source = plain_source(source)
     state = state_of(source)
-    key = model_key(source, state, options, provider) if cache is not None else None
+    key = None
+    if cache is not None and not options.plugins.all:
+        key = model_key(source, state, options, provider)
     timings["identify"] = time.perf_counter() - start
     team = team_of(options.threads, options.branches, options.share)
     tuned = tuned_for(source, options, provider, cache, key)
@@ -234,6 +239,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     _logger.warning(what)
                     key = None
                 engine = write_engine(built, provider, cache, key, team, timings, budget)
+                engine.claims = built.claims if options.plugins.all else None
     finally:
         integer.forget()
     may_be_general = not options.general and may_contradict(engine.record.plan)

@@ -1,0 +1,106 @@
+"""Providers outside the package: found by entry points, made with options, asked for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.api.cuda_options import CUDA
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import compiling
+from sardonyx.base.log import get_logger
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from sardonyx.runtime.plugin_set import Plugin, Plugins
+    from sardonyx.runtime.session import EngineOptions
+
+_logger = get_logger("provider")
+
+#: Entry points of this group name what makes a provider; their names are those of providers.
+GROUP = "sardonyx.providers"
+#: Names of providers of the package itself, which no other can take.
+_OWN = ("CPUExecutionProvider", CUDA)
+
+
+def plugin_names() -> list[str]:
+    """Names of the providers that other installed packages bring; none of them is loaded."""
+    return list(_entry_points())
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    found = entry_points(group=GROUP)
+    return {e.name: e for e in reversed(list(found)) if e.name not in _OWN}
+
+
+def make_plugins(
+    providers: dict[str, dict[str, str]], *, may_fall_back: bool, before: str | None = None
+) -> Plugins:
+    """The providers outside the package among those asked for, with the options that they read.
+
+    Args:
+        providers: Names with options; options become those that the provider says. One that refuses
+            to start is taken out, with a warning.
+        may_fall_back: Whether another may stand in for it.
+        before: Those that come before this provider alone.
+
+    Raises:
+        InvalidArgument: A provider does not know an option, or a value.
+        EPFail: One cannot be loaded, or refuses and nobody may stand in.
+    """
+    with compiling:
+        from sardonyx.runtime.plugin_set import Plugin, Plugins
+
+    names = [name for name in providers if name not in _OWN]
+    if before in providers:
+        order = list(providers)
+        names = [name for name in names if order.index(name) < order.index(str(before))]
+    made: list[Plugin] = []
+    for name in names:
+        provider = _made(name, providers[name], may_fall_back)
+        if provider is None:
+            del providers[name]
+            continue
+        providers[name] = {str(k): str(v) for k, v in provider.options.items()}
+        made.append(Plugin(name, provider))
+    return Plugins(tuple(made), may_fall_back)
+
+
+def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
+    """Options of an engine whose parts these providers may claim."""
+    plain = replace(
+        options, initializers={}, fed=(), cancel=None, load_seconds=None, provider=None, ranks={},
+        free_dimension_overrides={}, budget=None,
+    )  # fmt: skip
+
+    def on_processor(model: bytes) -> Callable[[Sequence[Any]], list[Any]]:
+        from sardonyx.runtime.session import create_engine
+
+        return create_engine(model, plain).run
+
+    return replace(options, plugins=replace(plugins, on_processor=on_processor))
+
+
+def _made(name: str, options: Mapping[str, str], may_fall_back: bool) -> Any:
+    with compiling:
+        from sardonyx.runtime.plugin import Refused
+
+    try:
+        return _entry_points()[name].load()(dict(options))
+    except Refused as refusal:
+        text = message("InferenceSession", f"The provider {name!r} cannot start: {refusal}")
+        if not may_fall_back:
+            raise errors.EPFail(text) from refusal
+        _logger.warning(text)
+        return None
+    except (ValueError, KeyError) as error:
+        what = f"The provider does not take its options: {error}"
+        raise InvalidArgument(message(name, what, got=repr(dict(options)))) from error
+    except Exception as error:
+        what = f"The provider cannot be loaded: {type(error).__name__}: {error}"
+        raise errors.EPFail(message(name, what)) from error
