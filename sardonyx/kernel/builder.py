@@ -23,6 +23,9 @@ from sardonyx.kernel.program import (
 )
 from sardonyx.kernel.types import F32, I64, PTR, Type
 
+#: Fault code of a cancelled run, see kernel/context.py.
+_CANCELLED = 4
+
 
 class Register:
     """Handle of a mutable register: `x.get()`, `x.set(v)`."""
@@ -125,6 +128,31 @@ class Builder(InstructionBuilder):
             first = at.get()
             end = self.min(self.binary("add", first, most), last)
             yield first, end
+            at.set(end)
+
+    @contextmanager
+    def long_for(
+        self, low: Operand | int, high: Operand | int, step: Operand | int = 1, most: int = 1 << 16
+    ) -> Iterator[Value]:
+        """`for_` over a range that may take long: a cancelled run leaves the kernel, as a fault.
+
+        So nothing follows that would take unfinished data for places. For kernels of one block in
+        whose loops no threads meet.
+
+        Args:
+            low, high, step: As of `for_`.
+            most: The distance between two looks at the flag; a multiple of `step`.
+        """
+        last = self.lift(high, I64)
+        at = self.variable(low, I64, name="piece")
+        with self.while_(lambda: self.compare("lt", at.get(), last)):
+            with self.if_(self.binary("xor", self.may_go_on(), True)):
+                self.fault(_CANCELLED)
+                self.return_()
+            first = at.get()
+            end = self.min(self.binary("add", first, most), last)
+            with self.for_(first, end, step) as i:
+                yield i
             at.set(end)
 
     @contextmanager

@@ -19,7 +19,7 @@ def build_compact(task: SpecialTask, symbol: str) -> Kernel:
     with b.parallel() as _:
         count = b.variable(0, I64, name="count")
         room = frame.dim(result.shape[0])
-        with b.for_(0, frame.dim(mask.shape[0])) as i:
+        with b.long_for(0, frame.dim(mask.shape[0])) as i:
             chosen = b.ne(frame.load_raw(mask, [i]), 0)
             with b.if_(b.binary("and", chosen, b.compare("lt", count.get(), room))):
                 frame.store_raw(result, [count.get()], i)

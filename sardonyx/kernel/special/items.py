@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.types import I32, I64
 
 Item = tuple[Operand, ...]
+#: `Builder.for_` or `Builder.long_for`.
+Loop: TypeAlias = Callable[[Operand, Operand], AbstractContextManager[Operand]]
 
 #: Where an item is one number, its low bits are a position.
 POSITION_BITS = 32
@@ -25,6 +31,23 @@ def ordered_key(b: Builder, value: Operand) -> Operand:
         whole = I32 if kind.bits == 32 else I64
         return b.binary("xor", b.bitcast(value, whole), -(1 << (kind.bits - 1)))
     return b.convert(value, I64)
+
+
+#: Runs of so many items take long enough to merge that a cancelled one breaks off inside.
+_LONG_RUN = 1 << 16
+
+
+def both_merges(b: Builder, count: Operand, run: Operand) -> Iterator[tuple[Operand, Loop]]:
+    """Places where two runs of a merge sort begin, each to be merged in the loop that comes along.
+
+    The body is written twice: many short runs look at the cancel flag now and then between two
+    merges, long ones inside. `run` is a power of two.
+    """
+    with b.if_(b.compare("lt", run, _LONG_RUN)):
+        with b.long_for(0, count, b.binary("mul", run, 2), most=2 * _LONG_RUN) as low:
+            yield low, b.for_
+    with b.else_(), b.for_(0, count, b.binary("mul", run, 2)) as low:
+        yield low, b.long_for
 
 
 class Items:
@@ -64,7 +87,7 @@ class Items:
         """Make a heap of the first `count` items, the greatest on top (Floyd)."""
         b = self.b
         half = b.binary("div", count, 2)
-        with b.for_(0, half) as i:
+        with b.long_for(0, half) as i:
             start = b.binary("sub", b.binary("sub", half, 1), i)
             self.sift(items, start, count, self.get(items, start))
 

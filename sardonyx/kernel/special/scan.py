@@ -103,7 +103,7 @@ class _Scan:
         b, frame = self.b, self.frame
         start = Constant(value_type(self.x.dtype).with_lanes(lanes), self.neutral)
         totals = [b.variable(start, name="total") for _ in rows]
-        with b.for_(0, length) as i:
+        with b.long_for(0, length) as i:
             number = b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i
             for row, total in zip(rows, totals, strict=True):
                 place, before = row(number), total.get()

@@ -6,6 +6,7 @@ from sardonyx.base import sizes
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.special.frame import KernelFrame
+from sardonyx.kernel.special.items import Loop, both_merges
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import I64
 
@@ -40,16 +41,12 @@ class _SortRows:
             source, target = b.variable(first, name="source"), b.variable(second, name="target")
             width = b.variable(b.value(I64, 1), name="width")
 
-            def going() -> Operand:
-                return b.binary("and", b.compare("lt", width.get(), rows), b.may_go_on())
-
-            with b.while_(going):
+            with b.while_(lambda: b.compare("lt", width.get(), rows)):
                 run, items, merged = width.get(), source.get(), target.get()
-                with b.for_(0, rows, b.binary("mul", run, 2)) as low:
+                for low, loop in both_merges(b, rows, run):
                     middle = b.min(b.binary("add", low, run), rows)
-                    self._merge(
-                        items, merged, low, middle, b.min(b.binary("add", middle, run), rows)
-                    )
+                    high = b.min(b.binary("add", middle, run), rows)
+                    self._merge(items, merged, low, middle, high, loop)
                 source.set(merged)
                 target.set(items)
                 width.set(b.binary("mul", run, 2))
@@ -60,11 +57,17 @@ class _SortRows:
         return frame.kernel(1, cost, sizes.multiply(x.shape[0], 16))
 
     def _merge(
-        self, items: Operand, merged: Operand, low: Operand, middle: Operand, high: Operand
+        self,
+        items: Operand,
+        merged: Operand,
+        low: Operand,
+        middle: Operand,
+        high: Operand,
+        loop: Loop,
     ) -> None:
         b = self.b
         left, right = b.variable(low, name="left"), b.variable(middle, name="right")
-        with b.for_(low, high) as i:
+        with loop(low, high) as i:
             takes = b.variable(b.convert(b.compare("lt", left.get(), middle), I64), name="takes")
             with b.if_(b.binary("and", b.ne(takes.get(), 0), b.compare("lt", right.get(), high))):
                 one, two = b.load(I64, items, left.get()), b.load(I64, items, right.get())

@@ -19,7 +19,14 @@ from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume, without
-from sardonyx.kernel.special.items import POSITION_BITS, Item, Items, ordered_key
+from sardonyx.kernel.special.items import (
+    POSITION_BITS,
+    Item,
+    Items,
+    Loop,
+    both_merges,
+    ordered_key,
+)
 from sardonyx.kernel.special.task import SpecialTask, special
 from sardonyx.kernel.types import F32, I32, I64
 
@@ -69,7 +76,7 @@ class _TopK:
                     count.set(k)
                     self._select(lead, first, n, k)
                 result = self._sort(first, second, count.get())
-                with b.for_(0, k) as i:
+                with b.long_for(0, k) as i:
                     self._give(lead, i, self._place(self.items.get(result, i)))
         cost = sizes.multiply(volume(x.shape), 6)
         return frame.kernel(volume(rows), cost, sizes.multiply(room, 16 * self.words))
@@ -101,7 +108,7 @@ class _TopK:
     # -- which elements -----------------------------------------------------------------------
 
     def _take(self, lead: list[Operand], items: Operand, count: Operand) -> None:
-        with self.b.for_(0, count) as i:
+        with self.b.long_for(0, count) as i:
             self.items.put(items, i, self._element(lead, i))
 
     def _select(self, lead: list[Operand], items: Operand, n: Operand, k: Operand) -> None:
@@ -111,16 +118,16 @@ class _TopK:
         self.items.pile(items, k)
         lanes = self.frame.task.lanes
         if not self._are_lanes:
-            self._offer(lead, items, k, k, n)
+            self._offer(lead, items, k, k, n, b.long_for)
             return
         whole = b.binary("add", k, b.binary("and", b.binary("sub", n, k), -lanes))
-        with b.for_(k, whole, lanes) as i:
+        with b.long_for(k, whole, lanes) as i:
             keys = self._keys(lead, i, lanes)
             worst = b.binary("shr", self.items.get(items, b.value(I64, 0))[0], POSITION_BITS)
             limit = b.splat(b.convert(worst, I32), lanes)
             with b.if_(b.reduce("reduce_or", b.compare("lt", keys, limit))):
-                self._offer(lead, items, k, i, b.binary("add", i, lanes))
-        self._offer(lead, items, k, whole, n)
+                self._offer(lead, items, k, i, b.binary("add", i, lanes), b.for_)
+        self._offer(lead, items, k, whole, n, b.for_)
 
     @property
     def _are_lanes(self) -> bool:
@@ -129,11 +136,17 @@ class _TopK:
         return dense and value_type(self.x.dtype) == F32 and self.frame.task.lanes > 1
 
     def _offer(
-        self, lead: list[Operand], items: Operand, k: Operand, first: Operand, end: Operand
+        self,
+        lead: list[Operand],
+        items: Operand,
+        k: Operand,
+        first: Operand,
+        end: Operand,
+        loop: Loop,
     ) -> None:
         """Put the elements from `first` to before `end` into the heap that belong there."""
         b, zero = self.b, self.b.value(I64, 0)
-        with b.for_(first, end) as i:
+        with loop(first, end) as i:
             item = self._element(lead, i)
             with b.if_(self.items.less(item, self.items.get(items, zero))):
                 self.items.sift(items, zero, k, item)
@@ -148,22 +161,28 @@ class _TopK:
         with b.while_(lambda: b.compare("lt", width.get(), count)):
             run = width.get()
             items, merged = source.get(), target.get()
-            with b.for_(0, count, b.binary("mul", run, 2)) as low:
+            for low, loop in both_merges(b, count, run):
                 middle = b.min(b.binary("add", low, run), count)
                 high = b.min(b.binary("add", middle, run), count)
-                self._merge(items, merged, low, middle, high)
+                self._merge(items, merged, low, middle, high, loop)
             source.set(merged)
             target.set(items)
             width.set(b.binary("mul", run, 2))
         return source.get()
 
     def _merge(
-        self, items: Operand, merged: Operand, low: Operand, middle: Operand, high: Operand
+        self,
+        items: Operand,
+        merged: Operand,
+        low: Operand,
+        middle: Operand,
+        high: Operand,
+        loop: Loop,
     ) -> None:
         b = self.b
         left, right = b.variable(low, name="left"), b.variable(middle, name="right")
         last_left, last_right = b.binary("sub", middle, 1), b.binary("sub", high, 1)
-        with b.for_(low, high) as i:
+        with loop(low, high) as i:
             at_left, at_right = left.get(), right.get()
             one = self.items.get(items, b.min(at_left, last_left))
             other = self.items.get(items, b.min(at_right, last_right))
