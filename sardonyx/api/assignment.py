@@ -32,7 +32,7 @@ class OrtEpAssignedSubgraph:
         return list(self.nodes)
 
 
-def assigned(source: Any, claims: Claims | None) -> list[OrtEpAssignedSubgraph]:
+def assigned(source: Any, claims: Claims | None = None) -> list[OrtEpAssignedSubgraph]:
     """All nodes of a model: those that providers outside the package claimed, then the rest."""
     from sardonyx.loader.load import load
 

@@ -243,4 +243,4 @@ def _room(caches: tuple[Cache, ...]) -> int | None:
 def _has_grouped(session: InferenceSession) -> bool:
     from sardonyx.api.assignment import assigned
 
-    return any(n.op_type == "GroupQueryAttention" for n in assigned(session._source).nodes)
+    return any(n.op_type == "GroupQueryAttention" for n in assigned(session._source)[0].nodes)
