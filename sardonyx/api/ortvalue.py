@@ -261,6 +261,11 @@ class OrtValue:
             given = given.astype(own.dtype)
         write(own, given, stream)
 
+    def _repr_html_(self) -> str:
+        from sardonyx.api.notebook import value_html
+
+        return value_html(self)
+
     def shape(self) -> list[int]:
         """The sizes of its axes."""
         held = self._array

@@ -269,9 +269,10 @@ class InferenceSession(Profiling, UnderWay):
 
     def memory(self) -> dict[str, Any]:
         """What the session holds, in bytes: weights, intermediate values, arenas of its device."""
+        from sardonyx.api.notebook import Memory
         from sardonyx.runtime.explain import memory
 
-        return memory(self._engine)
+        return Memory(memory(self._engine))
 
     def trim(self) -> None:
         """Give back what is held between runs: the next one takes it again."""

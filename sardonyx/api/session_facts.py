@@ -138,9 +138,15 @@ class SessionFacts:
         Args:
             verbose: Add sizes, buffers, conditions and phases of loading.
         """
+        from sardonyx.api.notebook import Explanation
         from sardonyx.runtime.explain import explain
 
-        return explain(self._engine, verbose=verbose)
+        return Explanation(explain(self._engine, verbose=verbose))
+
+    def _repr_html_(self) -> str:
+        from sardonyx.api.notebook import session_html
+
+        return session_html(self)
 
     @property
     def timings(self) -> dict[str, float]:

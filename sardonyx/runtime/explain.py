@@ -8,6 +8,7 @@ from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY, HALVES, INTEGERS, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
@@ -105,8 +106,10 @@ def _origin_of_code(timings: Mapping[str, float]) -> str:
 def _memory(engine: Engine) -> str:
     weights = sum(size for _, _, _, size in engine.record.constants)
     executable = engine.executable
-    held = f"{_bytes(executable.arena_bytes)} of intermediate values"
-    return f"memory: {_bytes(weights)} of weights, {held} in {_count(executable.frames, 'frame')}"
+    held = f"{bytes_text(executable.arena_bytes)} of intermediate values"
+    return (
+        f"memory: {bytes_text(weights)} of weights, {held} in {_count(executable.frames, 'frame')}"
+    )
 
 
 # -- kernels ------------------------------------------------------------------------------------
@@ -246,10 +249,3 @@ def _shown_value(dim: Dim, known: Mapping[str, int]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
