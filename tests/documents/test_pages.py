@@ -1,7 +1,7 @@
 """Every block of Python in the documentation runs, page by page, in the order of the page.
 
-What readers have by then (a session, feeds) is in `_GIVEN`, and for some pages in `_BEFORE`. A line
-`<!-- not run: why -->` before a block leaves it out.
+What readers have by then (files, a session, feeds) is in `_given`. A line `<!-- not run: why -->`
+before a block leaves it out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 import sardonyx
 from sardonyx.api.providers import cuda_is_missing
+from sardonyx.api.settings import FORMAT
 from tests.support.decoders import decoder
 from tests.support.fake_driver import installed
 from tests.support.session import model_of
@@ -43,6 +45,9 @@ def _given() -> dict[str, Any]:
     for name in ("model.onnx", "resnet50.onnx"):
         Path(name).write_bytes(model.SerializeToString())
     Path("decoder.onnx").write_bytes(decoder())
+    Path("model.tune").mkdir()
+    settings = {"format": FORMAT, "entries": []}
+    Path("model.tune/settings.json").write_text(json.dumps(settings))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     return {
         "ort": sardonyx, "sardonyx": sardonyx, "np": np, "x": x, "array": x, "feeds": {"x": x},
