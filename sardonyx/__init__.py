@@ -4,6 +4,7 @@ The names are onnxruntime's: `import sardonyx as ort` is the one line that chang
 """
 
 from sardonyx import capi
+from sardonyx.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
 from sardonyx.api.compiling import (
     ModelCompiler,
@@ -68,12 +69,14 @@ from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
+    "AdapterFormat",
     "ExecutionMode",
     "ExecutionOrder",
     "Generation",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
+    "LoraAdapter",
     "ModelCompiler",
     "ModelMetadata",
     "NodeArg",

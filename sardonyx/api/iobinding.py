@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,14 @@ class IOBinding:
             )
         return table[name]
 
+    def _known_input(self, name: str) -> ValueInfo:
+        return self._known(name, self._input_info, "input")
+
     # -- inputs -------------------------------------------------------------------------------
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Feed an array; later changes to its contents are seen by later runs."""
-        held = as_array(arr_on_cpu, self._known(name, self._input_info, "input"))
+        held = as_array(arr_on_cpu, self._known_input(name))
         _check_shared(f"input {name}", held)
         self._inputs[name] = held
         self._plan = None
@@ -187,8 +190,11 @@ class IOBinding:
             InvalidArgument: An input or every output is not bound, or bound memory does not fit.
         """
         plan = self._plan
-        if plan is None or plan.session_engine is not self._session._engine:
-            plan = self._plan = self._prepare()
+        fed = self._inputs if run_options is None else run_options.with_adapters(self._inputs)
+        if fed is not self._inputs:
+            plan = self._prepare({n: as_array(v, self._known_input(n)) for n, v in fed.items()})
+        elif plan is None or plan.session_engine is not self._session._engine:
+            plan = self._plan = self._prepare(fed)
         if run_options is None:
             self._run(plan, None, Wanted(plan.targets, stream, True, plan.memory))
         else:
@@ -234,19 +240,19 @@ class IOBinding:
         self._session._check_stream(wanted.stream)
         self._take(plan.engine.run_to(plan.feeds, wanted, cancel))
 
-    def _prepare(self) -> _Plan:
+    def _prepare(self, inputs: Mapping[str, Any]) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""
         session_engine = self._session._engine
-        fed = tuple(v.name for v in session_engine.record.overridable if v.name in self._inputs)
+        fed = tuple(v.name for v in session_engine.record.overridable if v.name in inputs)
         engine = session_engine.with_inputs(fed)
         names = [v.name for v in engine.inputs]
-        missing = [n for n in names if n not in self._inputs]
+        missing = [n for n in names if n not in inputs]
         if missing:
             text = f"Inputs {missing} are not bound"
             raise InvalidArgument(message("run_with_iobinding", text))
         if not self._outputs:
             raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
-        feeds = [self._inputs[n] for n in names]
+        feeds = [inputs[n] for n in names]
         # What is not bound stays where it is.
         unbound = None if self._session._is_on_host else engine.executable.memory_kind
         listed = self._session._output_names  # a name may be there twice

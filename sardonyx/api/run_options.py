@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from sardonyx.api.adapters import LoraAdapter
 from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
@@ -37,6 +39,7 @@ class RunOptions:
         own = self.__dict__
         own["_values"] = dict(_DEFAULTS)
         own["_config"] = {}
+        own["_adapters"] = []
         own["cancel_flag"] = CancelFlag()
         own["shrinks"] = frozenset()
         own["is_left"] = False
@@ -116,13 +119,36 @@ class RunOptions:
             raise errors.Fail(message("run config", f"The key {key!r} is not set"))
         return str(self._config[key])
 
-    def add_active_adapter(self, adapter: Any) -> None:
-        """Not supported.
+    def add_active_adapter(self, adapter: LoraAdapter) -> None:
+        """Feed an adapter's tensors to runs with these options.
+
+        They take the place of overridable initializers, or of inputs, of their names, before what
+        the run itself is fed; of two adapters with one name the later holds.
 
         Raises:
-            NotImplemented: Always.
+            InvalidArgument: It is no adapter.
         """
-        raise errors.NotImplemented(message("RunOptions", "LoRA adapters are not supported"))
+        if not isinstance(adapter, LoraAdapter):
+            raise InvalidArgument(
+                message(
+                    "RunOptions.add_active_adapter", "This is no adapter",
+                    expected="LoraAdapter", got=type(adapter).__name__,
+                )
+            )  # fmt: skip
+        self._adapters.append(adapter)
+
+    def with_adapters(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Feeds, with those of the active adapters.
+
+        Raises:
+            InvalidArgument: Nothing was loaded into one.
+        """
+        if not self._adapters or not isinstance(feeds, Mapping):
+            return feeds
+        found = dict(feeds)
+        for adapter in self._adapters:
+            found.update(adapter.feeds())
+        return found
 
 
 def _arenas(devices: str) -> frozenset[str]:

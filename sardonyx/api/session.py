@@ -146,7 +146,9 @@ class InferenceSession(Profiling, UnderWay):
             OutOfMemory: The run needs more memory than the session may have.
         """
         places = self._places(output_names) if output_names else None
-        if run_options is None and timeout is None and stream is None:
+        if run_options is not None:
+            input_feed = run_options.with_adapters(input_feed)
+        elif timeout is None and stream is None:
             names = self._names
             if type(input_feed) is dict and len(input_feed) == len(names):
                 found = self._quick_run(tuple(map(input_feed.get, names)))
@@ -181,6 +183,8 @@ class InferenceSession(Profiling, UnderWay):
         stream: Any,
     ) -> list[Any]:
         """The outputs at `places`, each in the memory `target`; the others stay on the device."""
+        if run_options is not None:
+            feeds = run_options.with_adapters(feeds)
         engine, given = self._fed(feeds)
         targets = [self._kind] * len(self._output_names)
         for place in places:

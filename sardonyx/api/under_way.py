@@ -105,6 +105,8 @@ class UnderWay(SessionFacts):
         stream: Any,
     ) -> list[Any]:
         convert = feeding.converter(feeds.values())
+        if run_options is not None:
+            feeds = run_options.with_adapters(feeds)
         engine, given = self._fed(feeds)
         targets: list[Any] = [self._kind] * len(self._output_names)
         for place in places:

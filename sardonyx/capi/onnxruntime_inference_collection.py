@@ -1,5 +1,6 @@
 """Sessions, bindings and values, where onnxruntime's Python part has them."""
 
+from sardonyx.api.adapters import AdapterFormat
 from sardonyx.api.compiling import ModelCompiler
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.enums import OrtDeviceVendorId
@@ -12,6 +13,7 @@ from sardonyx.host.sparse_tensor import SparseTensor
 Session = InferenceSession
 
 __all__ = [
+    "AdapterFormat",
     "IOBinding",
     "InferenceSession",
     "ModelCompiler",

@@ -1,5 +1,6 @@
 """Classes, functions and exceptions under the name of onnxruntime's compiled module."""
 
+from sardonyx.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
 from sardonyx.api.compiling import (
     ModelCompiler,
@@ -73,6 +74,7 @@ from sardonyx.host.sparse_tensor import SparseCooView, SparseCsrView, SparseTens
 from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
+    "AdapterFormat",
     "DeviceReset",
     "EPFail",
     "EngineError",
@@ -84,6 +86,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
+    "LoraAdapter",
     "ModelCompiler",
     "ModelLoadCanceled",
     "ModelLoaded",
