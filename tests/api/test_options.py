@@ -279,7 +279,6 @@ UNSUPPORTED: list[Any] = [
     lambda o: o.register_custom_ops_library("x.so"),
     lambda o: o.set_provider_selection_policy_delegate(len),
     lambda o: o.add_external_initializers_from_files_in_memory([], [], []),
-    lambda o: ort.RunOptions().add_active_adapter(None),
     lambda o: ort.InferenceSession(models.add(), read_config_from_model=1),
     lambda o: ort.InferenceSession("model.ort"),
     lambda o: ort.register_execution_provider_library("x", "y"),
