@@ -56,6 +56,7 @@ def fake(seconds: float = 0.0, fail_at: int = 0, there: tuple[str, ...] = ("CPU"
     module.InferenceSession = Session
     module.SessionOptions = Options
     module.RunOptions = Options
+    module.OrtValue = types.SimpleNamespace()
     module.get_available_providers = lambda: [f"{name}ExecutionProvider" for name in there]
     module.GraphOptimizationLevel = types.SimpleNamespace(
         ORT_DISABLE_ALL=0, ORT_ENABLE_BASIC=1, ORT_ENABLE_EXTENDED=2, ORT_ENABLE_LAYOUT=3,

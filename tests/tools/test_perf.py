@@ -116,6 +116,35 @@ def test_provider_that_is_not_there() -> None:
         _bench(fake(), provider="cuda")
 
 
+def test_binding_on_a_device() -> None:
+    engine = fake(there=("CUDA", "CPU"))
+    bound: list[Any] = []
+
+    class Binding:
+        def bind_ortvalue_input(self, name: str, value: Any) -> None:
+            bound.append((name, value))
+
+        def bind_output(self, *arguments: Any) -> None:
+            bound.append(arguments)
+
+        def synchronize_outputs(self) -> None:
+            bound.append("waited")
+
+    engine.OrtValue.ortvalue_from_numpy = lambda array, *device: device
+    engine.InferenceSession.io_binding = lambda session: Binding()
+    engine.InferenceSession.run_with_iobinding = lambda session, binding: None
+    _bench(engine, provider="cuda", provider_options={"device_id": "1"}, binding=True)
+    assert bound == [("x", ("cuda", 1)), ("y", "cuda", 1), "waited"]
+
+
+def test_made_up_inputs_that_fail(model: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.Fail, match="not today. Inputs were made up: give sizes with -f"):
+        _bench(fake(fail_at=1))
+    _data_set(tmp_path, 0, np.ones((2, 2)), [1])
+    with pytest.raises(errors.InvalidArgument, match=r"^(?!.*made up)"):
+        perf.measure(model, times=1)
+
+
 def test_provider_options() -> None:
     engine = fake(there=("CUDA", "CPU"))
     _bench(engine, provider="cuda", provider_options={"use_tf32": "0"})

@@ -13,7 +13,7 @@ from typing import Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
-from sardonyx.tools.perf.data import DataSet, data_sets, difference, free_sizes
+from sardonyx.tools.perf.data import MADE_UP, DataSet, data_sets, difference, free_sizes
 from sardonyx.tools.perf.settings import LEVELS, PROVIDERS, Settings
 from sardonyx.tools.perf.usage import peak_memory_bytes
 
@@ -87,7 +87,7 @@ class Bench:
         with _errors_of(self._settings.engine):
             for number, held in enumerate(self._sets):
                 begin = time.perf_counter()
-                results = self.session.run(None, held.feeds, *self._run_options)
+                results = self._first(held)
                 if not number:
                     self.first_s = time.perf_counter() - begin
                 for name, got in zip(names, results, strict=True):
@@ -99,6 +99,20 @@ class Bench:
         left = self._settings.warmup - len(self._sets)
         if left > 0 or self._settings.binding:
             self.round(times=max(left, 1))
+
+    def _first(self, held: DataSet) -> list[Any]:
+        """The results of a data set's first request."""
+        try:
+            results: list[Any] = self.session.run(None, held.feeds, *self._run_options)
+        except Exception as error:
+            if held.name != MADE_UP:
+                raise
+            text = " ".join(str(error).split())
+            do = "Inputs were made up: give sizes with -f, or inputs with --inputs"
+            raise errors.Fail(
+                message("perf", f"The first request failed: {text}", do=do)
+            ) from error
+        return results
 
     def round(
         self, *, seconds: float = 0.0, times: int = 0, progress: Progress | None = None
@@ -171,13 +185,15 @@ class Bench:
         session, options, feeds = self.session, self._run_options, held.feeds
         if not self._settings.binding:
             return lambda: session.run(None, feeds, *options)
-        device = "cuda" if self._settings.provider == "cuda" else "cpu"
+        device, number = "cpu", 0
+        if self._settings.provider == "cuda":
+            device, number = "cuda", int(self._settings.provider_options.get("device_id", "0"))
         binding = session.io_binding()
         for name, array in feeds.items():
-            value = self._module.OrtValue.ortvalue_from_numpy(array, device, 0)
+            value = self._module.OrtValue.ortvalue_from_numpy(array, device, number)
             binding.bind_ortvalue_input(name, value)
         for node in session.get_outputs():
-            binding.bind_output(node.name, device)
+            binding.bind_output(node.name, device, number)
 
         def request() -> None:
             session.run_with_iobinding(binding, *options)

@@ -23,10 +23,13 @@ from sardonyx.tools.perf.settings import Settings
 #: Results of types with few digits may be farther off.
 _NARROW = {"float16": 1e-2, "bfloat16": 3e-2}
 
+#: The name of a data set that comes from no file.
+MADE_UP = "made up"
+
 
 @dataclass(frozen=True)
 class DataSet:
-    """Feeds of one request, and what its outputs must be: by name, None where nothing is known."""
+    """Feeds of one request, and what its outputs must be, as far as files say."""
 
     name: str
     feeds: dict[str, Array]
@@ -51,7 +54,7 @@ def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) ->
     if found:
         return [read_data_set(path, names, outputs) for path in found]
     both = {**sizes.named, **sizes.placed}
-    return [DataSet("made up", random_feeds(session.get_inputs(), both, settings.seed), {})]
+    return [DataSet(MADE_UP, random_feeds(session.get_inputs(), both, settings.seed), {})]
 
 
 def data_folders(folder: Path) -> list[Path]:
