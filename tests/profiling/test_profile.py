@@ -159,8 +159,8 @@ def test_loops_and_their_copies_are_named(tmp_path: Path) -> None:
         session.run(None, {"x": x, "k": np.array(7)})
     nodes = _nodes(_events(p, tmp_path))
     assert sum("inner" in e["args"]["nodes"] for e in nodes) == 7
-    # Before each iteration, and at the end, what is carried is brought to its place.
-    assert sum(e["args"]["nodes"] == ["loop"] for e in nodes) == 8
+    # The count is read; before each iteration, and at the end, what is carried goes to its place.
+    assert sum(e["args"]["nodes"] == ["loop"] for e in nodes) == 1 + 8
     row = next(r for r in p.table() if "inner" in r.nodes)
     assert row.count == 7
     assert row.operations == 7 * 2 * 16**3
