@@ -62,12 +62,12 @@ class InferenceSession(Profiling, UnderWay):
         if providers is None and given.has_providers():
             providers = given.providers
         self._start_profile()
-        providers, tuned = self._take_settings(providers)
+        providers, tuned = self._take_settings(providers, provider_options is not None)
         self._choose(providers, provider_options)
         self._engine = self._create(given.load_flag, tuned)
         self._set_up()
 
-    def _take_settings(self, providers: Any) -> tuple[Any, Tuned | None]:
+    def _take_settings(self, providers: Any, has_options: bool) -> tuple[Any, Tuned | None]:
         """Providers and kernels, of a file of settings if one is named; options are filled in."""
         path = self._options.config(SETTINGS_KEY) or knobs.get("SARDONYX_SETTINGS")
         if not path:
@@ -75,7 +75,9 @@ class InferenceSession(Profiling, UnderWay):
         from sardonyx.api.settings import settings_for, use
 
         settings = settings_for(path, self._source)
-        return (providers, None) if settings is None else use(settings, self._options, providers)
+        if settings is None:
+            return providers, None
+        return use(settings, self._options, providers, has_options=has_options)
 
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"

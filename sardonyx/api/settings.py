@@ -89,12 +89,20 @@ class Settings:
         """The same for equal settings."""
         return json.dumps(self.to_json(), sort_keys=True)
 
-    def providers_for(self, given: Any) -> Any:
-        """Providers of a session whose caller named `given`; None where these do not fit."""
+    def providers_for(self, given: Any, *, has_options: bool = False) -> Any:
+        """Providers of a session whose caller named `given`; None where these do not fit.
+
+        Args:
+            given: What the caller named; None for nothing.
+            has_options: Whether he gave options apart from them.
+        """
+        own = self.execution_provider, dict(self.provider_options)
         if given is None:
-            return [(self.execution_provider, dict(self.provider_options))]
+            return [own]
         names = [p if isinstance(p, str) else p[0] for p in given]
-        return given if self.execution_provider in names else None
+        if self.execution_provider not in names:
+            return None
+        return list(given) if has_options else [own if p == own[0] else p for p in given]
 
 
 def settings_for(path: str, source: Any) -> Settings | None:
@@ -128,12 +136,14 @@ def settings_for(path: str, source: Any) -> Settings | None:
     return None
 
 
-def use(settings: Settings, options: SessionOptions, providers: Any) -> tuple[Any, Tuned | None]:
+def use(
+    settings: Settings, options: SessionOptions, providers: Any, *, has_options: bool = False
+) -> tuple[Any, Tuned | None]:
     """Fill in options; gives providers and kernels of a session whose caller named `providers`.
 
     What the caller set stays. Settings of a provider that he left out are not used at all.
     """
-    chosen = settings.providers_for(providers)
+    chosen = settings.providers_for(providers, has_options=has_options)
     if chosen is None:
         what = f"They are of {settings.execution_provider}, which the session is not given"
         _logger.warning("%s", message("settings", f"{what}: defaults are used"))

@@ -163,20 +163,31 @@ def test_threads_are_found_in_few_trials(tmp_path: Path) -> None:
     assert len(bench.tried) <= 14
 
 
-@pytest.mark.parametrize(
-    ("providers", "cost", "expected"),
-    [
-        ((CUDA, CPU), lambda s: 1 if s.execution_provider == CUDA else 10, "cuda"),
-        ((CUDA, CPU), lambda s: 20 if s.execution_provider == CUDA else 10, "default"),
-        ((CPU,), lambda s: 1 if s.execution_provider == CUDA else 10, "default"),
-        ((CUDA, CPU), lambda s: 10 - 2 * bool(s.provider_options)
-         - (s.execution_provider == CUDA) - s.io_bind, "cuda graph binding"),
-        ((CUDA, CPU), lambda s: "no kernels" if s.execution_provider == CUDA else 10, "default"),
-    ],
-)  # fmt: skip
-def test_providers(providers: Any, cost: Cost, expected: str, tmp_path: Path) -> None:
-    bench = FakeBench(cost, TuneOptions())
-    assert _run(bench, TuneOptions(), tmp_path, providers=providers).best.name == expected
+def _on_gpu(settings: Settings) -> float:
+    if settings.execution_provider != CUDA:
+        return 10
+    return (8 if settings.provider_options == {"use_tf32": "0"} else 4) - settings.io_bind
+
+
+#: Providers that are there, cost, tolerance, what wins.
+PROVIDERS: list[tuple[tuple[str, ...], Cost, float, str]] = [
+    ((CUDA, CPU), _on_gpu, 0.0, "cuda binding"),
+    ((CUDA, CPU), _on_gpu, 0.01, "cuda tf32 binding"),
+    ((CPU,), _on_gpu, 0.01, "default"),
+    ((CUDA,), _on_gpu, 0.0, "cuda binding"),
+    ((CUDA, CPU), lambda s: 30 - _on_gpu(s), 0.01, "default"),
+    ((CUDA, CPU), lambda s: "no kernels" if s.execution_provider == CUDA else 10, 0.0, "default"),
+]
+
+
+@pytest.mark.parametrize(("providers", "cost", "tolerance", "expected"), PROVIDERS)
+def test_providers(
+    providers: tuple[str, ...], cost: Cost, tolerance: float, expected: str, tmp_path: Path
+) -> None:
+    options = TuneOptions(tolerance=tolerance)
+    bench = FakeBench(cost, options)
+    report = _run(bench, options, tmp_path, providers=providers, facts=Facts())
+    assert report.best.name == expected
 
 
 def test_tuned_kernels_are_a_setting(tmp_path: Path) -> None:
@@ -258,7 +269,7 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
 def test_the_end_of_time_is_noted(tmp_path: Path) -> None:
     report = _run(_Ends(_one_thread, 2, OutOfTime), TuneOptions(), tmp_path)
     assert report.best.name == "threads=1"
-    assert report.notes == ["there was no time for: level, binding"]
+    assert report.notes == ["there was no time for: level, binding, kernels"]
 
 
 def test_defaults_that_fail_end_it(tmp_path: Path) -> None:
@@ -267,17 +278,17 @@ def test_defaults_that_fail_end_it(tmp_path: Path) -> None:
 
 
 def test_resumed(tmp_path: Path) -> None:
-    bench = _Ends(_one_thread, 3, KeyboardInterrupt)
+    bench = _Ends(_one_thread, 4, KeyboardInterrupt)
     bench.kernels = ({"ep": CPU},)
     _run(bench, TuneOptions(), tmp_path)
     with open(tmp_path / "journal", "a") as file:
         file.write('{"torn')
     again = FakeBench(_one_thread, TuneOptions())
     report = _run(again, TuneOptions(resume=True), tmp_path)
-    assert bench.tried == ["default", "threads=1", "tuning", "threads=1 kernels"]
-    assert [o.name for o in report.outcomes] == ["default", "threads=1", "threads=1 kernels",
-                                                 *again.tried]  # fmt: skip
-    assert not set(again.tried) & set(bench.tried)
+    tried = ["default", "threads=1", "threads=1 level=0", "threads=1 binding"]
+    assert bench.tried == [*tried, "tuning"]
+    assert again.tried == ["threads=1 kernels"]
+    assert [o.name for o in report.outcomes] == [*tried, *again.tried]
     assert report.best.name == "threads=1"
     more = FakeBench(_one_thread, TuneOptions())
     _run(more, TuneOptions(resume=True), tmp_path)

@@ -319,6 +319,23 @@ def test_settings_are_used(model: str, caplog: Any, monkeypatch: Any) -> None:
     assert options.intra_op_num_threads == 1
 
 
+#: What a caller names, whether he gives options beside it, the providers of the session.
+OWN = ("CUDAExecutionProvider", {"use_tf32": "0"})
+GIVEN: list[tuple[Any, bool, Any]] = [
+    (None, False, [OWN]),
+    (["CUDAExecutionProvider", "CPUExecutionProvider"], False, [OWN, "CPUExecutionProvider"]),
+    (["CUDAExecutionProvider"], True, ["CUDAExecutionProvider"]),
+    ([("CUDAExecutionProvider", {})], False, [("CUDAExecutionProvider", {})]),
+    (["CPUExecutionProvider"], False, None),
+]
+
+
+@pytest.mark.parametrize(("given", "has_options", "expected"), GIVEN)
+def test_providers_that_a_caller_names(given: Any, has_options: bool, expected: Any) -> None:
+    settings = Settings(*OWN)
+    assert settings.providers_for(given, has_options=has_options) == expected
+
+
 def test_settings_that_do_not_fit_warn(model: str, caplog: Any) -> None:
     held = _settings_file(model, session_options={"intra_op_num_threads": 1})
     changed = onnx.load(model)

@@ -25,10 +25,9 @@ _THROUGHPUT_SECONDS = 0.25
 #: Of the time that is left, what one trial's measurements may take.
 _SHARE_OF_REST = 0.15
 #: Of the budget, what the final comparison may take; of the rest, what measuring kernels may.
-_FINAL_SHARE, _KERNELS_SHARE = 0.2, 0.6
+_FINAL_SHARE, _KERNELS_SHARE = 0.2, 0.75
 #: What one of at most two final comparisons takes of the time that is left.
 _FINAL_SHARE_OF_REST = 0.7
-_PRECISION = "session.allow_bfloat16_products"
 
 Progress = Callable[[str], None]
 
@@ -83,7 +82,7 @@ class ProcessBench:
         try:
             reply = self._load(worker, settings, left)
             outcome = Outcome(settings, load_seconds=reply["load_seconds"])
-            if settings.extra_session_config.get(_PRECISION):
+            if outcome.is_less_precise:
                 outcome = self._checked(worker, base, outcome)
             if outcome.works:
                 seconds = max(0.5, _SHARE_OF_REST * (self._search_end - self._clock()))

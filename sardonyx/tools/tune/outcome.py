@@ -12,12 +12,14 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.tools.tune.statistics import interval, median, percentile
 
 DEFAULT = Settings()
+#: Options of a GPU's provider, which by default rounds factors of products to TF32.
+EXACT = {"use_tf32": "0"}
 #: Shorter words for what differs from the defaults.
 _WORDS = {
     "intra_op_num_threads": "threads", "inter_op_num_threads": "branches",
     "execution_mode": "mode", "graph_optimization_level": "level",
     "session.dynamic_block_base": "blocks", "session.disable_winograd": "no winograd",
-    "session.allow_bfloat16_products": "bfloat16", "enable_cuda_graph": "graph",
+    "session.allow_bfloat16_products": "bfloat16",
 }  # fmt: skip
 
 
@@ -61,6 +63,14 @@ class Outcome:
     def bounds(self) -> tuple[float, float]:
         """What holds the true ratio with a probability of 0.9."""
         return interval(self.ratios) if self.ratios else (float("inf"), float("inf"))
+
+    @property
+    def is_less_precise(self) -> bool:
+        """Whether factors of products are rounded."""
+        config = self.settings.extra_session_config
+        is_rounded = config.get("session.allow_bfloat16_products") == "1"
+        is_on_gpu = self.settings.execution_provider == CUDA
+        return is_rounded or (is_on_gpu and self.settings.provider_options != EXACT)
 
     @property
     def works(self) -> bool:
@@ -112,8 +122,10 @@ class Outcome:
 
 def name_of(settings: Settings) -> str:
     """What differs from the defaults, in words."""
-    words = [] if settings.execution_provider != CUDA else ["cuda"]
-    both: dict[str, Any] = dict(settings.provider_options) | dict(settings.session_options)
+    words = []
+    both: dict[str, Any] = dict(settings.session_options)
+    if settings.execution_provider == CUDA:
+        words.append("cuda" if settings.provider_options == EXACT else "cuda tf32")
     for key, value in (both | dict(settings.extra_session_config)).items():
         word = _WORDS.get(key, key)
         if key == "execution_mode":

@@ -11,7 +11,7 @@ from sardonyx.api.providers import CPU
 from sardonyx.api.settings import Settings
 from sardonyx.tools.tune.inputs import Facts
 from sardonyx.tools.tune.options import DIMENSIONS, TuneOptions
-from sardonyx.tools.tune.outcome import DEFAULT, Outcome
+from sardonyx.tools.tune.outcome import DEFAULT, EXACT, Outcome
 from sardonyx.tools.tune.process import TrialFailed
 
 #: A trial has to take less than this share of the best one's time to be gone on from. What is only
@@ -19,6 +19,7 @@ from sardonyx.tools.tune.process import TrialFailed
 _WORTH = 0.98
 #: Steps of the search between a number that is better and its double, which is not.
 _REFINEMENTS = 3
+_LEVEL = "graph_optimization_level"
 
 
 class OutOfTime(Exception):
@@ -109,7 +110,7 @@ class Search:
     def _session(self, **values: int) -> dict[str, Any]:
         """Changes of properties; 0 takes one away."""
         merged = dict(self.best.settings.session_options) | values
-        return {"session_options": {k: v for k, v in merged.items() if v}}
+        return {"session_options": {k: v for k, v in merged.items() if v or k not in values}}
 
     def _try_entry(self, key: str, value: str) -> bool:
         merged = dict(self.best.settings.extra_session_config) | {key: value}
@@ -122,15 +123,14 @@ class Search:
     # -- dimensions ---------------------------------------------------------------------------
 
     def _provider(self) -> None:
-        """A GPU, with and without graphs of whole runs; those are captured in memory that stays."""
+        """A GPU, as exact as the processor; runs on it become graphs by themselves."""
         if CUDA not in self._providers:
             return
+        changes: dict[str, Any] = {"execution_provider": CUDA, "provider_options": EXACT}
         if CPU in self._providers:
-            self._try(execution_provider=CUDA)
+            self._try(**changes)
         else:
-            self.best = self._measured(replace(self.best.settings, execution_provider=CUDA))
-        if not self._is_on_processor:
-            self._try(provider_options={"enable_cuda_graph": "1"})
+            self.best = self._measured(replace(self.best.settings, **changes))
 
     def _threads(self) -> None:
         if self._is_on_processor:
@@ -211,11 +211,24 @@ class Search:
             self._try_entry("session.disable_winograd", "1")
 
     def _precision(self) -> None:
-        if self._options.tolerance and self._facts.has_products and self._is_on_processor:
+        if not self._options.tolerance or not self._facts.has_products:
+            return
+        if self._is_on_processor:
             self._try_entry("session.allow_bfloat16_products", "1")
+        else:
+            self._try(provider_options={})
+
+    def _level(self) -> None:
+        # All levels but 0 are one.
+        if 0 in self._options.levels and self._is_on_processor:
+            self._try(session_options=dict(self.best.settings.session_options) | {_LEVEL: 0})
+
+    def _binding(self) -> None:
+        self._try(io_bind=True)
 
     def _kernels(self) -> None:
-        if not self._is_on_processor:
+        # Without optimisation there is one way to compute each kernel.
+        if not self._is_on_processor or _LEVEL in self.best.settings.session_options:
             return
         try:
             results = self._bench.tuned_kernels(self.best.settings)
@@ -224,12 +237,3 @@ class Search:
             return
         if results:
             self._try(tuning_results=results)
-
-    def _level(self) -> None:
-        # All levels but 0 are one; 0 takes the place of whatever was found for kernels.
-        if 0 in self._options.levels and self._is_on_processor:
-            merged = dict(self.best.settings.session_options) | {"graph_optimization_level": 0}
-            self._try(session_options=merged, tuning_results=())
-
-    def _binding(self) -> None:
-        self._try(io_bind=True)
