@@ -353,7 +353,7 @@ def test_sampling(attributes: dict[str, Any], seed: int | None) -> None:
         ),
         ({}, {"max_length": one_number(3)}, errors.ContradictingSizes, "max_length"),
         ({}, {"num_return_sequences": one_number(3)}, errors.InvalidGraph, "num_beams"),
-        ({}, {"num_beams": one_number(0)}, errors.InvalidGraph, "num_beams] The number is too"),
+        ({}, {"num_beams": one_number(0)}, errors.InvalidGraph, "num_beams] It is out of bounds"),
         ({}, {"num_return_sequences": one_number(0)}, errors.InvalidGraph, "at least 1, got 0"),
         ({}, {"vocab_mask": _SOME[:5]}, errors.InvalidGraph, "vocab_mask"),
     ],

@@ -231,7 +231,7 @@ BAD_ATTRIBUTES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("LRN", {"x": (1, 1, 6)}, {"size": 0}, "positive"),
     ("TopK", {"x": (3, 4), "i": np.array([1, 2])}, {}, "the_node"),
     ("OneHot", {"i": np.array([1, 2]), "d": np.array([4, 4]), "v": (2,)}, {}, "the_node"),
-    ("Resize", {"x": (1, 1, 6), "r": (0,), "s": np.array([1, 1, np.nan], np.float32)}, {}, "NaN"),
+    ("Resize", {"x": (1, 1, 6), "r": (0,), "s": np.array([1, 1, np.nan], np.float32)}, {}, "nan"),
 ]
 
 
