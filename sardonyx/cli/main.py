@@ -26,6 +26,7 @@ COMMANDS = {
     "tune": "find the settings with which a model runs fastest here",
     "knobs": "list every switch",
     "operators": "list every operator",
+    "view": "show a profile or a model as a web page",
     "quantize": "turn weights and activations into codes of few bits",
 }
 

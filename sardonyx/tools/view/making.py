@@ -1,0 +1,125 @@
+"""From profiles and models to a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.profiling.profile import Profile
+from sardonyx.tools.view import comparing, document, placement
+from sardonyx.tools.view.reading import events_of, is_profile, read_events
+from sardonyx.tools.view.trace import Trace, trace_of
+
+Path = str | os.PathLike[str]
+#: Runs of a model in a profile, after one that is not in it.
+_RUNS = 5
+
+
+def page(
+    *sources: Profile | Path,
+    dims: Mapping[str, int] | None = None,
+    runs: int = _RUNS,
+    provider: str | None = None,
+) -> str:
+    """A page about one profile or two: HTML that needs no other file and no network.
+
+    Args:
+        sources: Each a `Profile`, the path of a profile of this engine or of onnxruntime, or the
+            path of a model, which is run on random inputs. Two are compared.
+        dims: For models, sizes of named dimensions.
+        runs: For models, how often they are run.
+        provider: For models, where; the default of a session otherwise.
+
+    Raises:
+        Fail: The charts' library (plotly) is not installed.
+        InvalidArgument: There are none or more than two, or a file is neither.
+        OSError: A file cannot be read.
+    """
+    if not 1 <= len(sources) <= 2:
+        what = "A page is about one profile, or compares two"
+        raise InvalidArgument(message("view", what, got=f"{len(sources)}"))
+    if runs < 1:
+        raise InvalidArgument(message("view", "A model is run at least once", got=str(runs)))
+    document.library_text()
+    parts = [_part(source, dims or {}, runs, provider) for source in sources]
+    title = " against ".join(part["trace"]["title"] for part in parts)
+    data: dict[str, Any] = {"profiles": parts}
+    if len(parts) == 2:
+        traces = [part.pop("columns") for part in parts]
+        data["comparison"] = comparing.to_json(comparing.compare(*traces))
+    for part in parts:
+        part.pop("columns", None)
+    return document.document(data, title)
+
+
+def write_page(
+    target: Path, *sources: Profile | Path, dims: Mapping[str, int] | None = None,
+    runs: int = _RUNS, provider: str | None = None,
+) -> None:  # fmt: skip
+    """Write a page to a file, which appears when it is whole; see `page`."""
+    from sardonyx.loader.external_writer import replacing
+
+    text = page(*sources, dims=dims, runs=runs, provider=provider)
+    with replacing(os.fspath(target)) as file:
+        file.write(text.encode())
+
+
+def _part(
+    source: Profile | Path, dims: Mapping[str, int], runs: int, provider: str | None
+) -> dict[str, Any]:
+    """What the page knows of one source; `columns` is its trace as an object."""
+    if isinstance(source, Profile):
+        trace = trace_of(events_of(source), "profile")
+        return _joined(trace, placement.placement_of_trace(trace), [])
+    title = FilePath(source).name
+    if is_profile(source):
+        trace = trace_of(read_events(source), title)
+        return _joined(trace, placement.placement_of_trace(trace), [])
+    return _of_model(source, title, dims, runs, provider)
+
+
+def _of_model(
+    path: Path, title: str, dims: Mapping[str, int], runs: int, provider: str | None
+) -> dict[str, Any]:
+    from sardonyx.api.session import InferenceSession
+    from sardonyx.tools.feeds import random_feeds
+
+    session = InferenceSession(path, providers=[provider] if provider else None)
+    inputs = session.get_inputs()
+    named = {d for i in inputs for d in i.shape if not isinstance(d, int)}
+    unknown = [name for name in dims if name not in named]
+    if unknown:
+        what = f"No input of {title} has a dimension {unknown[0]!r}"
+        known = ", ".join(sorted(map(str, named))) or "none"
+        raise InvalidArgument(message("--dim", what, expected=f"one of {known}"))
+    missing = sorted(str(d) for d in named if d not in dims)
+    remarks = []
+    trace = Trace(title)
+    if missing:
+        sizes = " ".join(f"--dim {name}=SIZE" for name in missing)
+        remarks.append(f"It was not run: sizes are not known. Give {sizes}")
+    else:
+        try:
+            feeds = random_feeds(inputs, dims)
+            session.run(None, feeds)  # what only the first run does is not in the profile
+            with session.profile() as profile:
+                for _ in range(runs):
+                    session.run(None, feeds)
+            trace = trace_of(events_of(profile), title)
+        except SardonyxError as error:
+            remarks.append(f"It does not run on random inputs: {error}")
+    rows, lines = placement.placement_of_model(session, path)
+    trace.remarks += remarks
+    return _joined(trace, rows, lines)
+
+
+def _joined(trace: Trace, rows: list[placement.Placed], lines: list[str]) -> dict[str, Any]:
+    return {
+        "trace": trace.to_json(),
+        "placement": placement.to_json(rows),
+        "explain": lines,
+        "columns": trace,
+    }
