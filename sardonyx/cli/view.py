@@ -29,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
     models = parser.add_argument_group("of models")
     models.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a named dimension"
-    )
+        "--dim", "--free-dim", action="append", default=[], metavar="NAME=SIZE",
+        help="size of a dimension that has a name, or of INPUT.AXIS",
+    )  # fmt: skip
     models.add_argument("--runs", type=int, default=5, help="runs to profile (default: 5)")
     models.add_argument("--provider", help="such as CUDAExecutionProvider")
 

@@ -220,10 +220,23 @@ def test_every_node_of_a_model_is_placed(model: Path) -> None:
     assert set(placed) >= {"first", "bias", "positive", "second", "soft", "unused"}
     assert placed["first"].command == placed["positive"].command >= 0
     assert placed["unused"].command == -1
-    assert placed["unused"].remarks[0].startswith("no kernel: ")
+    assert placed["unused"].remarks == (
+        "it depends on weights alone, and was computed when the session was made",
+    )
     assert placed["first"].remarks == ("ends here: this is the output y",)
     assert placed["soft"].remarks == ("ends here: this is the output z",)
     assert lines == session.explain().splitlines()
+
+
+def test_unnamed_sizes_are_asked_for(tmp_path: Path, no_library: None) -> None:
+    built = model_of("g (float[N, ?, 2] x) => (float[N, M, 2] y) { y = Relu(x) }")
+    path = tmp_path / "m.onnx"
+    onnx.save(built, path)
+    remarks = _data(page(path, dims={"N": 1}))["profiles"][0]["trace"]["remarks"]
+    assert remarks == ["It was not run: sizes are not known. Give --dim x.1=SIZE"]
+    found = _data(page(path, dims={"x.0": 1, "x.1": 2}))["profiles"][0]["trace"]
+    assert found["remarks"] == []
+    assert len(found["runs"]) == 5
 
 
 def test_reasons_why_kernels_end(tmp_path: Path) -> None:
@@ -307,7 +320,7 @@ def test_profiles_files_and_models(model: Path, tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (["{model}", "--dim", "N"], "It is not NAME=N"),
-        (["{model}", "--dim", "M=2"], "has a dimension 'M'. Expected one of N"),
+        (["{model}", "--dim", "M=2"], "No input has a dimension 'M'"),
         (["{model}", "--runs", "0"], "A model is run at least once"),
         (["{model}", "--output", "{model}"], "It would replace what it shows"),
         (["{model}", "--output", "{folder}/no/x.html"], "No such file or directory"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,7 +29,7 @@ def page(
     Args:
         sources: Each a `Profile`, the path of a profile of this engine or of onnxruntime, or the
             path of a model, which is run on random inputs. Two are compared.
-        dims: For models, sizes of named dimensions.
+        dims: For models, sizes of dimensions by name, or by INPUT.AXIS.
         runs: For models, how often they are run.
         provider: For models, where; the default of a session otherwise.
 
@@ -85,19 +85,14 @@ def _of_model(
     path: Path, title: str, dims: Mapping[str, int], runs: int, provider: str | None
 ) -> dict[str, Any]:
     from sardonyx.api.session import InferenceSession
-    from sardonyx.tools.feeds import random_feeds
+    from sardonyx.tools.feeds import check_sizes, random_feeds
 
     session = InferenceSession(path, providers=[provider] if provider else None)
     inputs = session.get_inputs()
-    named = {d for i in inputs for d in i.shape if not isinstance(d, int)}
-    unknown = [name for name in dims if name not in named]
-    if unknown:
-        what = f"No input of {title} has a dimension {unknown[0]!r}"
-        known = ", ".join(sorted(map(str, named))) or "none"
-        raise InvalidArgument(message("--dim", what, expected=f"one of {known}"))
-    missing = sorted(str(d) for d in named if d not in dims)
-    remarks = []
+    check_sizes(inputs, dims, "--dim")
     trace = Trace(title)
+    remarks = []
+    missing = _missing(inputs, dims)
     if missing:
         sizes = " ".join(f"--dim {name}=SIZE" for name in missing)
         remarks.append(f"It was not run: sizes are not known. Give {sizes}")
@@ -114,6 +109,17 @@ def _of_model(
     rows, lines = placement.placement_of_model(session, path)
     trace.remarks += remarks
     return _joined(trace, rows, lines)
+
+
+def _missing(inputs: Sequence[Any], dims: Mapping[str, int]) -> list[str]:
+    """Dimensions that nothing says the size of."""
+    found: dict[str, None] = {}
+    for node in inputs:
+        for axis, d in enumerate(node.shape):
+            place = f"{node.name}.{axis}"
+            if (not isinstance(d, int) or d < 0) and place not in dims and d not in dims:
+                found[d if isinstance(d, str) and d else place] = None
+    return list(found)
 
 
 def _joined(trace: Trace, rows: list[placement.Placed], lines: list[str]) -> dict[str, Any]:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.api.session import InferenceSession
 from sardonyx.codegen.form import COPY
-from sardonyx.loader.load import load
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime.engine import Engine
+from sardonyx.tools.explain import explain_model
 from sardonyx.tools.view.trace import Trace
 
 #: Of the kernels that read a result so many are named.
 _MOST_READERS = 3
-_NO_KERNEL = (
-    "no kernel: its result is known when the session is made, or equal to another's, or only an"
-    " order in which kernels read"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +45,12 @@ def placement_of_model(
     session: InferenceSession, source: str | os.PathLike[str]
 ) -> tuple[list[Placed], list[str]]:
     """All nodes of a session's model, and lines about the whole: `explain`'s."""
-    engine: Engine = session._engine
-    provider = session.get_providers()[0]
-    rows = _of_engine(engine, provider, "")
-    for purpose, other in engine.variants.items():
-        rows += _of_engine(other, provider, purpose)
-    placed = {row.node for row in rows}
-    for node in load(source, allow_missing_data=True).walk():
-        if node.name not in placed:
-            rows.append(Placed(node.name, node.op_type, "", "", -1, "", (_NO_KERNEL,)))
-    return rows, session.explain().splitlines()
+    found = explain_model(source, session, run=False)
+    rows = list(_of_engine(session._engine, session.get_providers()[0], ""))
+    rows += [
+        Placed(n.name, n.operator, "", "", -1, "", (n.reason,)) for n in found.nodes if n.reason
+    ]
+    return rows, found.text.splitlines()
 
 
 def placement_of_trace(trace: Trace) -> list[Placed]:
@@ -90,9 +82,8 @@ def to_json(rows: Sequence[Placed]) -> dict[str, Any]:
 # -- a plan ---------------------------------------------------------------------------------------
 
 
-def _of_engine(engine: Engine, provider: str, purpose: str) -> list[Placed]:
+def _of_engine(engine: Engine, provider: str, purpose: str) -> Iterator[Placed]:
     plan, facts = engine.executable.plan, PlanFacts.from_bytes(engine.record.facts)
-    rows: list[Placed] = []
     readers = _readers(plan, facts)
     for number, command in enumerate(plan.commands):
         if not isinstance(command, Command):
@@ -102,8 +93,9 @@ def _of_engine(engine: Engine, provider: str, purpose: str) -> list[Placed]:
         remarks = tuple(_remarks(plan, facts, readers, number, command))
         for node in command.origin or ("",):
             operator = facts.operators.get(node, ("", -1))[0]
-            rows.append(Placed(node, operator, where, kernel, number, purpose, remarks))
-    return rows
+            yield Placed(node, operator, where, kernel, number, purpose, remarks)
+    for other_purpose, other in engine.variants.items():
+        yield from _of_engine(other, provider, other_purpose)
 
 
 def _readers(plan: Plan, facts: PlanFacts) -> dict[int, list[int]]:

@@ -21,7 +21,7 @@ class Table {
     this.body = element("div", { class: "rows" });
     this.frame = element("div", { class: "table" }, this.head, this.body);
     this.frame.style.height = `${options.height ?? 420}px`;
-    this.frame.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.frame.addEventListener("scroll", () => this.draw(false), { passive: true });
     this.element = element("div", { id: options.id ?? "" },
       element("div", { class: "bar" }, this.box, this.count), this.frame);
     columns.forEach((column, k) => {
@@ -69,12 +69,15 @@ class Table {
     this.draw();
   }
 
-  draw() {
+  /** Draw the rows that are in sight; if not `always`, only where others have come in sight. */
+  draw(always = true) {
     const shown = Math.ceil(this.frame.clientHeight / ROW_HEIGHT) + 2;
     const high = this.body.offsetHeight || 1, whole = this.rows.length * ROW_HEIGHT;
     const top = this.frame.scrollTop * (whole > high ? whole / high : 1);
     const first = Math.max(0, Math.min(Math.floor(top / ROW_HEIGHT), this.rows.length - shown + 2));
-    const shift = this.frame.scrollTop - top;
+    const shift = this.frame.scrollTop - top, place = `${first} ${shift}`;
+    if (place === this.place && !always) return;
+    this.place = place;
     this.body.replaceChildren(...this.rows.slice(first, first + shown).map((row, k) => {
       const line = element("div", { class: "row" });
       line.style.top = `${(first + k) * ROW_HEIGHT + shift}px`;
