@@ -20,7 +20,7 @@ class Table {
     this.head = element("div", { class: "head" });
     this.body = element("div", { class: "rows" });
     this.frame = element("div", { class: "table" }, this.head, this.body);
-    this.frame.style.height = `${options.height ?? 420}px`;
+    this.frame.style.maxHeight = `${options.height ?? 420}px`;
     this.frame.addEventListener("scroll", () => this.draw(false), { passive: true });
     this.element = element("div", { id: options.id ?? "" },
       element("div", { class: "bar" }, this.box, this.count), this.frame);

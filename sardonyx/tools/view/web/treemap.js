@@ -132,7 +132,7 @@ class TreemapView {
       marker: { colors: shades, line: { width: 1, color: "#fff" } }, tiling: { pad: 1 },
       texttemplate: "%{label}<br>%{percentRoot:.1%}", hoverinfo: "none", sort: true,
       pathbar: { visible: true, thickness: 22, textfont: { color: "#1c2430" } },
-      textfont: { color: "#fff" },
+      textfont: { color: ids.map((id) => id === "r" ? "#1c2430" : "#ffffff") },
     };
     const layout = { margin: { l: 0, r: 0, t: 24, b: 0 }, font: FONT,
       uniformtext: { minsize: 10, mode: "hide" } };
