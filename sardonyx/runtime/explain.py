@@ -86,7 +86,7 @@ def _claims(engine: Engine) -> list[str]:
     for c in engine.claims.made:
         text = f"{c.provider}: {_count(len(c.nodes), 'node')} in {_count(c.calls, 'call')}"
         if c.copied_bytes:
-            text += f", {_bytes(c.copied_bytes)} copied"
+            text += f", {bytes_text(c.copied_bytes)} copied"
         if c.refusals:
             text += f", the processor stood in {_count(c.refusals, 'time')}: {c.reason}"
         lines += [text, f"  {' '.join(c.nodes)}"]

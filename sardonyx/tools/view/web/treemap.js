@@ -2,10 +2,20 @@
 
 /** So many areas are drawn; of the others each operator shows the sum. */
 const MOST_LEAVES = 300;
-/** Characters of a name in an area: the end of a path says most. */
-const MOST_LABEL = 26;
+/** Characters of a name that stays as it is, and of a line of others. */
+const MOST_LABEL = 18, LINE_LENGTH = 16;
 const KINDS = [["nodes (processor's view)", NODE], ["kernels (threads, GPU's view)", KERNEL]];
 const LEVELS = ["operator, node", "operator, kernel", "node"];
+
+/** A name in an area: without what its neighbours begin with, in lines that are short. */
+function lines(label, path) {
+  const text = label.length > MOST_LABEL ? label.slice(path) : label;
+  if (text.length <= LINE_LENGTH) return plain(text);
+  const short = abridged(text, 2 * LINE_LENGTH);
+  const slash = short.lastIndexOf("/", LINE_LENGTH) + 1;
+  const end = slash > LINE_LENGTH / 2 ? slash : LINE_LENGTH;
+  return `${plain(short.slice(0, end))}<br>${plain(short.slice(end))}`;
+}
 
 class TreemapView {
   constructor() {
@@ -95,7 +105,7 @@ class TreemapView {
     }
     const ids = [], labels = [], parents = [], values = [], shades = [], data = [];
     const add = (id, label, parent, value, shade, about) => {
-      ids.push(id); labels.push(plain(shorter(label, MOST_LABEL))); parents.push(parent);
+      ids.push(id); labels.push(about.path === undefined ? plain(abridged(label, 50)) : lines(label, about.path)); parents.push(parent);
       values.push(value); shades.push(shade); data.push(about);
     };
     add("r", p.title, "", this.whole, "#ffffff", { label: p.title, ns: this.whole, count: 0 });
@@ -110,15 +120,17 @@ class TreemapView {
       if (this.level === 2) {
         const [, leaf] = outer.leaves[0];
         if (drawn.has(leaf))
-          add(`g${number++}`, outer.label, "r", leaf.ns, color(outer.operator), { label: outer.label, ...leaf });
+          add(`g${number++}`, outer.label, "r", leaf.ns, color(outer.operator),
+            { label: outer.label, path: 0, ...leaf });
         continue;
       }
       const id = `g${number++}`, shade = color(outer.operator);
       const calls = outer.leaves.reduce((s, l) => s + l[1].count, 0);
       add(id, outer.label, "r", outer.ns, shade, { label: outer.label, ns: outer.ns, count: calls });
+      const path = commonPath(outer.leaves.map((l) => l[0])).length;
       const shown = outer.leaves.filter((l) => drawn.has(l[1]));
       shown.forEach(([label, leaf], k) =>
-        add(`${id}.${k}`, label, id, leaf.ns, lighter(shade, (k % 5) * 0.09), { label, ...leaf }));
+        add(`${id}.${k}`, label, id, leaf.ns, lighter(shade, (k % 5) * 0.09), { label, path, ...leaf }));
       const rest = outer.leaves.slice(shown.length);
       if (rest.length && shown.length) {
         const ns = rest.reduce((s, l) => s + l[1].ns, 0), label = `${rest.length} more`;

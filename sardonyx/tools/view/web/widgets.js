@@ -21,6 +21,19 @@ function shorter(text, most) {
   return text.length <= most ? text : "…" + text.slice(1 - most);
 }
 
+/** The path that all names begin with, as far as its last slash. */
+function commonPath(names) {
+  let [common = "", ...others] = names;
+  for (const name of others) while (!name.startsWith(common)) common = common.slice(0, -1);
+  return common.slice(0, common.lastIndexOf("/") + 1);
+}
+
+/** A text without its middle. */
+function abridged(text, most) {
+  const head = most >> 1;
+  return text.length <= most ? text : `${text.slice(0, head)}…${text.slice(head + 1 - most)}`;
+}
+
 function milliseconds(ns, digits = 3) { return (ns / 1e6).toFixed(digits); }
 
 function duration(ns) {
