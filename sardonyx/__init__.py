@@ -62,7 +62,11 @@ from sardonyx.api.ortvalue import OrtValue, copy_tensors
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.stand_in import install_as_onnxruntime
-from sardonyx.api.thread_pool import set_global_thread_pool_sizes
+from sardonyx.api.thread_pool import (
+    set_global_thread_affinities,
+    set_global_thread_functions,
+    set_global_thread_pool_sizes,
+)
 from sardonyx.api.version import __version__
 from sardonyx.base.log import set_up_from_environment as _set_up_log
 from sardonyx.host.sparse_tensor import SparseTensor
@@ -126,6 +130,8 @@ __all__ = [
     "register_execution_provider_library",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_global_thread_affinities",
+    "set_global_thread_functions",
     "set_global_thread_pool_sizes",
     "set_seed",
     "unregister_execution_provider_library",

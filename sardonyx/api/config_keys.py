@@ -42,6 +42,8 @@ def _refused(reason: str, *done: str) -> Key:
     return Key("refused", reason, done)
 
 
+#: Processors for each thread but the caller's, such as `1,2;3-4`, counted from 1.
+AFFINITY_KEY = "session.intra_op_thread_affinities"
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
 BLOCK_BASE_KEY = "session.dynamic_block_base"
 #: A file of settings that `sardonyx tune` wrote.
@@ -74,7 +76,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.intra_op.spin_backoff_max": _hint(_NO_SPIN),
     "session.inter_op.spin_backoff_max": _hint(_NO_INTER_OP),
     "session.force_spinning_stop": _hint(_NO_SPIN, "0", "1"),
-    "session.intra_op_thread_affinities": _hint("the system places threads", ""),
+    AFFINITY_KEY: Key("acts", "which processors each thread but the caller's may use"),
     BLOCK_BASE_KEY: Key("acts", "how fine the blocks are that threads claim of what is left"),
     "session.use_env_allocators": Key("acts", "arenas of devices that sessions share"),
     "session.use_device_allocator_for_initializers": _hint("weights never lie in an arena"),

@@ -9,7 +9,7 @@ from sardonyx.api.config_keys import BUNDLE_FORMAT, FORMAT_KEY
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.plugins import make_plugins, with_plugins
-from sardonyx.api.thread_pool import branch_setting, thread_setting
+from sardonyx.api.thread_pool import branch_setting, setup_setting, thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
@@ -100,6 +100,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         threads=thread_setting(o),
         branches=branch_setting(o),
         share=o.block_base,
+        setup=setup_setting(o),
         optimization_level=int(o.graph_optimization_level),
         free_dimension_overrides=o.free_dimension_overrides,
         folder=folder or None,

@@ -23,6 +23,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
+from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
 
 _TIME_KEY = "session.load_timeout_seconds"
 
@@ -85,6 +86,7 @@ class SessionOptions:
         own["_sizes"] = {}
         own["_initializers"] = {}
         own["_providers"] = []
+        own["_threads"] = {}
         own["load_flag"] = CancelFlag()
 
     def __getattr__(self, name: str) -> Any:
@@ -307,6 +309,29 @@ class SessionOptions:
     def block_base(self) -> int:
         """How fine the blocks are that threads claim; 0 leaves it to the engine."""
         return _block_base(self.config(BLOCK_BASE_KEY) or "0")
+
+    # -- threads ------------------------------------------------------------------------------
+
+    @property
+    def thread_functions(self) -> dict[str, Any]:
+        """What the functions below were given: `create`, `join`, `user_data`."""
+        return dict(self._threads)
+
+    def set_custom_create_thread_fn(self, create: CreateThread | None) -> None:
+        """What makes threads: `create(user_data, work)` starts one that calls `work()` and ends.
+
+        It gives a handle that is not None. Sessions of these options then have threads of their
+        own, which are made when a run first has work for them.
+        """
+        self._threads["create"] = checked_function("set_custom_create_thread_fn", create)
+
+    def set_custom_thread_creation_options(self, user_data: Any) -> None:
+        """The user data that the function gets."""
+        self._threads["user_data"] = user_data
+
+    def set_custom_join_thread_fn(self, join: JoinThread | None) -> None:
+        """What waits for the end of a thread: `join(handle)`, when sessions are gone."""
+        self._threads["join"] = checked_function("set_custom_join_thread_fn", join)
 
     # -- providers ----------------------------------------------------------------------------
 

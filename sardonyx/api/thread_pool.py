@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sardonyx.api.config_keys import AFFINITY_KEY
 from sardonyx.api.enums import ExecutionMode
 from sardonyx.api.options import SessionOptions
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.thread_setup import (
+    CreateThread,
+    JoinThread,
+    ThreadSetup,
+    checked_function,
+    read_affinities,
+)
 
 _shared_size = 0
 _shared_branches = 0
+_shared_setup: ThreadSetup | None = None
 
 
 def set_global_thread_pool_sizes(
@@ -25,6 +36,69 @@ def set_global_thread_pool_sizes(
     _shared_branches = int(inter_op_num_threads)
 
 
+def set_global_thread_functions(
+    create: CreateThread | None, join: JoinThread | None = None, user_data: Any = None
+) -> None:
+    """What makes the threads of sessions with `use_per_session_threads = False` from now on.
+
+    Args:
+        create: As of `SessionOptions.set_custom_create_thread_fn`; None for Python's own threads.
+        join: As of `SessionOptions.set_custom_join_thread_fn`.
+        user_data: What `create` is given.
+
+    Raises:
+        InvalidArgument: These are no functions, or only one of them is there.
+    """
+    global _shared_setup
+    where = "set_global_thread_functions"
+    _shared_setup = _setup((), where, create=create, join=join, user_data=user_data)
+
+
+def set_global_thread_affinities(affinities: str) -> None:
+    """Processors for the threads of sessions with `use_per_session_threads = False`.
+
+    Args:
+        affinities: As of the session-config entry `session.intra_op_thread_affinities`, for as many
+            threads as `set_global_thread_pool_sizes` said; "" leaves threads alone.
+
+    Raises:
+        InvalidArgument: There are not as many lists as threads but the caller's.
+    """
+    global _shared_setup
+    found = read_affinities(affinities, _count(_shared_size)) if affinities else ()
+    _shared_setup = ThreadSetup(found) if found else None
+
+
+def setup_setting(options: SessionOptions) -> ThreadSetup | None:
+    """Where threads of a session with these options come from.
+
+    Raises:
+        InvalidArgument: Affinities are for another number of threads; or threads can be made, but
+            not waited for, or the other way round.
+    """
+    if not options.use_per_session_threads:
+        return _shared_setup
+    text = options.config(AFFINITY_KEY)
+    found = read_affinities(text, _count(options.intra_op_num_threads)) if text else ()
+    return _setup(found, "SessionOptions", **options.thread_functions)
+
+
+def _setup(
+    affinities: tuple[frozenset[int], ...],
+    where: str,
+    create: Any = None,
+    join: Any = None,
+    user_data: Any = None,
+) -> ThreadSetup | None:
+    create, join = checked_function(where, create), checked_function(where, join)
+    if (create is None) is not (join is None):
+        what = "Threads need both functions: one that creates them, and one that joins them"
+        raise InvalidArgument(message(where, what))
+    if create is None and not affinities:
+        return None
+    return ThreadSetup(affinities, create, join, user_data)
+
+
 def thread_setting(options: SessionOptions) -> int:
     """How many threads a session with these options asks for; 0 for all."""
     return int(options.intra_op_num_threads if options.use_per_session_threads else _shared_size)
@@ -37,3 +111,9 @@ def branch_setting(options: SessionOptions) -> int | None:
     if not options.use_per_session_threads:
         return _shared_branches
     return int(options.inter_op_num_threads)
+
+
+def _count(requested: int) -> int:
+    from sardonyx.cpu.threads import thread_count
+
+    return thread_count(requested)

@@ -10,6 +10,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.runtime.pool import MOST_THREADS
 from sardonyx.runtime.team import SHARE, Team
+from sardonyx.runtime.thread_setup import ThreadSetup
 
 _log = get_logger("pool")
 _OPENMP = "OMP_NUM_THREADS"
@@ -27,15 +28,21 @@ def thread_count(requested: int = 0) -> int:
     return max(1, min(count, MOST_THREADS))
 
 
-def team_of(requested: int = 0, branches: int | None = None, share: int = 0) -> Team:
+def team_of(
+    requested: int = 0,
+    branches: int | None = None,
+    share: int = 0,
+    setup: ThreadSetup | None = None,
+) -> Team:
     """How a session's threads share its runs.
 
     Args:
         requested: Threads of a kernel, see `thread_count`.
         branches: Independent branches at once; 0 or None for as many as there are threads.
         share: See `Team`; 0 for the default.
+        setup: Where threads come from.
     """
-    return Team(thread_count(requested), min(branches or 0, MOST_THREADS), share or SHARE)
+    return Team(thread_count(requested), min(branches or 0, MOST_THREADS), share or SHARE, setup)
 
 
 def _openmp_count() -> int:

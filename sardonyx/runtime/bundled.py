@@ -110,7 +110,7 @@ def _engine(
     provider = CpuProvider()
     constants = bundle.constants(plan["constants"], record)
     budget.take(sum(c.nbytes for c in constants), "constants")
-    team = team_of(options.threads, options.branches, options.share)
+    team = team_of(options.threads, options.branches, options.share, options.setup)
     code = bundle.code(plan["code"])
     executable = provider.executable(record.plan, code, constants, team, budget)
     return engine_of(record, executable, {"from bundle": time.perf_counter() - start})

@@ -381,6 +381,6 @@ class Executable(RunsAgain):
 
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:
-            self._pool = pool.shared_pool(self.team.size)
+            self._pool = pool.shared_pool(self.team.size, self.team.setup)
             self._generation = pool.generation
         return self._pool

@@ -11,23 +11,31 @@ import os
 import threading
 import time
 import weakref
+from functools import partial
+from typing import Any, TypeAlias
 
+from sardonyx.base.errors import Fail
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.library import Library, library
 from sardonyx.runtime.native_layout import POOL, WORD
+from sardonyx.runtime.thread_setup import ThreadSetup
 
 _log = get_logger("pool")
 MOST_THREADS = 256
 #: How long threads wait awake before they sleep, if each has a processor.
 _SPIN_NS = 30_000
+#: The same where OMP_WAIT_POLICY is ACTIVE.
+_ACTIVE_SPIN_NS = 1_000_000
 _JOIN_TIMEOUT_NS = 1_000_000
 # A worker may be in the middle of a block; an end of the interpreter must not wait for long ones.
 _CLOSE_TIMEOUT_SECONDS = 0.5
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "arm64": 98}
 _CONTEXT_WORDS = SIZE_BYTES // WORD
+#: Threads of Python's own, wherever the system puts them.
+_PLAIN = ThreadSetup()
 
 
 class Pool:
@@ -35,14 +43,18 @@ class Pool:
 
     Args:
         threads: How many, the caller included; at least 2.
+        setup: Where they come from.
+
+    Raises:
+        Fail: A function that creates threads failed.
 
     Attributes:
         address: Where native code finds the pool's record.
         lock: Held by the run that uses the pool.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, setup: ThreadSetup = _PLAIN) -> None:
+        self.threads, self._setup = threads, setup
         self.lock = threading.Lock()
         self._words = aligned_words(POOL.words)
         self._contexts = aligned_words(_CONTEXT_WORDS * threads)
@@ -52,21 +64,15 @@ class Pool:
         native = library()
         self._configure(native)
         # Threads know the records, not the pool: it goes when no session has it any more.
-        self._workers = [
-            threading.Thread(
-                target=_serve,
-                args=(native, self._words, self._contexts, number),
-                name=f"sardonyx-{number}",
-                daemon=True,
-            )
-            for number in range(1, threads)
-        ]
-        self._closer = weakref.finalize(self, _stop, native, self._words)
+        self._workers: list[Any] = []
+        self._identities: dict[int, tuple[int, int]] = {}
+        self._closer = weakref.finalize(self, _stop, native, self._words, setup, self._workers)
         self._closer.atexit = False
         try:
-            for worker in self._workers:
-                worker.start()
-        except RuntimeError:
+            for number in range(1, threads):
+                given = (native, self._words, self._contexts, self._identities, number)
+                self._workers.append(setup.start(partial(_serve, *given), number))
+        except (RuntimeError, Fail):
             self._closer()
             raise
 
@@ -81,14 +87,14 @@ class Pool:
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
         words[POOL["walk"]] = native.code.address("walk")
         if self.threads <= usable_processors():
-            words[POOL["spins"]] = _spins(native, self.address)
+            words[POOL["spins"]] = _spins(native, self.address, waking_ns())
         for number in range(self.threads):
             self._contexts[number * _CONTEXT_WORDS + FIELDS["thread"] // WORD] = number
 
     @property
     def identities(self) -> list[tuple[int, int]]:
         """Identity and the system's number of each thread but the caller's."""
-        return [(worker.ident or 0, worker.native_id or 0) for worker in self._workers]
+        return [self._identities.get(number, (0, 0)) for number in range(1, self.threads)]
 
     def reserve(self, scratch_bytes: int) -> None:
         """Give every worker that much scratch memory; the caller holds `lock`.
@@ -121,8 +127,9 @@ class Pool:
         """End the threads. A run that has them goes on without, so this waits for little."""
         self._closer()
         deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
-        for worker in self._workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+        if self._setup.create is None:  # others were waited for as their function does it
+            for worker in self._workers:
+                self._setup.end(worker, max(0.0, deadline - time.monotonic()))
 
     def __repr__(self) -> str:
         return f"Pool({self.threads} threads{', closed' if self.closed else ''})"
@@ -132,11 +139,21 @@ def _address(function: object) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)  # type: ignore[arg-type]  # any pointer of ctypes can be cast
 
 
-def _spins(native: Library, address: int) -> int:
-    """How many rounds of waiting take `_SPIN_NS`: a pause takes 10 to 50 ns, by the processor."""
+def waking_ns() -> int:
+    """How long threads wait awake before they sleep, as OpenMP's variable says where it is set."""
+    policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
+    if policy not in ("", "active", "passive"):
+        _log.warning("OMP_WAIT_POLICY is neither ACTIVE nor PASSIVE, and is ignored: %r", policy)
+    return {"active": _ACTIVE_SPIN_NS, "passive": 0}.get(policy, _SPIN_NS)
+
+
+def _spins(native: Library, address: int, wanted_ns: int) -> int:
+    """How many rounds of waiting take so long: a pause takes 10 to 50 ns, by the processor."""
+    if not wanted_ns:
+        return 0
     rounds = 200
     fastest = min(_timed(native, address, rounds) for _ in range(3))
-    return max(50, min(10_000, _SPIN_NS * rounds // max(1, fastest)))
+    return max(50, min(wanted_ns // 3, wanted_ns * rounds // max(1, fastest)))
 
 
 def _timed(native: Library, address: int, rounds: int) -> int:
@@ -145,32 +162,50 @@ def _timed(native: Library, address: int, rounds: int) -> int:
     return time.perf_counter_ns() - start
 
 
-def _serve(native: Library, words: Words, contexts: Words, number: int) -> None:
+def _serve(
+    native: Library,
+    words: Words,
+    contexts: Words,
+    identities: dict[int, tuple[int, int]],
+    number: int,
+) -> None:
+    identities[number] = threading.get_ident(), threading.get_native_id()
     native.worker(address_of(words), address_of(contexts) + SIZE_BYTES * number)
 
 
-def _stop(native: Library, words: Words) -> None:
+def _stop(native: Library, words: Words, setup: ThreadSetup, workers: list[Any]) -> None:
     native.stop(address_of(words))
+    if setup.create is not None:
+        for worker in workers:
+            setup.end(worker, None)
 
 
 _lock = threading.Lock()
-_pools: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
+_Key: TypeAlias = tuple[int, ThreadSetup]
+_pools: weakref.WeakValueDictionary[_Key, Pool] = weakref.WeakValueDictionary()
 _ended = False
 #: Counts forks: pools of before belong to the parent, whose threads this process does not have.
 generation = 0
 
 
-def shared_pool(threads: int) -> Pool | None:
-    """The pool of that size; None where runs are serial: one thread, or the interpreter ends."""
+def shared_pool(threads: int, setup: ThreadSetup | None = None) -> Pool | None:
+    """The pool of that size; None where runs are serial: one thread, or the interpreter ends.
+
+    Raises:
+        Fail: A function that creates threads failed.
+    """
+    key = threads, setup or _PLAIN
     if threads < 2 or os.name != "posix":
         return None
     with _lock:
         if _ended:
             return None
-        found = _pools.get(threads)
+        found = _pools.get(key)
         if found is None:
             try:
-                found = _pools[threads] = Pool(min(threads, MOST_THREADS))
+                found = _pools[key] = Pool(min(threads, MOST_THREADS), key[1])
+            except Fail:
+                raise
             except RuntimeError as error:
                 _log.warning("no threads, running serially: %s", error)
                 return None

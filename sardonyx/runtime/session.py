@@ -42,6 +42,7 @@ from sardonyx.runtime.entries import read_engine, write_engine
 from sardonyx.runtime.plugin_set import Plugins
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
+from sardonyx.runtime.thread_setup import ThreadSetup
 
 if TYPE_CHECKING:
     from sardonyx.codegen.variants import Choices
@@ -63,6 +64,7 @@ class EngineOptions:
             are threads; None for one after the other.
         share: A thread takes the `threads * share`-th part of the blocks that are left; 0 for the
             default.
+        setup: Where threads come from; None for those that sessions share.
         optimization_level: 0 leaves the graph as it is, and fuses nothing.
         free_dimension_overrides: Sizes for dimensions, by name.
         use_cache: Whether the disk cache may be read and written.
@@ -92,6 +94,7 @@ class EngineOptions:
     threads: int = 0
     branches: int | None = None
     share: int = 0
+    setup: ThreadSetup | None = None
     optimization_level: int = 99
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
@@ -223,7 +226,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     if cache is not None and not options.plugins.all:
         key = model_key(source, state, options, provider)
     timings["identify"] = time.perf_counter() - start
-    team = team_of(options.threads, options.branches, options.share)
+    team = team_of(options.threads, options.branches, options.share, options.setup)
     tuned = tuned_for(source, options, provider, cache, key)
     if tuned is not None:
         key = None if key is None else digest(key, tuned.identity)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sardonyx.runtime.thread_setup import ThreadSetup
+
 #: A thread takes half of its part of the blocks that are left, so the last ones are single.
 SHARE = 2
 
@@ -18,11 +20,13 @@ class Team:
             as there are threads.
         share: A thread that wants work takes the `threads * share`-th part of the blocks that are
             left: more is finer, and costs more claims.
+        setup: Where its threads come from; None for those that sessions share.
     """
 
     threads: int = 1
     branches: int = 0
     share: int = SHARE
+    setup: ThreadSetup | None = None
 
     def __post_init__(self) -> None:
         if not self.branches:
