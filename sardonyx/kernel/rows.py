@@ -428,7 +428,7 @@ class RowsKernel:
                 return
             variable, *further = rest
             zero = Constant(memory_type(dtypes.INT64), 0)
-            if variable in self.schedule.endless:
+            if variable in self.schedule.in_pieces:
                 with self.builder.pieces(zero, extents[variable], PIECE) as (low, high):
                     yield from loop(level, variable, low, high, further)
             else:

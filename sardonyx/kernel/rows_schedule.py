@@ -46,6 +46,7 @@ class RowsSchedule:
         vector_inside: Whether that is an inner axis.
         lanes: Vector length.
         endless: Inner axes whose length no memory bounds.
+        in_pieces: Inner axes between whose pieces the kernel looks at the cancel flag.
         chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
         window: How neighbours that read the same elements share a block; None if none do.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
@@ -120,6 +121,7 @@ class RowsSchedule:
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
         self.endless = self._find_endless()
+        self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
 
     @staticmethod
     def fitting(
@@ -323,6 +325,11 @@ class RowsSchedule:
                     covered = {i for d, i in walked if i in self.inner and extent_of(i) == d}
                     best = max(best, covered, key=len)
         return frozenset(self.inner) - best
+
+    def _long_axes(self) -> frozenset[Dim]:
+        """All inner axes, where one block walks along them and that may take long."""
+        volume = sizes.product(map(extent_of, self.inner))
+        return frozenset(() if isinstance(volume, int) and volume <= _SHORT else self.inner)
 
     # -- sizes --------------------------------------------------------------------------------
 

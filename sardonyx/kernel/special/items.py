@@ -43,10 +43,10 @@ def both_merges(b: Builder, count: Operand, run: Operand) -> Iterator[tuple[Oper
     The body is written twice: many short runs look at the cancel flag now and then between two
     merges, long ones inside. `run` is a power of two.
     """
-    with b.if_(b.compare("lt", run, _LONG_RUN)):
-        with b.long_for(0, count, b.binary("mul", run, 2), most=2 * _LONG_RUN) as low:
-            yield low, b.for_
-    with b.else_(), b.for_(0, count, b.binary("mul", run, 2)) as low:
+    step, most = b.binary("mul", run, 2), 2 * _LONG_RUN
+    with b.if_(b.compare("lt", run, _LONG_RUN)), b.long_for(0, count, step, most) as low:
+        yield low, b.for_
+    with b.else_(), b.for_(0, count, step) as low:
         yield low, b.long_for
 
 
