@@ -69,6 +69,8 @@ from sardonyx.api.thread_pool import (
 )
 from sardonyx.api.version import __version__
 from sardonyx.base.log import set_up_from_environment as _set_up_log
+from sardonyx.capi import onnxruntime_validation
+from sardonyx.capi.onnxruntime_validation import cuda_version, package_name, version
 from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
@@ -114,6 +116,7 @@ __all__ = [
     "copy_tensors",
     "create_and_register_allocator",
     "create_and_register_allocator_v2",
+    "cuda_version",
     "disable_telemetry_events",
     "enable_telemetry_events",
     "generate",
@@ -125,6 +128,8 @@ __all__ = [
     "get_version_string",
     "has_collective_ops",
     "install_as_onnxruntime",
+    "onnxruntime_validation",
+    "package_name",
     "preload_dlls",
     "print_debug_info",
     "register_execution_provider_library",
@@ -135,6 +140,10 @@ __all__ = [
     "set_global_thread_pool_sizes",
     "set_seed",
     "unregister_execution_provider_library",
+    "version",
 ]
+
+#: What went wrong when the compiled module was imported: there is none here.
+import_capi_exception: Exception | None = None
 
 _set_up_log()

@@ -107,6 +107,16 @@ SESSION_KEYS: dict[str, Key] = {
     "mlas.use_lut_gemm": _hint("kernels are compiled for the model"),
     "mlas.qnbit.force_fp32": _hint("kernels are compiled for the model"),
     "mlas.disable_kleidiai": _hint("kernels are compiled for the model"),
+    "session.enable_static_workspace_preallocation": _hint(
+        "memory follows the shapes of each run", "0"
+    ),
+    "ep.cuda.fpa_intb_gemm": _hint("kernels are compiled for the model"),
+    "ep.cuda.fpa_intb_profile_m": _hint("kernels are compiled for the model"),
+    "ep.cuda.gemm_tactic_cache_prefix": _hint("what libraries chose is kept in the session"),
+    "ep.cuda.gqa_workspace_max_total_sequence_length": _hint(
+        "memory follows the shapes of each run"
+    ),
+    "session.use_memory_mapped_ort_model": _hint(_ORT_FORMAT, "0"),
     "session.use_ort_model_bytes_directly": _hint(_ORT_FORMAT, "0"),
     "session.use_ort_model_bytes_for_initializers": _hint(_ORT_FORMAT, "0"),
     FORMAT_KEY: _refused("only ONNX and bundles are read", "", "ONNX", BUNDLE_FORMAT),

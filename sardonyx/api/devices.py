@@ -71,6 +71,14 @@ class OrtDevice:
         """0, ordinary memory."""
         return 0
 
+    @property
+    def _ort_device(self) -> OrtDevice:
+        return self
+
+    def _get_c_device(self) -> OrtDevice:
+        """Itself: onnxruntime's Python part has a compiled device inside, which clients take."""
+        return self
+
     def memory(self) -> MemoryKind:
         """Memory of the device.
 
@@ -155,6 +163,12 @@ class OrtArenaCfg:
         "max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
     )  # fmt: skip
     _MORE_FIELDS = ("initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes")
+    max_mem: int
+    arena_extend_strategy: int
+    initial_chunk_size_bytes: int
+    max_dead_bytes_per_chunk: int
+    initial_growth_chunk_size_bytes: int
+    max_power_of_two_extend_bytes: int
 
     def __init__(self, *given: Any) -> None:
         if len(given) == 1 and isinstance(given[0], Mapping):
@@ -166,6 +180,19 @@ class OrtArenaCfg:
             raise InvalidArgument(
                 message("OrtArenaCfg", "These are no settings", expected=str(known), got=str(given))
             )
+
+    def __getattr__(self, name: str) -> int:
+        if name not in self._FIELDS + self._MORE_FIELDS:
+            raise AttributeError(f"OrtArenaCfg has no {name}")
+        return int(self.values.get(name, 0 if name == "max_mem" else -1))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._FIELDS + self._MORE_FIELDS:
+            self.values[name] = int(value)
+        elif name == "values":
+            object.__setattr__(self, name, value)
+        else:
+            raise AttributeError(f"OrtArenaCfg has no {name}")
 
 
 class OrtHardwareDevice:

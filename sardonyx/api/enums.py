@@ -104,3 +104,10 @@ class OrtCompileApiFlags(IntFlag):
     NONE = 0
     ERROR_IF_NO_NODES_COMPILED = 1
     ERROR_IF_OUTPUT_FILE_EXISTS = 2
+
+
+class ArenaExtendStrategy(IntEnum):
+    """How an arena grows."""
+
+    kNextPowerOfTwo = 0  # noqa: N815 - onnxruntime's name
+    kSameAsRequested = 1  # noqa: N815 - onnxruntime's name

@@ -57,6 +57,11 @@ class IOBinding:
             )
         return table[name]
 
+    @property
+    def _iobinding(self) -> IOBinding:
+        """Itself: onnxruntime's Python part has a compiled binding inside, which clients take."""
+        return self
+
     def _known_input(self, name: str) -> ValueInfo:
         return self._known(name, self._input_info, "input")
 

@@ -376,6 +376,14 @@ class SessionOptions:
         )
 
 
+_shared_options = SessionOptions()
+
+
+def get_default_session_options() -> SessionOptions:
+    """Options that every caller shares; sessions without options of their own do not take them."""
+    return _shared_options
+
+
 def _size(value: Any) -> int:
     if not isinstance(value, (int, np.integer)) or value < 0:
         raise InvalidArgument(message("free dimension", "The size is no size", got=repr(value)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -224,6 +224,18 @@ class OrtValue:
             return held.__dlpack__(**options)
         return dlpack.to_capsule(held, **options)
 
+    def to_dlpack(self) -> Any:
+        """A capsule of DLPack's first form."""
+        return self.__dlpack__()
+
+    def _get_c_value(self) -> OrtValue:
+        """Itself: onnxruntime's Python part has a compiled value inside, which clients take."""
+        return self
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        return self
+
     def __dlpack_device__(self) -> tuple[int, int]:
         held = self._tensor()
         return held.__dlpack_device__() if isinstance(held, DeviceArray) else (1, 0)
@@ -358,6 +370,11 @@ class OrtValueVector(list[OrtValue]):
     def element_type_at(self, index: int) -> int:
         """ONNX's number of a value's element type."""
         return self[index].element_type()
+
+    def to_dlpacks(self, to_tensor: Callable[[Any], Any] | None = None) -> list[Any]:
+        """All values as DLPack capsules, or as what a function makes of each."""
+        capsules = [value.to_dlpack() for value in self]
+        return capsules if to_tensor is None else [to_tensor(capsule) for capsule in capsules]
 
     def dlpack_at(self, index: int) -> Any:
         """A value as a DLPack capsule."""

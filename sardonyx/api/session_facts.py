@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,64 @@ class SessionFacts:
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Their options."""
         return {name: dict(options) for name, options in self._providers.items()}
+
+    # What clients ask of the compiled session inside onnxruntime's: here there is one session.
+
+    @property
+    def _sess(self) -> SessionFacts:
+        return self
+
+    @property
+    def _sess_options(self) -> SessionOptions:
+        return self._options
+
+    @property
+    def _model_path(self) -> str | None:
+        return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
+
+    @property
+    def session_options(self) -> SessionOptions:
+        """The same as `get_session_options()`."""
+        return self._options
+
+    @property
+    def inputs_meta(self) -> list[NodeArg]:
+        """The same as `get_inputs()`."""
+        return self.get_inputs()
+
+    @property
+    def outputs_meta(self) -> list[NodeArg]:
+        """The same as `get_outputs()`."""
+        return self.get_outputs()
+
+    @property
+    def overridable_initializers(self) -> list[NodeArg]:
+        """The same as `get_overridable_initializers()`."""
+        return self.get_overridable_initializers()
+
+    @property
+    def model_meta(self) -> ModelMetadata:
+        """The same as `get_modelmeta()`."""
+        return self.get_modelmeta()
+
+    @property
+    def input_meminfos(self) -> list[OrtMemoryInfo]:
+        """The same as `get_input_memory_infos()`."""
+        return self.get_input_memory_infos()
+
+    @property
+    def output_meminfos(self) -> list[OrtMemoryInfo]:
+        """The same as `get_output_memory_infos()`."""
+        return self.get_output_memory_infos()
+
+    @property
+    def input_epdevices(self) -> list[OrtEpDevice]:
+        """The same as `get_input_epdevices()`."""
+        return self.get_input_epdevices()
 
     def enable_fallback(self) -> None:
         """There is one provider: nothing to fall back to."""

@@ -58,7 +58,9 @@ class StandIn:
     def exec_module(self, module: types.ModuleType) -> None:
         """Import what is always there."""
         if module.__name__ == _NAME:
-            module.__dict__["__version__"] = ONNXRUNTIME_VERSION
+            for name in ("__version__", "version"):
+                module.__dict__[name] = ONNXRUNTIME_VERSION
+            module.__dict__["package_name"] = _NAME
             importlib.import_module(f"{_NAME}.capi")
 
     def find_distributions(self, context: Any) -> Iterator[Any]:

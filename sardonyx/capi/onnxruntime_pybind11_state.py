@@ -14,11 +14,13 @@ from sardonyx.api.devices import (
     OrtEpDevice,
     OrtHardwareDevice,
     OrtMemoryInfo,
+    OrtSyncStream,
     create_and_register_allocator,
     create_and_register_allocator_v2,
     get_ep_devices,
 )
 from sardonyx.api.enums import (
+    ArenaExtendStrategy,
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
@@ -48,7 +50,7 @@ from sardonyx.api.module import (
     unregister_execution_provider_library,
 )
 from sardonyx.api.node_arg import NodeArg
-from sardonyx.api.options import SessionOptions
+from sardonyx.api.options import SessionOptions, get_default_session_options
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, copy_tensors
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
@@ -75,6 +77,7 @@ from sardonyx.runtime.declared import ModelMetadata
 
 __all__ = [
     "AdapterFormat",
+    "ArenaExtendStrategy",
     "DeviceReset",
     "EPFail",
     "EngineError",
@@ -115,6 +118,7 @@ __all__ = [
     "OrtMemoryInfo",
     "OrtMemoryInfoDeviceType",
     "OrtSparseFormat",
+    "OrtSyncStream",
     "OrtValue",
     "OrtValueVector",
     "RunOptions",
@@ -132,6 +136,7 @@ __all__ = [
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
+    "get_default_session_options",
     "get_device",
     "get_ep_devices",
     "get_version_string",

@@ -187,6 +187,10 @@ class SparseTensor:
         found._indices, found._dtype, found._memory = indices, dtype, memory
         return found
 
+    def _get_c_tensor(self) -> SparseTensor:
+        """Itself: onnxruntime's Python part has a compiled tensor inside, which clients take."""
+        return self
+
     def values(self) -> Array:
         """The values, (count,), not writable; strings, and those of a GPU, are copied."""
         if self._dtype is dtypes.STRING:
