@@ -21,6 +21,7 @@ from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.growing import GrownView
 from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, Wanted
 
@@ -312,7 +313,7 @@ class InferenceSession(Profiling, UnderWay):
                     )
                 )  # fmt: skip
             given[name] = value._array
-        if self._is_on_host:
+        if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
             found = self.run(output_names, given, run_options, stream=stream)
         else:
             places = self._places(output_names) if output_names else self._every

@@ -109,7 +109,8 @@ class Appender:
         is_continued = False
         for a in self._appended:
             feed, target, spec = feeds[a.input], wanted.targets[a.output], self._specs[a.input]
-            if target is not feed and not self._rooms.is_own(target):
+            is_same = target is feed and isinstance(feed, DeviceArray)
+            if not is_same and not self._rooms.is_own(target):
                 return False
             if not isinstance(feed, (np.ndarray, DeviceArray)) or not _fits(feed, spec, a.axis):
                 return False

@@ -22,6 +22,7 @@ from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Mirror
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
+from sardonyx.runtime.growing import HOST_ROOMS
 from sardonyx.runtime.host_calls import HostPlan, HostTable
 from sardonyx.runtime.image import Code, Image
 from sardonyx.runtime.late_calls import LateCalls
@@ -187,7 +188,7 @@ class Executable(RunsAgain):
     @property
     def rooms(self) -> Rooms | None:
         """What has values that grow where they lie; None if results are always new memory."""
-        return None
+        return HOST_ROOMS
 
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""

@@ -12,6 +12,7 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.growing import new_with_room
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ class Batch:
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
         memory = self._session._kind
         axis = cache.axis
-        if axis is not None and hasattr(memory, "with_room"):
-            return OrtValue(memory.with_room(shape, kind, axis, shape[axis] + room))
+        if axis is not None:
+            make = getattr(memory, "with_room", new_with_room)
+            return OrtValue(make(shape, kind, axis, shape[axis] + room))
         # Places that nothing was written to are read, too: what is hidden must still be a number.
         return OrtValue(memory.copy_of(np.zeros(shape, kind)))
 
