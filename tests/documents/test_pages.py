@@ -1,13 +1,14 @@
 """Every block of Python in the documentation runs, page by page, in the order of the page.
 
 What readers have by then (files, a session, feeds) is in `_given`. A line `<!-- not run: why -->`
-before a block leaves it out.
+before a block leaves it out; `<!-- needs: package -->` does where that package is missing.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import json
 import re
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(
-    r"^(?P<mark>[ ]*<!--[ ]not[ ]run:[ ].+?[ ]-->\n)?"
+    r"^(?:[ ]*<!--[ ](?P<mark>not[ ]run|needs):[ ](?P<why>.+?)[ ]-->\n)?"
     r"(?P<indent>[ ]*)```(?P<kind>py\w*)\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -61,7 +62,8 @@ def _blocks(page: Path) -> list[tuple[int, str]]:
     text = page.read_text()
     found = []
     for match in _BLOCK.finditer(text):
-        if match["mark"] is None:
+        mark = match["mark"]
+        if mark is None or (mark == "needs" and importlib.util.find_spec(match["why"])):
             indent = match["indent"]
             lines = [line.removeprefix(indent) for line in match["code"].splitlines()]
             found.append((text.count("\n", 0, match.start("code")), "\n".join(lines)))
