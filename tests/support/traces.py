@@ -56,6 +56,7 @@ def trace_file(path: Path, events: Iterable[Event]) -> Path:
 def hostile_name() -> str:
     """What a name may be that wants to be more than a name."""
     return (
+        "<b>&amp;</b></script ><img src=y onerror='window.hacked=5'>"
         '</script><img src=x onerror="window.hacked=1"><!--<script>&lt;b>'
         "<a href='javascript:window.hacked=2'>x</a>%{label}${window.hacked=3}"
     )

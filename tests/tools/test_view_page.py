@@ -260,6 +260,8 @@ def test_names_stay_text(window: Browser, tmp_path: Path) -> None:
             assert _column(window, "calls", 0) == [name]
             for kind in (1, 0):
                 window.choose("#kind", kind)
+            window.wait("return document.querySelectorAll('#treemap .slice text').length >= 2")
+            assert any("<b>&amp;</b>" in text for text in window.texts("#treemap .slice text"))
             window.pointer("#treemap", 300, 200, press=False)
             window.click("#calls .row")
             assert name in window.text("#details")
