@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.providers import CPU
+from sardonyx.base import errors
+from sardonyx.base.errors import message
 
 if TYPE_CHECKING:
     from sardonyx.runtime.claims import Claims
@@ -33,9 +35,17 @@ class OrtEpAssignedSubgraph:
 
 
 def assigned(source: Any, claims: Claims | None = None) -> list[OrtEpAssignedSubgraph]:
-    """All nodes of a model: those that providers outside the package claimed, then the rest."""
-    from sardonyx.loader.load import load
+    """All nodes of a model: those that providers outside the package claimed, then the rest.
 
+    Raises:
+        NotImplemented: It is a bundle, which has the nodes' names in its kernels alone.
+    """
+    from sardonyx.loader.load import load
+    from sardonyx.runtime.bundle import is_bundle
+
+    if is_bundle(source):
+        what = "A bundle has no graph"
+        raise errors.NotImplemented(message("session", what, do="See InferenceSession.explain"))
     nodes = load(source, allow_missing_data=True).nodes
     shown = {n.name: OrtEpAssignedNode(n.name, n.op_type, n.domain) for n in nodes}
     found = []

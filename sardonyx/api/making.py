@@ -9,6 +9,7 @@ from sardonyx.api.config_keys import BUNDLE_FORMAT, FORMAT_KEY
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.plugins import make_plugins, with_plugins
+from sardonyx.api.providers import CPU
 from sardonyx.api.thread_pool import branch_setting, setup_setting, thread_setting
 from sardonyx.base import errors
 from sardonyx.base.errors import message
@@ -135,12 +136,14 @@ def _of_bundle(
     if o.optimized_model_filepath:
         what = "There is no graph in a bundle that optimized_model_filepath could get"
         raise errors.InvalidArgument(message(where, what, do="Optimise the model"))
-    if CUDA in providers:
-        text = message(where, "Bundles hold code of the processor", got=CUDA)
+    others = [name for name in providers if name != CPU]
+    if others:
+        text = message(where, "Bundles hold code of the processor", got=", ".join(others))
         if o.config("session.disable_cpu_ep_fallback") == "1":
             raise errors.NotImplemented(text)
         _logger.warning("the whole model runs on the processor: %s", text)
-        del providers[CUDA]
+        for name in others:
+            del providers[name]
     return open_bundle(source, options, trusted=o.config(FORMAT_KEY) == BUNDLE_FORMAT)
 
 

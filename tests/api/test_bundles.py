@@ -346,6 +346,13 @@ def test_outputs_that_continue_inputs_have_their_plan() -> None:
         binding.bind_ortvalue_input("past", y)
 
 
+def test_what_a_bundle_cannot_say(products: bytes) -> None:
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    with pytest.raises(NotImplemented, match="no graph"):
+        sardonyx.InferenceSession(products, options).get_provider_graph_assignment_info()
+
+
 def test_unranked_inputs_are_refused() -> None:
     from onnx import TensorProto, helper
 

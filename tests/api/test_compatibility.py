@@ -91,7 +91,7 @@ def test_the_document_is_what_the_table_says() -> None:
 
 
 def _without_tests(text: str) -> list[str]:
-    """Which test names a name first changes with every new test: that is left to the next writing."""
+    """Which test names a name first changes with every new test: the next writing says."""
     return [line.rpartition(" | ")[0] or line for line in text.splitlines()]
 
 
