@@ -67,15 +67,16 @@ def one(text: str, weights: Any = None, **feeds: Any) -> Case:
 BIG = rnd(1500, 1500)
 LONG = rnd(6_000_000)
 
-#: Runs of each take a multiple of `DELAY_SECONDS` at least.
+#: Runs of each take a multiple of `DELAY_SECONDS` at least. Results are small: memory that is given
+#: back takes the system time, too, about 20 ms for 100 MB.
 CASES: dict[str, Case] = {
     "product": one(
         "(float[m, k] x, float[k, n] w) => (float[m, n] y) { y = MatMul(x, w) }",
         x=rnd(6000, 1500), w=BIG,
     ),
     "winograd": one(
-        "(float[1, 128, h, v] x) => (float[1, 256, h, v] y) { y = Conv<pads=[1, 1, 1, 1]>(x, w) }",
-        {"w": rnd(256, 128, 3, 3)}, x=rnd(1, 128, 256, 512),
+        "(float[1, 256, h, v] x) => (float[1, 256, h, v] y) { y = Conv<pads=[1, 1, 1, 1]>(x, w) }",
+        {"w": rnd(256, 256, 3, 3)}, x=rnd(1, 256, 128, 192),
     ),
     "depthwise": one(
         "(float[1, 32, h, v] x) => (float[1, 32, h, v] y) {"
@@ -119,9 +120,9 @@ def session(data: bytes) -> sardonyx.InferenceSession:
 
 
 def least(seconds: Callable[[], float]) -> float:
-    """The least of up to three times; a first one that is short is enough."""
+    """The least of up to five times; a first one that is short is enough."""
     found = seconds()
-    for _ in range(2):
+    for _ in range(4):
         if found > MOST_SECONDS:
             found = min(found, seconds())
     return found
