@@ -55,9 +55,14 @@ def run(options: argparse.Namespace) -> int:
     from sardonyx.runtime.bundling import bundle_file
     from sardonyx.runtime.session import EngineOptions
 
-    made = bundle_file(
-        options.model, options.output, EngineOptions(**arguments), any_sizes=options.any_sizes
-    )
+    try:
+        _check_sizes(options)
+        made = bundle_file(
+            options.model, options.output, EngineOptions(**arguments), any_sizes=options.any_sizes
+        )
+    except InvalidArgument as error:
+        print(f"sardonyx bundle: {error}", file=sys.stderr)
+        return 2
     print(f"{options.output}: {made.size_bytes} bytes, {made.kernels} kernels for {made.target}")
     further = [name for name in made.plans if name]
     if further:
@@ -76,6 +81,17 @@ def _engine_arguments(options: argparse.Namespace) -> dict[str, object]:
         "free_dimension_overrides": sizes_of(options.free_dim),
         "branches": 0 if options.parallel else None,
     }
+
+
+def _check_sizes(options: argparse.Namespace) -> None:
+    """Refuse sizes of dimensions that the model does not have; a session only warns of them."""
+    from sardonyx.cli.optimize import sizes_of
+    from sardonyx.loader.load import load
+    from sardonyx.tools.optimizer.model import set_dimensions
+
+    sizes = sizes_of(options.free_dim)
+    if sizes:
+        set_dimensions(load(options.model), sizes)
 
 
 def _check(path: str) -> int:

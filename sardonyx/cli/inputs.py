@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,9 @@ def read_arrays(path: str) -> dict[str, Any]:
     """
     try:
         held = np.load(path)
-    except (ValueError, EOFError, zipfile.BadZipFile):
-        held = None
-    if not isinstance(held, np.lib.npyio.NpzFile):
-        raise InvalidArgument(message("--inputs", "It is no .npz file of arrays", got=path))
-    with held:
-        return dict(held)
+        if isinstance(held, np.lib.npyio.NpzFile):
+            with held:
+                return dict(held)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        pass  # of the file, or of an array in it: damaged, or of Python's objects
+    raise InvalidArgument(message("--inputs", "It is no .npz file of arrays", got=path))

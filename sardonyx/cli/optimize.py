@@ -17,6 +17,8 @@ GELUs, embeddings), which onnxruntime and sardonyx have. They are found by struc
 type need not be given. All flags of onnxruntime.transformers.optimizer are known.
 """
 _LEVELS = (0, 1, 2, 3, 99)
+#: Sizes are int64 in files.
+_MOST = 2**63 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,9 +90,16 @@ def _run(options: argparse.Namespace) -> int:
     source = _one(options.model, options.input, "a model")
     target = _one(options.written, options.output, "a file to write")
     fusions = FusionOptions.parse(options)
-    if options.num_heads < 0 or options.hidden_size % (options.num_heads or 1):
+    if (
+        options.num_heads < 0
+        or options.hidden_size < 0
+        or options.hidden_size % (options.num_heads or 1)
+    ):
         what = f"{options.hidden_size} channels cannot be shared by {options.num_heads} heads"
         raise InvalidArgument(message("--num_heads", what))
+    if options.external_data is not None and options.external_data < 0:
+        what = "It is a number of bytes"
+        raise InvalidArgument(message("--external-data", what, got=str(options.external_data)))
     if options.only_onnxruntime and options.fuse:
         raise InvalidArgument(message("--fuse", "It contradicts --only_onnxruntime"))
     _check_half(options)
@@ -144,8 +153,10 @@ def sizes_of(texts: Iterable[str], flag: str = "--free-dim") -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts:
         name, _, size = text.rpartition("=")
-        if not name or not size.isdigit() or not int(size):
+        if not name or not size.isdecimal() or not int(size):
             raise InvalidArgument(message(flag, "It is not NAME=N", got=text))
+        if int(size) > _MOST:
+            raise InvalidArgument(message(flag, "No tensor is so large", got=text))
         found[name] = int(size)
     return found
 

@@ -36,7 +36,9 @@ def run(options: argparse.Namespace) -> int:
             raise InvalidArgument(
                 message("--rounds", "It is not positive", got=str(options.rounds))
             )
-        _check_result(options.result)
+        if options.times is not None and options.times < 1:
+            raise InvalidArgument(message("-r", "It is not positive", got=str(options.times)))
+        _check_result(options.result, options.model)
     except InvalidArgument as error:
         print(f"sardonyx perf: {error}", file=sys.stderr)
         return 2
@@ -102,10 +104,12 @@ def _report_mismatches(found: Measurement) -> int:
     return 1 if found.mismatches else 0
 
 
-def _check_result(path: str | None) -> None:
+def _check_result(path: str | None, model: str) -> None:
     """Refuse a place that results cannot go to, before anything is measured."""
     if not path:
         return
+    if os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
+        raise InvalidArgument(message(path, "Results would replace the model"))
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise InvalidArgument(message(path, "Results cannot be written there"))

@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", "--result_path", metavar="FOLDER", help="for results (default: NAME.tune, here)"
     )
     parser.add_argument(
-        "--settings", metavar="FILE", help="settings.json elsewhere; other models' entries stay"
+        "--settings",
+        metavar="FILE",
+        help="settings.json elsewhere; other models' entries stay, other files are refused",
     )
     parser.add_argument("--resume", action="store_true", help="go on with FOLDER/journal.jsonl")
     fed = parser.add_argument_group("inputs; without any, random ones")

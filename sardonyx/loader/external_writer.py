@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from typing import BinaryIO
@@ -16,11 +17,17 @@ _ALIGNMENT_BYTES = 4096
 
 
 class replacing:  # noqa: N801 - used as a function
-    """A file that takes its name when it is complete; until then another file may have it."""
+    """A file that takes its name when it is complete; until then another file may have it.
+
+    Raises:
+        OSError: The path is a folder's, or no file can be made beside it. No file is left.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         folder = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "A file cannot be written over a folder", path)
         number, self._temporary = tempfile.mkstemp(prefix=".sardonyx-", dir=folder)
         self._file = os.fdopen(number, "w+b")
 
@@ -34,8 +41,12 @@ class replacing:  # noqa: N801 - used as a function
             return
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(self._temporary, 0o666 & ~mask)
-        os.replace(self._temporary, self._path)
+        try:
+            os.chmod(self._temporary, 0o666 & ~mask)
+            os.replace(self._temporary, self._path)
+        except BaseException:
+            os.unlink(self._temporary)
+            raise
 
 
 class ExternalWriter:

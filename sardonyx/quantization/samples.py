@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -45,7 +46,10 @@ def read_samples(path: Path, inputs: Sequence[str]) -> list[Feeds]:
 def _from_file(path: Path, inputs: Sequence[str]) -> Feeds:
     try:
         held = np.load(path)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        if isinstance(held, np.lib.npyio.NpzFile):
+            with held:
+                held = dict(held)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         what = f"It is no file of arrays ({error})"
         raise InvalidArgument(message(str(path), what)) from None
     if isinstance(held, np.ndarray):
@@ -53,8 +57,7 @@ def _from_file(path: Path, inputs: Sequence[str]) -> Feeds:
             what = f"It holds one array, and the model has {len(inputs)} inputs"
             raise InvalidArgument(message(str(path), what, do="Use .npz files"))
         return {inputs[0]: held}
-    with held:
-        return _checked(path, dict(held), inputs)
+    return _checked(path, held, inputs)
 
 
 def _from_messages(folder: Path, inputs: Sequence[str]) -> Feeds:

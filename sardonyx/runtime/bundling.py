@@ -231,11 +231,15 @@ def bundle_file(
         check: Is given the number of nodes before the file appears.
 
     Raises:
-        InvalidArgument: No file can have this path.
+        InvalidArgument: No file can have this path, or the model has it.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder):
         raise InvalidArgument(message(path, "A file cannot be written here"))
+    is_path = isinstance(source, str | os.PathLike)
+    if is_path and os.path.exists(path) and os.path.samefile(source, path):
+        what = "The bundle would replace its model"
+        raise InvalidArgument(message(path, what, do="Give it a name of its own"))
     with replacing(path) as file:
         made = write_bundle(source, file, options, any_sizes=any_sizes)
         check(made.nodes)

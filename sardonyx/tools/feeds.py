@@ -28,9 +28,19 @@ def random_feeds(
 
     Raises:
         NotImplemented: An input is no tensor.
+        Fail: An input is larger than the memory.
     """
     random = np.random.default_rng(seed)
-    return {node.name: _random(node, sizes or {}, random) for node in nodes}
+    found = {}
+    for node in nodes:
+        try:
+            found[node.name] = _random(node, sizes or {}, random)
+        except (MemoryError, ValueError, OverflowError) as error:  # too large for NumPy
+            what = f"No array of its sizes can be made up ({error})"
+            raise errors.Fail(
+                message(f"input {node.name}", what, do="Give smaller sizes")
+            ) from None
+    return found
 
 
 def dimension_names(nodes: Iterable[Any]) -> list[str]:

@@ -124,12 +124,20 @@ def split_external(
 
     Returns:
         The size of that file in bytes.
+
+    Raises:
+        InvalidArgument: The threshold is negative, or that file is the model that is read.
     """
     _check_threshold(threshold)
-    write(load(source), output, threshold, location)
     target = os.fspath(output)
     name = location or f"{os.path.basename(target)}.data"
-    return os.path.getsize(os.path.join(os.path.dirname(target), name))
+    beside = os.path.join(os.path.dirname(target), name)
+    are_files = isinstance(source, str | os.PathLike) and os.path.exists(source)
+    if are_files and os.path.exists(beside) and os.path.samefile(source, beside):
+        what = "The weights would replace the model that they are read from"
+        raise InvalidArgument(message("--location", what, got=name))
+    write(load(source), output, threshold, location)
+    return os.path.getsize(beside)
 
 
 def strip_weights(

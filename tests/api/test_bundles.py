@@ -464,8 +464,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "status"),
     [
         ([], 2), (["m.onnx"], 2), (["m.onnx", "o", "--free-dim", "n"], 2),
-        (["m.onnx", "--check", "o"], 2), (["nosuch.onnx", "o"], 1), (["m.onnx", "no/such/o"], 1),
+        (["m.onnx", "--check", "o"], 2), (["nosuch.onnx", "o"], 1), (["m.onnx", "no/such/o"], 2),
         (["--check", "m.onnx"], 1), (["--check", "nosuch"], 1), (["junk", "o"], 1),
+        (["m.onnx", "m.onnx"], 2), (["m.onnx", "o", "--free-dim", "nosuch=2"], 2),
     ],
 )  # fmt: skip
 def test_command_fails_in_one_line_and_leaves_nothing(
@@ -478,3 +479,4 @@ def test_command_fails_in_one_line_and_leaves_nothing(
     assert main(["bundle", *arguments]) == status
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["junk", "m.onnx"]
+    assert (tmp_path / "m.onnx").read_bytes() == model_bytes("products")

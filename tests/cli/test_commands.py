@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sardonyx.cli.compare import relative_error
 from sardonyx.cli.main import main
 from tests.api import models
 from tests.engine import networks
@@ -65,6 +66,8 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["run", "MODEL", "--inputs", "missing.npz"], 1, "missing.npz"),
     (["run", "MODEL", "--inputs", "broken.onnx"], 1, "no .npz file"),
     (["run", "MODEL", "--inputs", "other.npz"], 1, "are missing"),
+    (["run", "MODEL", "--inputs", "objects.npz"], 1, "no .npz file"),
+    (["run", "MODEL", "--dim", "S=99999999999999"], 1, "smaller sizes"),
     (["run", "MODEL", "--repeat", "0"], 1, "--repeat"),
     (["run", "MODEL", "--threads", "-1"], 1, "negative"),
     (["show", "missing.onnx"], 1, "NoSuchFile"),
@@ -86,6 +89,7 @@ def test_errors_are_a_line(
     monkeypatch.chdir(tmp_path)
     Path("broken.onnx").write_bytes(b"this is no model")
     np.savez("other.npz", q=np.zeros(3))
+    np.savez("objects.npz", q=np.array([{}], object))
     node = onnx.helper.make_node("Frobnicate", ["a"], ["y"], domain="of.mine")
     float_pair = (onnx.TensorProto.FLOAT, [2])
     unknown = models.model([node], {"a": float_pair}, {"y": float_pair})
@@ -122,3 +126,18 @@ def test_the_first_difference(model: str, capsys: Any) -> None:
     pytest.importorskip("onnxruntime")
     assert main(["compare", model, "--dim", "S=4", "--tolerance", "0"]) == 1
     assert "first difference: node " in capsys.readouterr().out
+
+
+#: Two arrays of texts, and their error.
+TEXTS: list[tuple[list[str], list[str], float]] = [
+    (["a", "b"], ["a", "b"], 0.0),
+    (["a", "b"], ["a", "c"], float("inf")),
+    (["a"], ["a", "a"], float("inf")),
+    ([], [], 0.0),
+]
+
+
+@pytest.mark.parametrize("kind", [object, str])
+@pytest.mark.parametrize(("ours", "theirs", "error"), TEXTS)
+def test_texts_are_compared(ours: list[str], theirs: list[str], error: float, kind: type) -> None:
+    assert relative_error(np.array(ours, object), np.array(theirs, kind)) == error

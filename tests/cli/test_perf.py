@@ -111,6 +111,11 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["MODEL", "--against", "onnxruntime", "--rounds", "0"], 2, "--rounds"),
     (["MODEL", "nowhere/result.csv"], 2, "cannot be written"),
     (["MODEL", "result.csv", "more"], 2, "more"),
+    (["MODEL", "MODEL"], 2, "replace the model"),
+    (["MODEL", "-r", "0"], 2, "-r"),
+    (["MODEL", "-f", "N:99999999999999"], 1, "smaller sizes"),
+    (["MODEL", "-u", "."], 1, "folder"),
+    (["MODEL", "--inputs", "../objects.npz"], 1, "no .npz file"),
     (["missing.onnx"], 1, "NoSuchFile"),
     (["broken.onnx"], 1, "InvalidProtobuf"),
     (["MODEL", "-f", "M:3"], 1, "No input has a dimension 'M'"),
@@ -126,6 +131,7 @@ def test_errors_are_a_line(
     arguments: list[str], status: int, text: str, model: str, capsys: Any
 ) -> None:
     Path("broken.onnx").write_bytes(b"this is no model")
+    np.savez("../objects.npz", x=np.array([{}], object))
     assert _run([model if a == "MODEL" else a for a in arguments]) == status
     printed = capsys.readouterr().err.strip()
     assert "\n" not in printed

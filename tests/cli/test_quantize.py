@@ -103,11 +103,13 @@ def test_without_report(folder: Path, capsys: Any) -> None:
         ("c.onnx o.onnx --weight-type int4", 2, "8 bits"),
         ("t.onnx o.onnx --mode int4 --block-size 5", 2, "power of two"),
         ("c.onnx o.onnx --mode static --format qoperator --weight-type int16", 2, "QDQ"),
+        ("c.onnx o.onnx --data ./objects.npz", 2, "no file of arrays"),
         ("none.onnx o.onnx", 1, "none.onnx"),
         ("pictures/0.npz o.onnx", 1, "InvalidProtobuf"),
     ],
 )
 def test_what_is_wrong(folder: Path, arguments: str, status: int, text: str, capsys: Any) -> None:
+    np.savez(folder / "objects.npz", x=np.array([{}], object))
     before = sorted(folder.iterdir())
     assert quantise(folder, arguments) == status
     printed = capsys.readouterr().err.splitlines()

@@ -252,6 +252,9 @@ FAULTS: list[tuple[list[str], int, str]] = [
     (["tiny.onnx", "--dim", "M=3"], 2, "'M'"),
     (["tiny.onnx", "--dim", "N"], 2, "NAME=N"),
     (["tiny.onnx", "--tolerance", "-1"], 2, "--tolerance"),
+    (["tiny.onnx", "--settings", "."], 2, "cannot be written"),
+    (["tiny.onnx", "--settings", "nowhere/s.json"], 2, "cannot be written"),
+    (["tiny.onnx", "--settings", "tiny.onnx"], 2, "no JSON"),
     (["missing.onnx"], 1, "missing.onnx"),
     (["tiny.onnx", "--inputs", "missing.npz"], 1, "missing.npz"),
     (["tiny.onnx", "--inputs", "tiny.onnx"], 2, "tiny.onnx"),
@@ -269,6 +272,7 @@ def test_faults(arguments: list[str], status: int, text: str, model: str, capsys
     error = capsys.readouterr().err
     assert text in error and error.count("\n") == 1
     assert not list(Path().rglob("settings.json"))
+    onnx.checker.check_model("tiny.onnx")
 
 
 def test_inputs(model: str) -> None:

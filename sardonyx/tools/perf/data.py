@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,16 +107,17 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
         raise NoSuchFile(message(str(path), "There is no such file of inputs"))
     try:
         held = np.load(path)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        if isinstance(held, np.lib.npyio.NpzFile):
+            with held:
+                held = dict(held)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidArgument(message(str(path), f"It is no .npz file ({error})")) from None
-    if not isinstance(held, np.lib.npyio.NpzFile):
+    if not isinstance(held, dict):
         raise InvalidArgument(message(str(path), "It holds no arrays by name"))
-    with held:
-        found = dict(held)
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in held]
     if missing:
         raise InvalidArgument(message(str(path), f"There is nothing for {', '.join(missing)}"))
-    return {name: found[name] for name in names}
+    return {name: held[name] for name in names}
 
 
 def difference(got: Any, want: Array, tolerance: float) -> str:

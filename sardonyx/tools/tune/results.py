@@ -9,7 +9,7 @@ from typing import Any
 
 from sardonyx.api import settings as stored
 from sardonyx.api.version import __version__
-from sardonyx.base.errors import SardonyxError
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
@@ -82,6 +82,18 @@ def write_json(path: Path, value: Any) -> None:
     """Write a file that is complete or not there."""
     with replacing(str(path)) as file:
         file.write(json.dumps(value, indent=2).encode() + b"\n")
+
+
+def check_place(path: Path) -> None:
+    """Refuse a file of settings that was named and cannot be one, before anything is measured.
+
+    Raises:
+        InvalidArgument: It is a folder, has none, or is a file of something else.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InvalidArgument(message(str(path), "Settings cannot be written there"))
+    if path.exists():
+        stored.read(path)
 
 
 def write_settings(path: Path, model: str, best: Outcome) -> None:

@@ -24,7 +24,7 @@ from sardonyx.tools.tune.journal import Journal
 from sardonyx.tools.tune.options import TuneOptions
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome, Report
 from sardonyx.tools.tune.plot import drawing
-from sardonyx.tools.tune.results import result_json, write_json, write_settings
+from sardonyx.tools.tune.results import check_place, result_json, write_json, write_settings
 from sardonyx.tools.tune.search import Bench, Search
 
 #: How many of the best settings may be compared with the defaults in the end.
@@ -81,13 +81,16 @@ def tune(
 
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidGraph: The model or its inputs cannot be read.
-        InvalidArgument: The inputs do not fit the model, or an option makes no sense.
+        InvalidArgument: The inputs do not fit the model, an option makes no sense, or `settings`
+            is a file of something else.
         Fail: The model does not run with default settings.
     """
     path, wanted = os.fspath(model), options or TuneOptions()
     providers = _providers(wanted)
     if not os.path.isfile(path):
         raise NoSuchFile(message(path, "There is no such model"))
+    if settings:
+        check_place(Path(settings))
     feeds, facts = examine(path, wanted)
     folder = Path(output) if output else Path(f"{Path(path).stem}.tune")
     folder.mkdir(parents=True, exist_ok=True)
