@@ -138,6 +138,18 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         convert(str(held), tmp_path / "m.onnx", trust_pickle=True)
 
 
+def test_sources_that_cannot_be_opened(tmp_path: Path) -> None:
+    """Errors of other code end in a line, and what was read stays."""
+    held = tmp_path / "model.pkl"
+    held.write_bytes(b"no pickle")
+    for source in (str(held), "json:loads", "sardonyx.base.errors:message"):
+        with pytest.raises(Fail, match=r"cannot be opened: (UnpicklingError|TypeError): "):
+            convert(source, tmp_path / "m.onnx", trust_pickle=True)
+    with pytest.raises(InvalidArgument, match="would replace its source"):
+        convert(str(held), held)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"no pickle"]
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     held = tmp_path / "model.txt"

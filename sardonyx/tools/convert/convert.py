@@ -105,14 +105,19 @@ def convert(
         trust_pickle: Whether a pickle may be read: that runs whatever code is in it.
 
     Raises:
-        InvalidArgument: The model cannot be found, or a package is missing.
-        Fail: The framework cannot export or run it.
+        InvalidArgument: The model cannot be found, a package is missing, or the output is the
+            model's own file.
+        Fail: The framework cannot read, export or run it.
     """
+    path = os.fspath(output)
+    is_file = isinstance(model, (str, os.PathLike)) and os.path.exists(model)
+    if is_file and os.path.exists(path) and os.path.samefile(model, path):
+        what = "The file would replace its source"
+        raise InvalidArgument(message(path, what, do="Give it a name of its own"))
     source = open_source(model, framework, trust_pickle=trust_pickle)
     given = dict(inputs) if inputs else source.example(np.random.default_rng(seed))
     wishes = Wishes(given, opset, {name: dict(axes) for name, axes in (free or {}).items()})
     _check_free(wishes)
-    path = os.fspath(output)
     folder, name = os.path.split(os.path.abspath(path))
     with tempfile.TemporaryDirectory(prefix=".sardonyx-", dir=folder) as own:
         _try(source, "exported", lambda: source.export(os.path.join(own, name), wishes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
 from sardonyx.tools.convert.source import Source, attribute, package, unpickled
 from sardonyx.tools.convert.table_source import BoostedSource, SklearnSource
 from sardonyx.tools.convert.tensorflow_source import TensorflowSource
@@ -27,6 +27,7 @@ def open_source(model: Any, framework: str | None = None, *, trust_pickle: bool 
 
     Raises:
         InvalidArgument: There is no such model, or it is not known how to read it.
+        Fail: The framework cannot read the file, or the function that makes the model fails.
     """
     if framework not in (None, *FRAMEWORKS):
         what = "There is no such framework"
@@ -34,7 +35,15 @@ def open_source(model: Any, framework: str | None = None, *, trust_pickle: bool 
             message("convert", what, expected=", ".join(FRAMEWORKS), got=str(framework))
         )
     if isinstance(model, (str, os.PathLike)):
-        framework, model = _opened(os.fspath(model), framework, trust_pickle)
+        path = os.fspath(model)
+        try:
+            framework, model = _opened(path, framework, trust_pickle)
+        except (SardonyxError, OSError, MemoryError):
+            raise
+        except Exception as error:  # of the framework that reads it, or of the code that makes it
+            said = " ".join(str(error).split())
+            text = f"The model cannot be opened: {type(error).__name__}: {said}"
+            raise Fail(message(path, text)) from error
     framework = framework or _framework_of(model)
     if framework is None:
         what = f"It is not known what a {type(model).__name__} is"
