@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instructions to use, not beyond this machine's (default: the best)",
     )  # fmt: skip
     parser.add_argument(
-        "--free-dim", action="append", default=[], metavar="NAME=N", help="size of a dimension"
+        "--free-dim",
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="size of a dimension",
     )
     parser.add_argument(
         "--any-sizes", action="store_true",

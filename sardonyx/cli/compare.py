@@ -21,9 +21,16 @@ from sardonyx.loader.writer import write
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, against what, how exact."""
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--against", default="onnxruntime", metavar="MODULE")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="relative error allowed")
+    parser.add_argument("model", type=Path, help="the ONNX file")
+    parser.add_argument(
+        "--against",
+        default="onnxruntime",
+        metavar="MODULE",
+        help="a module with onnxruntime's names (onnxruntime)",
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-4, help="relative error allowed (0.0001)"
+    )
     add_input_arguments(parser)
 
 
@@ -44,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{name}: {a.dtype}{list(a.shape)} relative error {error:.3g}")
     if worst <= options.tolerance:
         return 0
+    print(f"more than is allowed (--tolerance {options.tolerance:g})")
     print(_first_difference(options.model, other, feeds, options.tolerance))
     return 1
 
@@ -56,7 +64,8 @@ class _Other:
             self._make = importlib.import_module(name).InferenceSession
         except (ImportError, AttributeError, ValueError) as error:
             what = f"There is no engine {name!r} ({error})"
-            raise errors.NotFound(message("--against", what)) from None
+            do = f"pip install {name}" if name == "onnxruntime" else ""
+            raise errors.NotFound(message("--against", what, do=do)) from None
         self._name = name
 
     def run(self, model: Any, names: list[str] | None, feeds: dict[str, Any]) -> list[Any]:

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-f",
         "--free-dim",
+        "--dim",
         action="append",
         default=[],
         metavar="NAME=N",

@@ -19,10 +19,14 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say what to feed."""
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays by input name")
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a named dimension"
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a named dimension (1)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of random inputs")
-    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="threads of a run (all)")
 
 
 def make_inputs(session: InferenceSession, options: argparse.Namespace) -> dict[str, Any]:

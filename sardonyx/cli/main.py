@@ -16,7 +16,7 @@ COMMANDS = {
     "run": "run a model on random or given inputs",
     "show": "print a stage of a model's compilation",
     "compare": "run a model here and in another engine, and compare outputs",
-    "convert": "write a model of PyTorch, TensorFlow or scikit-learn as ONNX, and check it",
+    "convert": "write a model of another framework as ONNX, and check it",
     "perf": "measure how long a model takes, or two engines in turns",
     "explain": "print kernels, fusions, copies and memory of a model, and why",
     "doctor": "check this machine and installation; text for a bug report",

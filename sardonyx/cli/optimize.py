@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="OUTPUT", help="the same as the second argument")
     parser.add_argument(
         "--level", "--opt_level", type=int, choices=_LEVELS, default=99,
-        help="0 leaves the graph as it is, all others are one (default: 99)",
+        help="0 leaves the graph as it is; all others do the same (99)",
     )  # fmt: skip
     parser.add_argument("--fuse", action="store_true", help="make operators of com.microsoft")
     parser.add_argument("--float16", action="store_true", help="weights and nodes in half floats")
@@ -52,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --float16: inputs and outputs of these names stay in floats (no name: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--free-dim", action="append", default=[], metavar="NAME=N", help="size of a dimension"
+        "--free-dim",
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="size of a dimension",
     )
     parser.add_argument(
         "--external-data", nargs="?", type=int, const=1024, metavar="BYTES",

@@ -114,6 +114,7 @@ def _add_inputs(group: Any) -> None:
     add(
         "-f",
         "--free-dim",
+        "--dim",
         type=_size,
         action="append",
         default=[],

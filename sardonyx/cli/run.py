@@ -14,7 +14,7 @@ from sardonyx.cli.inputs import add_input_arguments, make_inputs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to run, on what, how often."""
-    parser.add_argument("model")
+    parser.add_argument("model", help="the ONNX file")
     add_input_arguments(parser)
     parser.add_argument("--repeat", type=int, default=20, help="timed runs")
     parser.add_argument("--timings", action="store_true", help="where load time went")

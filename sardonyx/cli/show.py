@@ -9,8 +9,8 @@ from sardonyx.runtime.stages import STAGES, stage_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, which stage."""
-    parser.add_argument("model")
-    parser.add_argument("--stage", choices=STAGES, default="graph")
+    parser.add_argument("model", help="the ONNX file")
+    parser.add_argument("--stage", choices=STAGES, default="graph", help="which one (graph)")
     parser.add_argument("--after", metavar="PASS", help="with --stage graph: after this pass")
 
 

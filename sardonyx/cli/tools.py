@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made.add_argument("output", help="the file to write")
         return made
 
-    tool("remove-initializer-from-input", "weights are no inputs that a caller may override")
+    tool("remove-initializer-from-input", "weights cease to be inputs, which a caller may override")
     fix = tool("fix-shapes", "dimensions of inputs become numbers, outputs follow")
     fix.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="of that name")
     fix.add_argument("--dim_param", metavar="NAME", help="of that name, with --dim_value")
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     source, target = options.model, options.output
     if options.tool == "remove-initializer-from-input":
         names = models.remove_initializers_from_inputs(source, target)
-        print(f"{target}: {len(names)} initializers are no inputs any more")
+        print(f"{target}: {len(names)} initializers were inputs, and no longer are")
     elif options.tool == "fix-shapes":
         dims, inputs = _shapes(options)
         for name, shape in models.fix_shapes(source, target, dims=dims, inputs=inputs).items():

@@ -108,7 +108,7 @@ def raise_opset(graph: Graph, needed: int, reason: str) -> Graph:
                 where,
                 f"{reason} needs version {needed} of ONNX's operators, and the package onnx, which "
                 "would convert the model, is missing",
-                do="pip install sardonyx[tools]",
+                do='pip install "sardonyx[tools]"',
             )
         ) from None
     graph.topological_sort()

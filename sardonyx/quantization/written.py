@@ -32,7 +32,7 @@ class Written:
             import onnx
         except ImportError:
             what = "A ModelProto is the package onnx's, which is missing"
-            raise NotFound(message("model", what, do="pip install sardonyx[tools]")) from None
+            raise NotFound(message("model", what, do='pip install "sardonyx[tools]"')) from None
         return onnx.load_from_string(write(self.graph))
 
     def save_model_to_file(

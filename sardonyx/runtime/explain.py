@@ -100,7 +100,7 @@ def _origin_of_code(timings: Mapping[str, float]) -> str:
         return f"from the cache in {total * 1e3:.1f} ms"
     parts = sorted(((s, name) for name, s in timings.items() if name != "total"), reverse=True)
     named = ", ".join(f"{name} {s * 1e3:.0f}" for s, name in parts if s >= _NOTABLE * total)
-    return f"compiled in {total * 1e3:.0f} ms ({named})"
+    return f"compiled in {total * 1e3:.0f} ms" + (f" ({named})" if named else "")
 
 
 def _memory(engine: Engine) -> str:

@@ -62,7 +62,7 @@ def package(name: str, extra: str, where: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         what = f"The package {name.partition('.')[0]} is needed and cannot be imported: {error}"
-        do = f"pip install sardonyx[{extra}]"
+        do = f'pip install "sardonyx[{extra}]"'
         raise InvalidArgument(message(where, what, do=do)) from None
 
 

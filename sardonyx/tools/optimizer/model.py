@@ -212,7 +212,7 @@ def onnx_package(what: str) -> Any:
         import onnx
     except ImportError:
         raise errors.NotImplemented(
-            message(what, "The package onnx is needed", do="pip install sardonyx[tools]")
+            message(what, "The package onnx is needed", do='pip install "sardonyx[tools]"')
         ) from None
     return onnx
 

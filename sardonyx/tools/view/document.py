@@ -74,7 +74,7 @@ def library_text() -> str:
         if path.is_file():
             return path.read_text("utf-8")
     what = "Pages need the charts of the package plotly"
-    raise Fail(message("view", what, do="pip install sardonyx[view]"))
+    raise Fail(message("view", what, do='pip install "sardonyx[view]"'))
 
 
 def _harmless(script: str) -> str:
