@@ -295,9 +295,15 @@ def test_resumed(tmp_path: Path) -> None:
     assert more.tried == []
     with pytest.raises(InvalidArgument, match="another search"):
         search(more, TuneOptions(resume=True), PLAIN, (CPU,), tmp_path / "journal", {"a": 2})
-    (tmp_path / "journal").write_text("no journal\n")
-    with pytest.raises(InvalidArgument, match="another search"):
-        _run(more, TuneOptions(resume=True), tmp_path)
+    header = (tmp_path / "journal").read_bytes().split(b"\n")[0]
+    for content, said in (
+        (b"no journal\n", "another search"), (b"\xff\n", "another search"),
+        (header + b"\n{}\n", "damaged"), (header + b"\n3\n", "damaged"),
+        (header + b'\n{"kernels": []}\n', "damaged"),
+    ):  # fmt: skip
+        (tmp_path / "journal").write_bytes(content)
+        with pytest.raises(InvalidArgument, match=said):
+            _run(more, TuneOptions(resume=True), tmp_path)
 
 
 #: Numbers, what holds their median: all up to seven, all but the ends up to ten.

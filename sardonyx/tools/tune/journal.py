@@ -37,7 +37,7 @@ class Journal:
             file.write(json.dumps(dict(header)) + "\n")
 
     def _read(self, header: dict[str, Any]) -> None:
-        lines = self._path.read_text(encoding="utf-8").split("\n")
+        lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
         # The last line ends without a newline if its writer was killed: it is measured again.
         complete, torn = lines[:-1], lines[-1]
         try:
@@ -47,12 +47,16 @@ class Journal:
         if not entries or entries[0] != header:
             what = "It is of another search: model, inputs, device or options differ"
             raise InvalidArgument(message(str(self._path), what, do="Leave out --resume"))
-        for entry in entries[1:]:
-            if "kernels" in entry:
-                self._kernels[entry["kernels"]] = tuple(entry["results"])
-            else:
-                outcome = Outcome.from_json(entry)
-                self._outcomes[outcome.settings.key] = outcome
+        try:
+            for entry in entries[1:]:
+                if "kernels" in entry:
+                    self._kernels[entry["kernels"]] = tuple(entry["results"])
+                else:
+                    outcome = Outcome.from_json(entry)
+                    self._outcomes[outcome.settings.key] = outcome
+        except (AttributeError, KeyError, TypeError, ValueError):
+            what = "It is damaged: a line is none that a search writes"
+            raise InvalidArgument(message(str(self._path), what, do="Leave out --resume")) from None
         if torn:
             with open(self._path, "w", encoding="utf-8") as file:
                 file.writelines(line + "\n" for line in complete)
