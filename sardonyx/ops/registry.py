@@ -279,7 +279,7 @@ def apply(
         raise errors.NotImplemented(_explain(node, given, error)) from error
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         # Attributes and contents come from the file: what Python cannot compute with is its fault.
-        raise InvalidGraph(_explain(node, given, error)) from error
+        raise InvalidGraph(_explain(node, given, _in_words(error))) from error
     outputs = result if isinstance(result, tuple) else (result,)
     if len(outputs) < len(node.outputs):
         raise InvalidGraph(
@@ -315,7 +315,18 @@ def _check_types(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) 
             raise errors.NotImplemented(message(where(node), what))
 
 
-def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception) -> str:
+#: What is said of inputs whose sizes a lowering could not take apart.
+OTHER_RANKS = "It does not take inputs of such ranks."
+
+
+def _in_words(error: Exception) -> Exception | str:
+    """An error of Python's own; in ours where sizes were taken apart that are not there."""
+    text = str(error)
+    apart = isinstance(error, IndexError) or "unpack" in text or "positional argument" in text
+    return OTHER_RANKS if apart else error
+
+
+def _explain(node: Node, inputs: Sequence[Tensor | None], error: Exception | str) -> str:
     shown = ", ".join("-" if x is None else f"{x.dtype}{list(x.shape)}" for x in inputs)
     return f"[{where(node)}] {error} Its inputs are {shown or 'none'}."
 
