@@ -166,7 +166,7 @@ def peaks(threads: int) -> dict[str, float]:
         engine, function = _compiled(_loop(kind, lanes))
         loop, small = function("loop"), [_aligned(256) for _ in range(2 * threads)]
 
-        def run(k: int) -> None:
+        def run(k: int) -> None:  # it is done with before the loop goes on
             loop(small[2 * k].ctypes.data, small[2 * k + 1].ctypes.data, count)  # noqa: B023
 
         operations = 2 * 24 * lanes * count * (4 if kind == "bytes" else 1)

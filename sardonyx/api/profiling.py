@@ -31,7 +31,7 @@ class Profiling:
 
     def _choose_run(self) -> None:
         """Take the quick ways of the engine, or none while runs are recorded."""
-        raise NotImplementedError
+        raise NotImplementedError  # `InferenceSession` does it
 
     def _start_profile(self) -> None:
         """Begin the session's own profile, if options ask for it; the engine comes later."""

@@ -33,7 +33,8 @@ class SessionFacts:
     _is_on_host: bool
 
     def _tune(self, tuned: Tuned) -> None:
-        raise NotImplementedError
+        """Make the session anew with these kernels."""
+        raise NotImplementedError  # `InferenceSession` does it
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a run must be given."""

@@ -40,7 +40,7 @@ class CalibrationDataReader(ABC):
         return found
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        raise NotImplementedError  # a reader need not know; onnxruntime's readers say it so
 
     def set_range(self, start_index: int, end_index: int) -> None:
         """Let `get_next` give the items from `start_index` to before `end_index`."""

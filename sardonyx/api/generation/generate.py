@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +89,8 @@ class Generation:
 
     async def __anext__(self) -> Any:
         """The next tokens; the model runs in a thread of asyncio's pool."""
+        import asyncio  # a third of the package's import: who awaits has it already
+
         found = await asyncio.to_thread(next, self, self)
         if found is self:
             raise StopAsyncIteration
