@@ -1,0 +1,162 @@
+"""Two GPUs in one process: each session works on its own, and values know where they lie."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx as ort
+from sardonyx.api.providers import cuda_is_missing
+from sardonyx.base import errors
+from tests.support.session import model_of
+
+pytestmark = pytest.mark.skipif(
+    bool(cuda_is_missing(1)), reason="there are not two GPUs with a driver"
+)
+
+CUDA = "CUDAExecutionProvider"
+_MODEL = """g (float[N,M] x, float[M,8] w) => (float[N,8] y)
+    { a = MatMul(x, w) b = Relu(a) y = Add(b, a) }"""
+_SIZES = """g (float[N] x) => (int64[A,B] y) { y = NonZero(x) }"""
+_random = np.random.default_rng(3)
+
+
+def _session(number: int, text: str = _MODEL, **provider: Any) -> ort.InferenceSession:
+    model = model_of(text).SerializeToString()
+    return ort.InferenceSession(model, providers=[(CUDA, {"device_id": number, **provider})])
+
+
+def _feeds(rows: int = 4, inner: int = 16) -> dict[str, Any]:
+    # Few bits, so that products are exact in any precision that a device may choose.
+    return {
+        "x": (_random.integers(-8, 9, (rows, inner)) / 4).astype(np.float32),
+        "w": (_random.integers(-8, 9, (inner, 8)) / 4).astype(np.float32),
+    }
+
+
+def _expected(feeds: dict[str, Any]) -> Any:
+    product = feeds["x"] @ feeds["w"]
+    return np.maximum(product, 0) + product
+
+
+def _on(number: int, feeds: dict[str, Any]) -> dict[str, ort.OrtValue]:
+    return {n: ort.OrtValue.ortvalue_from_numpy(a, "cuda", number) for n, a in feeds.items()}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_session_works_on_its_device(number: int) -> None:
+    session = _session(number)
+    for rows in (1, 4, 4, 4, 129, 4):
+        feeds = _feeds(rows)
+        np.testing.assert_array_equal(session.run(None, feeds)[0], _expected(feeds))
+        (found,) = session.run_with_ort_values(None, _on(number, feeds))
+        assert (found.device_name(), found.numpy().shape) == ("cuda", (rows, 8))
+        assert found._ortvalue.__dlpack_device__()[1] == number
+        np.testing.assert_array_equal(found.numpy(), _expected(feeds))
+    assert session.get_provider_options()[CUDA]["device_id"] == str(number)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_sizes_from_data_are_read_on_the_device_of_the_session(number: int) -> None:
+    x = _random.integers(0, 2, 3000).astype(np.float32)
+    for _ in range(3):
+        found = _session(number, _SIZES).run(None, {"x": x})[0]
+        np.testing.assert_array_equal(found, np.nonzero(x))
+
+
+def test_both_devices_at_once() -> None:
+    sessions = [_session(0), _session(1), _session(1), _session(0)]
+    wrong: list[str] = []
+
+    def work(session: ort.InferenceSession, number: int, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(100):
+            feeds = _feeds(int(random.integers(1, 20)))
+            given = _on(number, feeds) if random.random() < 0.5 else feeds
+            found = session.run_with_ort_values(None, given) if given is not feeds else None
+            array = found[0].numpy() if found else session.run(None, feeds)[0]
+            if not np.array_equal(array, _expected(feeds)):
+                wrong.append(f"device {number}")
+
+    threads = [
+        threading.Thread(target=work, args=(s, n, k))
+        for k, (s, n) in enumerate(zip(sessions, (0, 1, 1, 0), strict=True))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_feed_on_the_other_device_is_refused_and_the_session_goes_on() -> None:
+    session, feeds = _session(0), _feeds()
+    with pytest.raises(errors.InvalidArgument, match=r"(?s)input x.*device 0.*device 1"):
+        session.run_with_ort_values(None, _on(1, feeds))
+    binding = session.io_binding()
+    with pytest.raises(errors.InvalidArgument, match="device"):
+        for name, value in _on(1, feeds).items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output("y", "cuda", 0)
+        session.run_with_iobinding(binding)
+    (found,) = session.run_with_ort_values(None, _on(0, feeds))
+    np.testing.assert_array_equal(found.numpy(), _expected(feeds))
+
+
+def test_a_pointer_of_the_other_device_is_refused() -> None:
+    session, feeds = _session(0), _feeds()
+    there = ort.OrtValue.ortvalue_from_numpy(feeds["x"], "cuda", 1)
+    binding = session.io_binding()
+    with pytest.raises(errors.InvalidArgument, match="another device"):
+        binding.bind_input("x", "cuda", 0, np.float32, feeds["x"].shape, there.data_ptr())
+
+
+def test_copies_between_devices() -> None:
+    array = _random.standard_normal((300, 700)).astype(np.float32)
+    for source, target in ((0, 1), (1, 0), (1, 1)):
+        held = ort.OrtValue.ortvalue_from_numpy(array, "cuda", source)
+        there = ort.OrtValue.ortvalue_from_shape_and_type(array.shape, np.float32, "cuda", target)
+        ort.copy_tensors([held], [there])
+        np.testing.assert_array_equal(there.numpy(), array)
+        held.update_inplace(array + 1)
+        np.testing.assert_array_equal(held.numpy(), array + 1)
+        np.testing.assert_array_equal(there.numpy(), array)
+
+
+def test_one_session_after_the_other_through_a_copy() -> None:
+    first, second, feeds = _session(0), _session(1), _feeds(8, 8)
+    expected = _expected(feeds)
+    (between,) = first.run_with_ort_values(None, _on(0, feeds))
+    moved = ort.OrtValue.ortvalue_from_shape_and_type((8, 8), np.float32, "cuda", 1)
+    ort.copy_tensors([between], [moved])
+    w = ort.OrtValue.ortvalue_from_numpy(feeds["w"], "cuda", 1)
+    (found,) = second.run_with_ort_values(None, {"x": moved, "w": w})
+    np.testing.assert_array_equal(found.numpy(), _expected({"x": expected, "w": feeds["w"]}))
+
+
+def test_limits_are_of_each_device() -> None:
+    full, free = _session(1, gpu_mem_limit=1 << 20), _session(0)
+    large = _feeds(1 << 16, 64)
+    with pytest.raises(errors.SardonyxError, match="1048576|1.0 MiB|gpu_mem_limit"):
+        full.run(None, large)
+    np.testing.assert_array_equal(free.run(None, large)[0], _expected(large))
+    small = _feeds()
+    np.testing.assert_array_equal(full.run(None, small)[0], _expected(small))
+
+
+def test_arrays_of_torch_on_the_second_device() -> None:
+    torch = pytest.importorskip("torch")
+    session, feeds = _session(1), _feeds()
+    given = {n: torch.from_numpy(a).to("cuda:1") for n, a in feeds.items()}
+    for _ in range(4):
+        found = session.run(None, given)[0]
+        array = found if isinstance(found, np.ndarray) else torch.from_dlpack(found).cpu().numpy()
+        np.testing.assert_array_equal(array, _expected(feeds))
+
+
+def test_every_device_is_listed() -> None:
+    devices = [d for d in ort.get_ep_devices() if d.ep_name == CUDA]
+    assert sorted(d.ep_options["device_id"] for d in devices)[:2] == ["0", "1"]
