@@ -333,7 +333,7 @@ class CublasLt:
             for number, algorithm in enumerate(found):
                 product.use(algorithm)
                 try:
-                    times[number] = milliseconds(once, stream, self._device.capturing, calls)
+                    times[number] = milliseconds(once, stream, self._device, calls)
                 except Exception as error:  # noqa: BLE001 - an algorithm that fails is none
                     _logger.debug("algorithm %d of cuBLASLt's fails: %s", number, error)
                     continue

@@ -285,7 +285,7 @@ class Cudnn:
                 def once(index: int = index, workspace: int = workspace) -> None:
                     graph.execute_plan_at_index(pack, workspace, index, handle=handle)
 
-                times[index] = milliseconds(once, stream, self._device.capturing)
+                times[index] = milliseconds(once, stream, self._device)
             except Exception as error:  # noqa: BLE001 - a plan that fails is none
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
         if not times:

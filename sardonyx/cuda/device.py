@@ -9,6 +9,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.driver import bindings, call
 from sardonyx.cuda.stream import Event, Stream
+from sardonyx.cuda.turns import Turns
 
 
 class Device:
@@ -19,6 +20,7 @@ class Device:
         name: As the maker calls it.
         architecture: Such as `sm_90`.
         processors: Number of its multiprocessors.
+        turns: Of runs and measurements.
     """
 
     def __init__(self, number: int) -> None:
@@ -49,6 +51,7 @@ class Device:
         self._lock = RenewedLock()
         #: Held while a stream is captured: then the driver refuses to look at all streams.
         self.capturing = RenewedLock()
+        self.turns = Turns()
 
     def _attribute(self, name: str) -> int:
         which = getattr(bindings().CUdevice_attribute, name)

@@ -50,6 +50,7 @@ _DIRECT: dict[str, tuple[Any, ...]] = {
     "cuEventRecord": (_HANDLE, _HANDLE),
     "cuEventQuery": (_HANDLE,),
     "cuStreamWaitEvent": (_HANDLE, _HANDLE, ctypes.c_uint),
+    "cuPointerGetAttribute": (_HANDLE, ctypes.c_int, _HANDLE),
 }
 #: Calls that may take long: they let other threads of Python run.
 _LONG = frozenset(("cuStreamSynchronize",))
@@ -87,6 +88,20 @@ def call(name: str, *arguments: Any) -> Any:
     if code != 0:
         raise failure(name, int(code))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def pointer_attribute(name: str, address: int) -> int | None:
+    """What the driver knows of an address: a number of 32 bits; None if it does not know it.
+
+    Not through the package, whose version 13.3 gives 0 for the device of any address.
+    """
+    which = getattr(bindings().CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+    function = direct().get("cuPointerGetAttribute")
+    if function is None:
+        code, found = bindings().cuPointerGetAttribute(which, address)
+        return int(found) if code == 0 else None
+    held = ctypes.c_int()
+    return None if function(ctypes.addressof(held), int(which), address) else held.value
 
 
 def failure(name: str, number: int) -> Exception:

@@ -352,15 +352,14 @@ def _from_interface(value: Any) -> CudaArray:
 
 
 def _device_number(address: int) -> int:
-    from sardonyx.cuda.driver import bindings
+    from sardonyx.cuda.driver import pointer_attribute
 
     device(0).enter()
-    attribute = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    code, found = bindings().cuPointerGetAttribute(attribute, address)
-    if code != 0:
+    found = pointer_attribute("DEVICE_ORDINAL", address)
+    if found is None:
         what = f"There is no memory of a device at {address:#x}"
         raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
-    return int(found)
+    return found
 
 
 def _wait_for_interface(given: dict[str, Any], stream: Stream) -> None:

@@ -18,7 +18,7 @@ from sardonyx.base.errors import OutOfMemory
 from sardonyx.cuda.arena import Arena, ArenaSettings, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.driver import bindings, call, pointer_attribute
 from sardonyx.cuda.rectangles import copy_rectangles, rectangles, row_of
 from sardonyx.cuda.sources import PinnedSource
 from sardonyx.cuda.stream import Stream
@@ -52,10 +52,8 @@ def pinned_arena(device: Device) -> Arena:
 
 def is_pinned(address: int) -> bool:
     """Whether the device reaches this memory of the host as it is."""
-    driver = bindings()
-    which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-    code, found = driver.cuPointerGetAttribute(which, address)
-    return bool(code == 0 and int(found) == int(driver.CUmemorytype.CU_MEMORYTYPE_HOST))
+    kind = bindings().CUmemorytype.CU_MEMORYTYPE_HOST
+    return pointer_attribute("MEMORY_TYPE", address) == int(kind)
 
 
 def pinned_copy(device: Device, array: Array, purpose: str) -> Block:

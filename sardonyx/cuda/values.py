@@ -12,7 +12,7 @@ from sardonyx.cuda import exchange, staging
 from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device, device
-from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.driver import call, pointer_attribute
 from sardonyx.cuda.sources import DeviceSource
 from sardonyx.cuda.stream import Event, Stream, handle_of
 from sardonyx.runtime.storage import (
@@ -206,16 +206,14 @@ def check_pointer(address: int, where: Device) -> None:
     Raises:
         InvalidArgument: It was freed, is another device's, or the host's.
     """
-    driver = bindings()
-    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    code, found = driver.cuPointerGetAttribute(attribute, address)
-    if code != 0:
+    found = pointer_attribute("DEVICE_ORDINAL", address)
+    if found is None:
         what = f"There is no memory of a device at {address:#x}"
         raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
-    if int(found) != where.number:
+    if found != where.number:
         what = f"The memory at {address:#x} is another device's"
         raise InvalidArgument(
-            message("CUDA", what, expected=f"device {where.number}", got=f"device {int(found)}")
+            message("CUDA", what, expected=f"device {where.number}", got=f"device {found}")
         )
 
 

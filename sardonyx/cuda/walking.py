@@ -139,6 +139,7 @@ class Walks(RunsAlike):
         return 0
 
     def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
+        self.device.turns.wait()
         return self._enter_until_done(frame, items, None, outputs)
 
     def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
@@ -154,6 +155,7 @@ class Walks(RunsAlike):
             if code:
                 raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
 
+        self.device.turns.wait()
         try:
             graph = frame.capture(record)
         except SardonyxError as error:

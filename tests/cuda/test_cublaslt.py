@@ -122,7 +122,7 @@ def _settled(library: Any) -> None:
 def _measured(bindings: CublasLt, took: list[float]) -> Any:
     """Takes the times of algorithms from a list, after it has called each."""
 
-    def milliseconds(work: Any, stream: Any, capturing: Any, calls: int) -> float:
+    def milliseconds(work: Any, stream: Any, device: Any, calls: int) -> float:
         work()
         number = bindings.used.pop()
         if took[number] < 0:

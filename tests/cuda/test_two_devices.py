@@ -138,9 +138,9 @@ def test_one_session_after_the_other_through_a_copy() -> None:
 
 
 def test_limits_are_of_each_device() -> None:
-    full, free = _session(1, gpu_mem_limit=1 << 20), _session(0)
-    large = _feeds(1 << 16, 64)
-    with pytest.raises(errors.SardonyxError, match="1048576|1.0 MiB|gpu_mem_limit"):
+    full, free = _session(1, gpu_mem_limit=64 << 20), _session(0)
+    large = _feeds(1 << 19, 64)
+    with pytest.raises(errors.SardonyxError, match="gpu_mem_limit is 67108864"):
         full.run(None, large)
     np.testing.assert_array_equal(free.run(None, large)[0], _expected(large))
     small = _feeds()
