@@ -25,7 +25,7 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
 
     Raises:
         InvalidArgument: An argument is unknown, or the options are none.
-        NotImplemented: Options are wanted from the model, or the model is in ORT's own format.
+        NotImplemented: The model is in ORT's own format.
     """
     for name, value in further.items():
         if name not in _ARGUMENTS:
@@ -35,10 +35,6 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
                     do=nearest(name, _ARGUMENTS),
                 )
             )  # fmt: skip
-        if name == "read_config_from_model" and value:
-            raise errors.NotImplemented(
-                message("InferenceSession", "Options are not read from models")
-            )
         if name == "disabled_optimizers" and value:
             note(f"InferenceSession {name}", _ARGUMENTS[name])
     if options is not None and not isinstance(options, SessionOptions):

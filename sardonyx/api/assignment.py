@@ -35,7 +35,7 @@ class OrtEpAssignedSubgraph:
 
 
 def assigned(source: Any, claims: Claims | None = None) -> list[OrtEpAssignedSubgraph]:
-    """All nodes of a model: those that providers outside the package claimed, then the rest.
+    """All nodes of a model: those that providers outside the package claimed, then each other.
 
     Raises:
         NotImplemented: It is a bundle, which has the nodes' names in its kernels alone.
@@ -52,6 +52,6 @@ def assigned(source: Any, claims: Claims | None = None) -> list[OrtEpAssignedSub
     for claim in claims.made if claims is not None else ():
         taken = [shown.pop(name) for name in claim.nodes if name in shown]
         found.append(OrtEpAssignedSubgraph(claim.provider, tuple(taken)))
-    if shown or not found:
-        found.append(OrtEpAssignedSubgraph(CPU, tuple(shown.values())))
+    # As onnxruntime has it: each node that the processor has is alone.
+    found += [OrtEpAssignedSubgraph(CPU, (node,)) for node in shown.values()]
     return found

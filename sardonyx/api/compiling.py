@@ -143,7 +143,7 @@ class ModelCompiler:
         else:
             path = os.path.splitext(os.fspath(self._source))[0] + "_ctx.onnx"
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(path):
-            raise Fail(message("compile_to_file", f"The file {path!r} exists"))
+            raise Fail(message("compile_to_file", f"The file {path!r} exists already"))
         with compiling:
             from sardonyx.runtime.bundling import bundle_file
 
@@ -159,11 +159,21 @@ class ModelCompiler:
         return file.getvalue()
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
-        """Hand the bundle over, part by part. Raises as `compile_to_file` does."""
+        """Hand the bundle over, part by part.
+
+        Raises:
+            Fail: The function raised something.
+            InvalidArgument: It is no function.
+            NotImplemented: The model asks for something that is not supported.
+        """
         check_callback("compile_to_stream", write_function)
         data = self.compile_to_bytes()
         for start in range(0, len(data), _CHUNK_BYTES):
-            write_function(data[start : start + _CHUNK_BYTES])
+            try:
+                write_function(data[start : start + _CHUNK_BYTES])
+            except Exception as error:
+                what = f"The function raised {type(error).__name__}: {error}"
+                raise Fail(message("compile_to_stream", what)) from error
 
     def _check(self, nodes: int) -> None:
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED and not nodes:

@@ -23,6 +23,7 @@ from sardonyx.runtime.storage import MemoryKind, memory_kind
 _NVIDIA = 0x10DE
 #: Names of devices, with the numbers of their type and of their maker.
 _DEVICES = {"cpu": (0, 0), "cuda": (1, _NVIDIA), "gpu": (1, _NVIDIA)}
+_BY_TYPE = {0: "cpu", 1: "cuda"}
 #: Names of kinds of memory, with the device that has it and whether the host reaches it.
 _MEMORIES = {"Cpu": ("cpu", False), "Cuda": ("cuda", False), "CudaPinned": ("cpu", True)}
 
@@ -35,7 +36,9 @@ class OrtDevice:
         InvalidArgument: The number cannot be one.
     """
 
-    def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
+    def __init__(self, name: str | int = "cpu", device_id: int = 0, *rest: int) -> None:
+        if isinstance(name, int) and rest:  # onnxruntime's compiled class: type, memory, number
+            name, device_id = _BY_TYPE.get(name, ""), rest[0]
         self._name = name.lower() if isinstance(name, str) else ""
         if self._name not in _DEVICES:
             raise errors.NotImplemented(
@@ -49,6 +52,23 @@ class OrtDevice:
                 message("device", f"There is no {self._name} {device_id}", expected="0")
             )
         self._number = int(device_id)
+
+    @staticmethod
+    def cpu() -> int:
+        """The number of the processor's type."""
+        return 0
+
+    @staticmethod
+    def cuda() -> int:
+        """The number of a GPU's type."""
+        return 1
+
+    gpu = cuda
+
+    @staticmethod
+    def default_memory() -> int:
+        """The number of ordinary memory."""
+        return 0
 
     @staticmethod
     def make(name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.storage import Array, DeviceArray, Tensor
 
 #: DLDataTypeCode of floating-point types beyond IEEE's.
@@ -91,6 +92,20 @@ def from_producer(value: Any) -> Tensor:
         place.value = _UNSIGNED
         held = np.from_dlpack(_Holder(capsule, value.__dlpack_device__()))
         return held.view(dtypes.BY_NAME[name].numpy)
+
+
+def is_uint8_capsule(capsule: Any) -> bool:
+    """Whether a capsule holds bytes, which are bools where a program says so.
+
+    Raises:
+        InvalidArgument: It is no capsule of DLPack.
+    """
+    place = _code_of(capsule)
+    if place is None:
+        what = "This is no capsule of DLPack"
+        raise InvalidArgument(message("is_dlpack_uint8_tensor", what, got=type(capsule).__name__))
+    kind = (ctypes.c_uint8 * 2).from_address(ctypes.addressof(place))
+    return (kind[0], kind[1]) == (_UNSIGNED, 8)
 
 
 def is_on_device(value: Any) -> bool:

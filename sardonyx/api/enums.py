@@ -111,3 +111,22 @@ class ArenaExtendStrategy(IntEnum):
 
     kNextPowerOfTwo = 0  # noqa: N815 - onnxruntime's name
     kSameAsRequested = 1  # noqa: N815 - onnxruntime's name
+
+
+class OrtCompiledModelCompatibility(IntEnum):
+    """Whether what a provider compiled elsewhere runs here."""
+
+    EP_NOT_APPLICABLE = 0
+    EP_SUPPORTED_OPTIMAL = 1
+    EP_SUPPORTED_PREFER_RECOMPILATION = 2
+    EP_UNSUPPORTED = 3
+
+
+class OrtDeviceEpIncompatibilityReason(IntFlag):
+    """Why a provider does not work on a device."""
+
+    NONE = 0
+    DRIVER_INCOMPATIBLE = 1
+    DEVICE_INCOMPATIBLE = 2
+    MISSING_DEPENDENCY = 4
+    UNKNOWN = -0x80000000

@@ -44,8 +44,8 @@ def in_order(
     if missing:
         raise InvalidArgument(
             message(
-                "run", f"Required inputs ({missing}) are missing",
-                expected=str([v.name for v in inputs]), got=str(list(given)),
+                "run", f"Required inputs ({missing}) are missing from input feed ({list(given)})",
+                expected=str([v.name for v in inputs]),
             )
         )  # fmt: skip
     known = {v.name for v in (*inputs, *overridable)}

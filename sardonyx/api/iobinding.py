@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.api.devices import OrtDevice
 from sardonyx.api.feeds import as_array
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.run_options import RunOptions
@@ -58,9 +59,11 @@ class IOBinding:
         return table[name]
 
     @property
-    def _iobinding(self) -> IOBinding:
-        """Itself: onnxruntime's Python part has a compiled binding inside, which clients take."""
-        return self
+    def _iobinding(self) -> SessionIOBinding:
+        """The same bindings, as the compiled class inside onnxruntime's has them."""
+        same = object.__new__(SessionIOBinding)
+        same.__dict__ = self.__dict__
+        return same
 
     def _known_input(self, name: str) -> ValueInfo:
         return self._known(name, self._input_info, "input")
@@ -311,4 +314,34 @@ def _overlap(feeds: list[Array], targets: list[Array]) -> bool:
     return False
 
 
-SessionIOBinding = IOBinding
+class SessionIOBinding(IOBinding):
+    """`IOBinding` as onnxruntime's compiled class has it: devices are objects.
+
+    Args:
+        session: A session, or what its `_sess` gave.
+    """
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(getattr(session, "_session", session))
+
+    def bind_input(self, name: str, device_type: Any, *rest: Any) -> None:
+        """Feed an array, or memory: (name, array) or (name, device, type, shape, address)."""
+        if not rest:
+            self.bind_cpu_input(name, device_type)
+        else:
+            super().bind_input(name, *_place(device_type), *rest)
+
+    def bind_output(self, name: str, device_type: Any = "cpu", *rest: Any) -> None:
+        """Ask for an output: (name, device) or (name, device, type, shape, address)."""
+        super().bind_output(name, *_place(device_type), *rest)
+
+    def get_outputs(self) -> OrtValueVector:
+        """What the last run gave, in the order of binding."""
+        return OrtValueVector(super().get_outputs())
+
+
+def _place(device: Any) -> tuple[Any, ...]:
+    """The name and number of a device; a name stands for itself, and a number follows it."""
+    if not isinstance(device, OrtDevice):
+        return (device,)
+    return ("cuda" if device.device_type() else "cpu", device.device_id())

@@ -39,7 +39,7 @@ def get_version_string() -> str:
 
 def get_build_info() -> str:
     """A sentence about how code is made."""
-    return f"sardonyx {__version__}, compiles through LLVM when a session is made"
+    return f"Build Info: sardonyx {__version__}, compiles through LLVM when a session is made"
 
 
 def set_default_logger_severity(severity: int) -> None:

@@ -26,6 +26,8 @@ from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
 
 _TIME_KEY = "session.load_timeout_seconds"
+#: onnxruntime's words, which programs look for.
+_ABSENT = "SessionOptions does not have configuration with key"
 
 _DEFAULTS: dict[str, Any] = {
     "enable_cpu_mem_arena": True,
@@ -176,7 +178,7 @@ class SessionOptions:
             Fail: It was not set.
         """
         if key not in self._config:
-            raise errors.Fail(message("session config", f"The key {key!r} is not set"))
+            raise errors.Fail(message("session config", f"{_ABSENT}: {key}"))
         return str(self._config[key])
 
     def config(self, key: str) -> str:

@@ -8,12 +8,21 @@ from typing import Any
 import numpy as np
 
 from sardonyx.api import dlpack
-from sardonyx.api.devices import OrtMemoryInfo
+from sardonyx.api.devices import OrtDevice, OrtMemoryInfo
 from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.host.sparse_tensor import SparseTensor
-from sardonyx.runtime.storage import HOST, Array, DeviceArray, Tensor, memory_kind, to_host, write
+from sardonyx.runtime.storage import (
+    HOST,
+    Array,
+    DeviceArray,
+    MemoryKind,
+    Tensor,
+    memory_kind,
+    to_host,
+    write,
+)
 
 
 def dtype_of(array: Tensor) -> DType:
@@ -46,6 +55,16 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
     return found.numpy
 
 
+def _memory(device: str | OrtDevice, number: int) -> MemoryKind:
+    """Memory of a device, by name and number or as a whole.
+
+    Raises:
+        NotImplemented: There are no devices of this name here.
+        EPFail: The device's driver is missing.
+    """
+    return device.memory() if isinstance(device, OrtDevice) else memory_kind(device, number)
+
+
 class OrtValue:
     """A tensor in memory. Make it with one of the static methods.
 
@@ -60,7 +79,11 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy(
-        array: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+        array: Array,
+        /,
+        device_type: str | OrtDevice = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
     ) -> OrtValue:
         """A handle on the array's own memory, or on a copy in the memory of another device.
 
@@ -71,7 +94,7 @@ class OrtValue:
             NotImplemented: There are no devices of this name here.
             EPFail: The device's driver is missing.
         """
-        memory = memory_kind(device_type, device_id)
+        memory = _memory(device_type, device_id)
         if not isinstance(array, np.ndarray):
             raise InvalidArgument(
                 message(
@@ -106,7 +129,7 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int],
         element_type: Any,
-        device_type: str = "cpu",
+        device_type: str | OrtDevice = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
         memory_info: OrtMemoryInfo | None = None,
@@ -119,7 +142,7 @@ class OrtValue:
             EPFail: The device's driver is missing.
             OutOfMemory: There is not so much.
         """
-        memory = memory_info.kind() if memory_info else memory_kind(device_type, device_id)
+        memory = memory_info.kind() if memory_info else _memory(device_type, device_id)
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
 
     @staticmethod
@@ -158,16 +181,24 @@ class OrtValue:
         return OrtValue(make(sizes, kind, axis, room))
 
     @staticmethod
-    def from_dlpack(value: Any, /) -> OrtValue:
+    def from_dlpack(value: Any, is_bool_tensor: bool = False, /) -> OrtValue:
         """A handle on the memory of anything with `__dlpack__`, or of a capsule from there.
 
-        Memory of a GPU may come with `__cuda_array_interface__`, too.
+        Memory of a GPU may come with `__cuda_array_interface__`, too. Bytes are taken for bools
+        where `is_bool_tensor` says so: before 1.0, DLPack had none.
 
         Raises:
             InvalidArgument: The memory cannot be shared.
         """
         try:
-            return OrtValue(dlpack.from_producer(value))
+            found = dlpack.from_producer(value)
+            if is_bool_tensor and found.dtype == np.uint8:
+                kind = np.dtype(np.bool_)
+                if isinstance(found, np.ndarray):
+                    found = found.view(kind)
+                else:
+                    found = found.as_shape(found.shape, kind)
+            return OrtValue(found)
         except (BufferError, RuntimeError, AttributeError, TypeError) as error:
             raise InvalidArgument(
                 message("OrtValue.from_dlpack", f"The memory cannot be shared: {error}")

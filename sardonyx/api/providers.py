@@ -114,6 +114,21 @@ def choose(
     return {**found, CPU: processor}
 
 
+def check_names(providers: Sequence[Any] | None) -> None:
+    """Refuse a provider that nobody knows, where nothing may stand in for it.
+
+    Raises:
+        InvalidArgument: There is none of this name, here or in onnxruntime.
+    """
+    known = (*available(), CUDA, *FOREIGN)
+    for name, _ in _pairs(providers, None):
+        if name not in known:
+            text = message(
+                "set_providers", f"Unknown Provider Type: {name}", do=nearest(name, known)
+            )
+            raise InvalidArgument(text)
+
+
 def cuda_is_missing(device_id: int = 0) -> str:
     """Why the CUDA provider cannot be used; "" where it can."""
     from sardonyx.cuda.device import device

@@ -10,10 +10,11 @@ from sardonyx.api.arguments import check_arguments
 from sardonyx.api.config_keys import SETTINGS_KEY
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.making import make_engine
+from sardonyx.api.model_config import take_model_config
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.profiling import Profiling
-from sardonyx.api.providers import choose
+from sardonyx.api.providers import check_names, choose
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
@@ -60,6 +61,8 @@ class InferenceSession(Profiling, UnderWay):
         self._source = path_or_bytes
         self._options = sess_options.copy() if sess_options is not None else SessionOptions()
         given = sess_options or self._options
+        wanted = bool(kwargs.get("read_config_from_model"))
+        take_model_config(path_or_bytes, self._options, wanted)
         if providers is None and given.has_providers():
             providers = given.providers
         self._start_profile()
@@ -395,7 +398,12 @@ class InferenceSession(Profiling, UnderWay):
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Make the session anew for these providers."""
+        """Make the session anew for these providers.
+
+        Raises:
+            InvalidArgument: There is no provider of a name; the session stays what it was.
+        """
+        check_names(providers)
         self._choose(providers, provider_options)
         self._engine = self._create()
         self._set_up()

@@ -64,11 +64,13 @@ class SessionFacts:
         """Their options."""
         return {name: dict(options) for name, options in self._providers.items()}
 
-    # What clients ask of the compiled session inside onnxruntime's: here there is one session.
+    # What clients ask of the compiled session inside onnxruntime's.
 
     @property
-    def _sess(self) -> SessionFacts:
-        return self
+    def _sess(self) -> Any:
+        from sardonyx.api.compiled import CompiledSession
+
+        return CompiledSession(self)
 
     @property
     def _sess_options(self) -> SessionOptions:
@@ -149,7 +151,8 @@ class SessionFacts:
         """
         key = "session.record_ep_graph_assignment_info"
         if self._options.config(key) != "1":
-            raise errors.Fail(message("session", "Nothing was recorded", do=f"Set {key} to 1"))
+            what = f"Session configuration entry '{key}' must be set to \"1\""
+            raise errors.Fail(message("session", what))
         return assigned(self._source, self._engine.claims)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:

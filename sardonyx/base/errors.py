@@ -14,11 +14,11 @@ class Fail(SardonyxError, RuntimeError):
     """A run or a load failed for a reason that no narrower class names."""
 
 
-class InvalidArgument(SardonyxError, ValueError):
+class InvalidArgument(SardonyxError, ValueError, RuntimeError):
     """A feed, an option or an argument does not fit."""
 
 
-class InvalidSparseTensor(InvalidArgument, RuntimeError):
+class InvalidSparseTensor(InvalidArgument):
     """Parts of a sparse tensor do not fit each other, or it has no such part."""
 
 

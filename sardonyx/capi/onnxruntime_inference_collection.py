@@ -6,6 +6,7 @@ from sardonyx.api.devices import OrtDevice
 from sardonyx.api.enums import OrtDeviceVendorId
 from sardonyx.api.iobinding import IOBinding
 from sardonyx.api.ortvalue import OrtValue, copy_tensors
+from sardonyx.api.provider_arguments import check_and_normalize_provider_args
 from sardonyx.api.session import InferenceSession
 from sardonyx.host.sparse_tensor import SparseTensor
 
@@ -22,5 +23,6 @@ __all__ = [
     "OrtValue",
     "Session",
     "SparseTensor",
+    "check_and_normalize_provider_args",
     "copy_tensors",
 ]

@@ -2,6 +2,13 @@
 
 from sardonyx.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from sardonyx.api.compatibility import (
+    get_compatibility_info_from_model,
+    get_compatibility_info_from_model_bytes,
+    get_hardware_device_ep_incompatibility_details,
+    get_hardware_devices,
+    get_model_compatibility_for_ep_devices,
+)
 from sardonyx.api.compiling import (
     ModelCompiler,
     OrtEpContextData,
@@ -19,6 +26,7 @@ from sardonyx.api.devices import (
     create_and_register_allocator_v2,
     get_ep_devices,
 )
+from sardonyx.api.dlpack import is_uint8_capsule as is_dlpack_uint8_tensor
 from sardonyx.api.enums import (
     ArenaExtendStrategy,
     ExecutionMode,
@@ -26,6 +34,8 @@ from sardonyx.api.enums import (
     GraphOptimizationLevel,
     OrtAllocatorType,
     OrtCompileApiFlags,
+    OrtCompiledModelCompatibility,
+    OrtDeviceEpIncompatibilityReason,
     OrtDeviceMemoryType,
     OrtExecutionProviderDevicePolicy,
     OrtHardwareDeviceType,
@@ -75,6 +85,9 @@ from sardonyx.base.errors import (
 from sardonyx.host.sparse_tensor import SparseCooView, SparseCsrView, SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
+kNextPowerOfTwo = ArenaExtendStrategy.kNextPowerOfTwo  # noqa: N816 - as in onnxruntime
+kSameAsRequested = ArenaExtendStrategy.kSameAsRequested  # noqa: N816 - as in onnxruntime
+
 __all__ = [
     "AdapterFormat",
     "ArenaExtendStrategy",
@@ -103,7 +116,9 @@ __all__ = [
     "OrtAllocatorType",
     "OrtArenaCfg",
     "OrtCompileApiFlags",
+    "OrtCompiledModelCompatibility",
     "OrtDevice",
+    "OrtDeviceEpIncompatibilityReason",
     "OrtDeviceMemoryType",
     "OrtEpAssignedNode",
     "OrtEpAssignedSubgraph",
@@ -136,11 +151,19 @@ __all__ = [
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
+    "get_compatibility_info_from_model",
+    "get_compatibility_info_from_model_bytes",
     "get_default_session_options",
     "get_device",
     "get_ep_devices",
+    "get_hardware_device_ep_incompatibility_details",
+    "get_hardware_devices",
+    "get_model_compatibility_for_ep_devices",
     "get_version_string",
     "has_collective_ops",
+    "is_dlpack_uint8_tensor",
+    "kNextPowerOfTwo",
+    "kSameAsRequested",
     "register_execution_provider_library",
     "set_default_logger_severity",
     "set_default_logger_verbosity",

@@ -16,6 +16,8 @@ class ExternalFiles:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
+        #: Where the model lies itself, if it was given as a link.
+        self.real_folder: str | None = None
         self._files: dict[str, FileSource] = {}
 
     @property
@@ -65,7 +67,24 @@ class ExternalFiles:
             )
         path = os.path.join(self._folder, location)
         # Programs on Windows write their own separator.
-        return path if os.path.exists(path) else os.path.join(self._folder, *parts)
+        path = path if os.path.exists(path) else os.path.join(self._folder, *parts)
+        self._check_root(self._folder, path, where)
+        return path
+
+    def _check_root(self, folder: str, path: str, where: str) -> None:
+        """Links may lead to files of the model's folder, and beside the file a link to it means."""
+        roots = [os.path.realpath(folder), *([self.real_folder] if self.real_folder else [])]
+        found = os.path.realpath(path)
+        if not any(os.path.commonpath([root, found]) == root for root in roots):
+            raise InvalidGraph(
+                message(
+                    where,
+                    "External data path validation failed: a link leads out of the model's folder",
+                    expected=f"a file below {' or '.join(roots)}",
+                    got=found,
+                    do="Name the folder of the data, or load the model from there",
+                )
+            )
 
     def _open(self, path: str, where: str) -> FileSource:
         if path not in self._files:

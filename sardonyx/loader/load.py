@@ -57,6 +57,8 @@ def load(
     if model.graph is None:
         raise InvalidGraph(message(opened.name, "The model holds no graph"))
     external = ExternalFiles(os.fspath(folder) if folder is not None else own_folder)
+    if own_folder is not None:
+        external.real_folder = os.path.dirname(os.path.realpath(os.fspath(source)))
     graph = Graph(model.graph.name, opset=opset_table(model.opset_import))
     if graph.opset.get("", 0) > onnx_format.NEWEST_OPSET:
         _logger.warning(
@@ -85,6 +87,19 @@ def load(
         raise InvalidGraph(message(opened.name, "The model is nested too deeply")) from None
     graph.files = external.identities
     return graph
+
+
+def metadata_of(source: Any) -> dict[str, str]:
+    """What a model's file says about itself, without reading its graph.
+
+    Raises:
+        NoSuchFile: There is no such file.
+        InvalidProtobuf: The bytes are no protobuf message of this kind.
+        InvalidArgument: The source is no path, bytes or `ModelProto`.
+    """
+    opened, _ = _open(source)
+    model = wire.decode(onnx_format.MODEL, opened)
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def opset_table(imports: Any) -> dict[str, int]:

@@ -63,8 +63,14 @@ def gather_nd(x: Tensor, positions: Tensor, *, batch_dims: int = 0) -> Tensor:
     return compute(outer + inner, body)
 
 
-def _tuple_length(where: str, x: Tensor, positions: Tensor, batch_dims: int) -> int:
+def _tuple_length(
+    where: str, x: Tensor, positions: Tensor, batch_dims: int, by_ranks: int | None = None
+) -> int:
+    """How long an index tuple is; `by_ranks`, where the ranks of all operands say it."""
     depth = positions.shape[-1] if positions.rank else 0
+    if not isinstance(depth, int) and by_ranks is not None:
+        assume_equal(depth, by_ranks, where, "The last axis of the indices does not fit the ranks")
+        depth = by_ranks
     if not isinstance(depth, int):
         raise errors.NotImplemented(
             message(where, f"The length {depth!r} of an index tuple is not known when it is loaded")
@@ -127,7 +133,7 @@ def scatter_elements(
 def scatter_nd(x: Tensor, positions: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """`x` with slices replaced by, or combined with, `updates`."""
     _check_scatter("ScatterND", x, updates, reduction)
-    depth = _tuple_length("ScatterND", x, positions, 0)
+    depth = _tuple_length("ScatterND", x, positions, 0, x.rank + positions.rank - 1 - updates.rank)
     expected = positions.shape[:-1] + x.shape[depth:]
     assume_shape(updates.shape, expected, "ScatterND", "The tensor of updates")
     (result,) = make_call(

@@ -295,6 +295,10 @@ def _string_array(feed: object, where: str) -> Array:
     claim(_ELEMENT_BYTES * array.size)  # an array of few bytes can repeat them without end
     if array.dtype.kind == "T":
         return array.astype(object)
+    if array.dtype.kind == "V" and array.dtype.fields is None:
+        # Bytes of one length; unlike those of kind S, NumPy cuts no zeros off their ends.
+        texts = [bytes(item) for item in array.reshape(-1).tolist()]
+        return np.array([*texts, None], object)[:-1].reshape(array.shape)
     if array.dtype.kind not in "OUS" and array.size:
         what = "The feed has the wrong element type"
         raise InvalidArgument(message(where, what, expected="string", got=str(array.dtype)))
@@ -329,7 +333,9 @@ def _fed_map(value: Mapping[Any, Any], type_: ObjectType, where: str) -> dict[An
     found: dict[Any, Any] = {}
     for key, item in value.items():
         if isinstance(key, (str, bytes)) is not keys_are_texts:
-            raise _wrong(where, type_, key)
+            kind = "std::string" if keys_are_texts else "int64_t"
+            what = f"Unexpected key type  {type(key)}, it cannot be linked to C type {kind}"
+            raise InvalidArgument(message(where, what, expected=type_.type_text))
         if isinstance(type_.element, ObjectType):
             held = _fed(item, type_.element, where)
         elif isinstance(item, (str, bytes)) is not texts:

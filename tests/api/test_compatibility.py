@@ -163,7 +163,7 @@ def test_facts_of_sessions() -> None:
     assert isinstance(made.get_modelmeta(), sardonyx.ModelMetadata)
     assert isinstance(made.get_input_epdevices()[0], sardonyx.OrtEpDevice)
     assert isinstance(made.get_input_epdevices()[0].device, sardonyx.OrtHardwareDevice)
-    assert isinstance(made.io_binding(), sardonyx.SessionIOBinding)
+    assert isinstance(made.io_binding()._iobinding, sardonyx.SessionIOBinding)
     assert isinstance(made.io_binding(), sardonyx.IOBinding)
     made.enable_fallback()
     made.disable_fallback()

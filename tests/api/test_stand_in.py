@@ -39,10 +39,13 @@ assert onnxruntime.ModelCompiler is state.ModelCompiler
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 assert quantize_static.__module__ == "sardonyx.quantization.quantize"
+from onnxruntime.backend.backend import OnnxRuntimeBackend
+from onnxruntime.datasets import get_example
+assert OnnxRuntimeBackend is backend.OnnxRuntimeBackend and get_example("sigmoid.onnx")
 try:
-    import onnxruntime.datasets
+    import onnxruntime.tools
 except ModuleNotFoundError as error:
-    assert error.name == "onnxruntime.datasets"
+    assert error.name == "onnxruntime.tools"
 assert not [m for m in sys.modules.values() if "site-packages/onnxruntime" in str(vars(m).get("__file__"))]
 print("done", *sys.argv[1:])
 """  # noqa: E501

@@ -1,43 +1,14 @@
-"""ONNX's backend interface, as `onnxruntime.backend` has it: prepare a model, run it."""
+"""The functions of `onnxruntime.backend`, on a class as ONNX's tests expect them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-
-
-class OnnxRuntimeBackendRep:
-    """A model that is ready to run."""
-
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
-
-    def run(self, inputs: Any, **kwargs: Any) -> list[Any]:
-        """Outputs, given one array, a list of arrays in the model's order, or a dict by name.
-
-        Raises:
-            InvalidArgument: There are too many inputs, or an option of the run is unknown.
-        """
-        options = RunOptions()
-        for name, value in kwargs.items():
-            setattr(options, name, value)
-        names = [i.name for i in self._session.get_inputs()]
-        if not isinstance(inputs, Mapping):
-            given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            if len(given) > len(names):
-                raise InvalidArgument(
-                    message(
-                        "backend", "Too many inputs", expected=str(len(names)), got=str(len(given))
-                    )
-                )
-            inputs = dict(zip(names, given, strict=False))
-        return self._session.run(None, inputs, options)
 
 
 class OnnxRuntimeBackend:
