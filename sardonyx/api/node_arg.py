@@ -19,7 +19,7 @@ class NodeArg:
     def __init__(self, info: ValueInfo, sizes: Mapping[str, int] | None = None) -> None:
         self.name = info.name
         self.type = info.dtype.type_text
-        self.shape = [sizes.get(d, d) if sizes and isinstance(d, str) else d for d in info.shape]
+        self.shape = list(info.shape_with(sizes or {}))
 
     def __repr__(self) -> str:
         return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"

@@ -106,7 +106,11 @@ class InferenceSession(Profiling, UnderWay):
         self._gives_memory_back = self._is_on_host and not self._options.enable_cpu_mem_arena
         self._follow_engine()
         self._choose_run()
-        used = {d for v in (*record.inputs, *record.overridable) for d in v.shape}
+        used = {
+            f"{v.name}.{axis}" if d is None else d
+            for v in (*record.inputs, *record.overridable)
+            for axis, d in enumerate(v.shape)
+        }
         for name in self._options.free_dimension_overrides:
             if name not in used:
                 text = "No dimension of an input is called %r: its size has no effect. %s"

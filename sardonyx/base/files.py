@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+#: How a bundle begins, see `runtime.bundle`.
+BUNDLE_MAGIC = b"sdxbundl"
 #: Device, inode, bytes, and times of the last change of content and of status, in ns.
 Identity = tuple[int, int, int, int, int]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.cli.arguments import add_dimensions, sizes_of
 
 _ABOUT = """\
 Compile a model into one file: plan, machine code, packed weights. A session opens it like a model,
@@ -28,14 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cpu", choices=("avx512", "avx2", "sse", "neon"),
         help="instructions to use, not beyond this machine's (default: the best)",
     )  # fmt: skip
-    parser.add_argument(
-        "--free-dim",
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="size of a dimension",
-    )
+    add_dimensions(parser, "size of a dimension, by its name or as INPUT.AXIS")
     parser.add_argument(
         "--any-sizes", action="store_true",
         help="also for inputs whose sizes contradict the names that the model gives them",
@@ -47,12 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile or verify, and report; the exit status is 2 if the arguments are at fault."""
-    try:
-        arguments = _engine_arguments(options)
-    except InvalidArgument as error:
-        print(f"sardonyx bundle: {error}", file=sys.stderr)
-        return 2
+    """Compile or verify, and report."""
+    _check_files(options)
     if options.check is not None:
         return _check(options.check)
     if options.cpu is not None:
@@ -60,14 +49,10 @@ def run(options: argparse.Namespace) -> int:
     from sardonyx.runtime.bundling import bundle_file
     from sardonyx.runtime.session import EngineOptions
 
-    try:
-        _check_sizes(options)
-        made = bundle_file(
-            options.model, options.output, EngineOptions(**arguments), any_sizes=options.any_sizes
-        )
-    except InvalidArgument as error:
-        print(f"sardonyx bundle: {error}", file=sys.stderr)
-        return 2
+    wanted = EngineOptions(
+        free_dimension_overrides=_sizes(options), branches=0 if options.parallel else None
+    )
+    made = bundle_file(options.model, options.output, wanted, any_sizes=options.any_sizes)
     print(f"{options.output}: {made.size_bytes} bytes, {made.kernels} kernels for {made.target}")
     further = [name for name in made.plans if name]
     if further:
@@ -75,34 +60,33 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _engine_arguments(options: argparse.Namespace) -> dict[str, object]:
-    from sardonyx.cli.optimize import sizes_of
+def _check_files(options: argparse.Namespace) -> None:
+    from sardonyx.tools.targets import check_targets
 
     if options.check is not None and options.model is not None:
         raise InvalidArgument(message("--check", "It takes one bundle, and no model"))
     if options.check is None and (options.model is None or options.output is None):
         raise InvalidArgument(message("bundle", "Give a model and a file to write"))
-    return {
-        "free_dimension_overrides": sizes_of(options.free_dim),
-        "branches": 0 if options.parallel else None,
-    }
+    if options.check is None:
+        check_targets(options.model, options.output)
 
 
-def _check_sizes(options: argparse.Namespace) -> None:
-    """Refuse sizes of dimensions that the model does not have; a session only warns of them."""
-    from sardonyx.cli.optimize import sizes_of
+def _sizes(options: argparse.Namespace) -> dict[str, int]:
+    """Sizes by name; those of dimensions that the model does not have, sessions only warn of."""
     from sardonyx.loader.load import load
-    from sardonyx.tools.optimizer.model import set_dimensions
+    from sardonyx.tools.optimizer.model import sizes_by_name
 
-    sizes = sizes_of(options.free_dim)
-    if sizes:
-        set_dimensions(load(options.model), sizes)
+    sizes = sizes_of(options.dim)
+    return sizes_by_name(load(options.model), sizes) if sizes else {}
 
 
 def _check(path: str) -> int:
     from sardonyx.runtime.bundle import Bundle
 
-    with Bundle(path) as bundle:
-        bundle.verify_all()
-        print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
+    try:
+        with Bundle(path) as bundle:
+            bundle.verify_all()
+            print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
+    except InvalidArgument as error:  # the file is at fault, and was to be looked at
+        raise Fail(str(error)) from None
     return 0

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.base import errors
-from sardonyx.base.errors import SardonyxError, message
-from sardonyx.cli.inputs import add_input_arguments, make_inputs
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.cli.arguments import real
+from sardonyx.cli.inputs import add_input_arguments, make_inputs, open_session
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
+from sardonyx.runtime.bundle import is_bundle
+from sardonyx.tools.made_up import explained
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         default="onnxruntime",
         metavar="MODULE",
-        help="a module with onnxruntime's names (onnxruntime)",
+        help="a module with onnxruntime's names (onnxruntime); it runs on the processor",
     )
     parser.add_argument(
-        "--tolerance", type=float, default=1e-4, help="relative error allowed (0.0001)"
+        "--tolerance", type=real(), default=1e-4, help="relative error allowed (0.0001)"
     )
     add_input_arguments(parser)
 
@@ -37,12 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare; the exit status is 1 if an output is off."""
     other = _Other(options.against)
-    settings = SessionOptions()
-    settings.intra_op_num_threads = options.threads
-    session = InferenceSession(options.model, settings)
-    feeds = make_inputs(session, options)
+    if is_bundle(options.model):
+        what = "It is a bundle, which other engines do not read"
+        do = "Give the ONNX file that it was made of"
+        raise InvalidArgument(message(str(options.model), what, do=do))
+    session = open_session(options)
+    feeds, sizes = make_inputs(session, options)
     names = [o.name for o in session.get_outputs()]
-    ours = session.run(None, feeds)
+    with explained(sizes):
+        ours = session.run(None, feeds)
+    if sizes.chosen:
+        print(sizes.told())
     theirs = other.run(str(options.model), names, feeds)
     worst = 0.0
     for name, a, b in zip(names, ours, theirs, strict=True):

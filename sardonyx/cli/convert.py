@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.arguments import add_seed, real, whole
 from sardonyx.cli.inputs import read_arrays
 
 _ABOUT = """\
@@ -24,8 +24,8 @@ one:
   sardonyx convert torchvision.models:resnet18 resnet18.onnx --input x=1x3x224x224 --free x.0=batch
   sardonyx convert booster.txt booster.onnx
 """
-_INPUT = re.compile(r"([^=]+)=(\d+(?:x\d+)*)(?::(\w+))?")
-_FREE = re.compile(r"(.+)\.(\d+)=(\w+)")
+_INPUT = re.compile(r"([^=]+)=([0-9]+(?:x[0-9]+)*)(?::(\w+))?")
+_FREE = re.compile(r"(.+)\.([0-9]+)=(\w+)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,27 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--free", action="append", default=[], metavar="NAME.AXIS=DIM",
         help="an axis that may have other sizes later, and the dimension's name",
     )  # fmt: skip
-    parser.add_argument("--opset", type=int, help="version of ONNX's operators")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="relative error allowed")
-    parser.add_argument("--seed", type=int, default=0, help="of random inputs")
+    parser.add_argument("--opset", type=whole(1, 1000), help="version of ONNX's operators")
+    parser.add_argument("--tolerance", type=real(), default=1e-4, help="relative error allowed")
+    add_seed(parser)
     parser.add_argument(
         "--trust-pickle", action="store_true", help="read pickles, which may run any code"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert and compare; the exit status is 1 if outputs differ, 2 if arguments are at fault."""
+    """Convert and compare; the exit status is 1 if outputs differ."""
     from sardonyx.tools.convert import convert
 
-    try:
-        report = convert(
-            options.source, options.output, inputs=_inputs(options), framework=options.framework,
-            opset=options.opset, free=_free(options.free), tolerance=options.tolerance,
-            seed=options.seed, trust_pickle=options.trust_pickle,
-        )  # fmt: skip
-    except InvalidArgument as error:
-        print(f"sardonyx convert: {error}", file=sys.stderr)
-        return 2
+    report = convert(
+        options.source, options.output, inputs=_inputs(options), framework=options.framework,
+        opset=options.opset, free=_free(options.free), tolerance=options.tolerance,
+        seed=options.seed, trust_pickle=options.trust_pickle,
+    )  # fmt: skip
     print(report)
     return 0 if report.is_right else 1
 
@@ -80,8 +76,12 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any] | None:
             expected = "NAME=1x3x224x224, or with a type: NAME=1x128:int64"
             raise InvalidArgument(message("--input", "It is no input", expected=expected, got=text))
         shape = tuple(map(int, parts[2].split("x")))
-        made = random.standard_normal(shape) if dtype.is_float else np.zeros(shape)
-        found[parts[1]] = made.astype(dtype.numpy)
+        try:
+            made = random.standard_normal(shape) if dtype.is_float else np.zeros(shape)
+            found[parts[1]] = made.astype(dtype.numpy)
+        except (MemoryError, ValueError, OverflowError) as error:
+            what = f"No array of its sizes can be made up ({error})"
+            raise InvalidArgument(message("--input", what, got=text)) from None
     return found or None
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.tools.targets import check_targets
 
 LINES = ("Hello from sardonyx", "ONNX models, compiled", "The quick brown fox 0123456789")
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw, read, print, annotate."""
+    check_targets(options.image, options.output)
     install_as_onnxruntime()
     try:
         from PIL import Image

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
-from sardonyx.api.enums import GraphOptimizationLevel
-from sardonyx.api.options import SessionOptions
-from sardonyx.api.session import InferenceSession
-from sardonyx.base.errors import InvalidArgument
-from sardonyx.cli.optimize import sizes_of
+from sardonyx.cli.arguments import add_dimensions, add_provider, add_threads, sizes_of
+from sardonyx.cli.inputs import open_session
 from sardonyx.tools.explain import Explanation, explain_model
-from sardonyx.tools.perf.settings import LEVELS, PROVIDERS
+from sardonyx.tools.perf.settings import LEVELS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,32 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not run the model once on made-up inputs: sizes and memory stay unknown",
     )
-    add(
-        "-f",
-        "--free-dim",
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="size of a dimension in that run (1), by name or as INPUT.AXIS",
-    )
-    add("-e", "--provider", choices=PROVIDERS, default="cpu", help="where it runs (cpu)")
+    add_dimensions(parser)
+    add_provider(parser)
+    add_threads(parser)
     add("-o", "--level", type=int, choices=LEVELS, default=99, help="of optimisation (99)")
-    add("-x", "--threads", type=int, default=0, metavar="N", help="threads of a run (all)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make a session and explain it; the exit status is 2 if arguments are at fault."""
-    settings = SessionOptions()
-    try:
-        sizes = sizes_of([text.replace(":", "=") for text in options.free_dim])
-        settings.intra_op_num_threads = options.threads
-    except InvalidArgument as error:
-        print(f"sardonyx explain: {error}", file=sys.stderr)
-        return 2
-    settings.graph_optimization_level = GraphOptimizationLevel(options.level)
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    session = InferenceSession(options.model, settings, providers=[PROVIDERS[options.provider]])
+    """Make a session and explain it; see `_print`."""
+    sizes = sizes_of(options.dim)
+    session = open_session(options, options.level)
     found = explain_model(
         options.model, session, sizes=sizes, run=not options.no_run, verbose=options.verbose
     )
@@ -65,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(found: Explanation, with_nodes: bool) -> None:
     print(found.text)
+    if found.sizes and not found.run:
+        print(f"\n{found.sizes}")
     if found.run:
         print(f"\nnot run on made-up inputs, so sizes may be unknown: {found.run}")
     if found.fusions:

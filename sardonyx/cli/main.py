@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
 
-from sardonyx.base.errors import SardonyxError, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import set_up
 from sardonyx.cli.parser import Parser
 
@@ -39,7 +40,11 @@ def version() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a subcommand; gives the exit status."""
+    """Run a subcommand.
+
+    Returns:
+        The exit status: 0, 1 for what failed, 2 for bad arguments, 130 at Ctrl-C.
+    """
     parser = Parser(prog="sardonyx", description="ONNX models, compiled.")
     parser.add_argument("--version", action="version", version=f"sardonyx {version()}")
     subparsers = parser.add_subparsers(dest="command", required=True)
@@ -55,6 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
             set_up()
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
         return int(module.run(options) or 0)
+    except InvalidArgument as error:
+        print(f"sardonyx {_told(options)}: {error}", file=sys.stderr)
+        return 2
     except SardonyxError as error:
         print(f"sardonyx: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -66,9 +74,18 @@ def main(arguments: list[str] | None = None) -> int:
         text = message(str(error.filename or options.command), error.strerror or str(error))
         print(f"sardonyx: {type(error).__name__}: {text}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        what = "There is not enough memory" + (f" ({error})" if str(error) else "")
+        print(f"sardonyx: MemoryError: {message(options.command, what)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("sardonyx: interrupted", file=sys.stderr)
         return 130
+
+
+def _told(options: argparse.Namespace) -> str:
+    """The command, and the tool where it has several."""
+    return " ".join(filter(None, (options.command, getattr(options, "tool", ""))))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.arguments import add_dimensions, sizes_of, whole
+from sardonyx.tools.targets import check_targets
 
 _ABOUT = """\
 Write a model whose graph is simplified: constants folded, equal values merged, nodes that change
@@ -17,8 +18,6 @@ GELUs, embeddings), which onnxruntime and sardonyx have. They are found by struc
 type need not be given. All flags of onnxruntime.transformers.optimizer are known.
 """
 _LEVELS = (0, 1, 2, 3, 99)
-#: Sizes are int64 in files.
-_MOST = 2**63 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,23 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep_io_types", nargs="*", metavar="NAME",
         help="with --float16: inputs and outputs of these names stay in floats (no name: all)",
     )  # fmt: skip
+    add_dimensions(parser, "size of a dimension, by its name or as INPUT.AXIS")
     parser.add_argument(
-        "--free-dim",
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="size of a dimension",
-    )
-    parser.add_argument(
-        "--external-data", nargs="?", type=int, const=1024, metavar="BYTES",
+        "--external-data", nargs="?", type=whole(), const=1024, metavar="BYTES",
         help="weights of so many bytes (1024) go to OUTPUT.data; models above 2 GB do anyway",
     )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="say what was not fused, and why")
     names = parser.add_argument_group("of onnxruntime.transformers.optimizer; those ask for --fuse")
     names.add_argument("--model_type", choices=MODEL_TYPES, help="not needed")
-    names.add_argument("--num_heads", type=int, default=0, help="fuse attentions of so many heads")
-    names.add_argument("--hidden_size", type=int, default=0, help="and of so many channels")
+    names.add_argument(
+        "--num_heads", type=whole(), default=0, help="fuse attentions of so many heads"
+    )
+    names.add_argument("--hidden_size", type=whole(), default=0, help="and of so many channels")
     FusionOptions.add_arguments(names)  # type: ignore[arg-type]  # a group adds arguments, too
     names.add_argument("--input_int32", action="store_true", help="inputs of int64 become int32")
     names.add_argument("--use_gpu", action="store_true", help="operators that only GPUs have, too")
@@ -79,15 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Optimise, write, report; the exit status is 2 if the arguments are at fault."""
-    try:
-        return _run(options)
-    except InvalidArgument as error:
-        print(f"sardonyx optimize: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(options: argparse.Namespace) -> int:
+    """Optimise, write, report."""
+    from sardonyx.api.spelling import nearest
     from sardonyx.loader.writer import write
     from sardonyx.tools.optimizer.model import open_model, optimize_graph
     from sardonyx.tools.optimizer.options import FusionOptions
@@ -95,25 +82,24 @@ def _run(options: argparse.Namespace) -> int:
     source = _one(options.model, options.input, "a model")
     target = _one(options.written, options.output, "a file to write")
     fusions = FusionOptions.parse(options)
-    if (
-        options.num_heads < 0
-        or options.hidden_size < 0
-        or options.hidden_size % (options.num_heads or 1)
-    ):
+    if options.hidden_size % (options.num_heads or 1):
         what = f"{options.hidden_size} channels cannot be shared by {options.num_heads} heads"
         raise InvalidArgument(message("--num_heads", what))
-    if options.external_data is not None and options.external_data < 0:
-        what = "It is a number of bytes"
-        raise InvalidArgument(message("--external-data", what, got=str(options.external_data)))
     if options.only_onnxruntime and options.fuse:
         raise InvalidArgument(message("--fuse", "It contradicts --only_onnxruntime"))
     _check_half(options)
-    graph = open_model(source, free_dimensions=sizes_of(options.free_dim))
+    check_targets(source, target, f"{target}.data")
+    graph = open_model(source, free_dimensions=sizes_of(options.dim))
     before = len(list(graph.walk()))
     wanted = (options.fuse or _asks_to_fuse(options)) and not options.only_onnxruntime
     model = optimize_graph(graph, options.level, fusions if wanted else None)
     halves = 0
     if options.float16:
+        held = {node.op_type for node in model.graph.walk()}
+        for name in options.op_block_list or ():
+            if name not in held:
+                what = f"--op_block_list: the model has no operator {name!r}, so nothing changes"
+                print(f"note: {what}. {nearest(name, held)}".rstrip(". "), file=sys.stderr)
         keep = options.keep_io_types
         # onnxruntime's own command keeps all inputs and outputs.
         kept = True if not keep and (keep is not None or options.model_type) else keep or False
@@ -147,23 +133,6 @@ def _one(first: str | None, second: str | None, what: str) -> str:
     if (first is None) == (second is None):
         raise InvalidArgument(message("optimize", f"Give {what}, once"))
     return first or second or ""
-
-
-def sizes_of(texts: Iterable[str], flag: str = "--free-dim") -> dict[str, int]:
-    """Numbers by name, of texts NAME=N.
-
-    Raises:
-        InvalidArgument: A text is none.
-    """
-    found: dict[str, int] = {}
-    for text in texts:
-        name, _, size = text.rpartition("=")
-        if not name or not size.isdecimal() or not int(size):
-            raise InvalidArgument(message(flag, "It is not NAME=N", got=text))
-        if int(size) > _MOST:
-            raise InvalidArgument(message(flag, "No tensor is so large", got=text))
-        found[name] = int(size)
-    return found
 
 
 def _asks_to_fuse(options: argparse.Namespace) -> bool:

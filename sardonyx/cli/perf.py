@@ -10,9 +10,14 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.parser import Parser
 from sardonyx.cli.perf_arguments import add_perf_arguments, settings_of
 from sardonyx.cli.progress import Bar
+from sardonyx.runtime.bundle import is_bundle
 from sardonyx.tools.perf.bench import Bench
 from sardonyx.tools.perf.measuring import compared, measured
-from sardonyx.tools.perf.result import Comparison, Measurement, write_result
+from sardonyx.tools.perf.result import Comparison, Measurement, check_result, write_result
+from sardonyx.tools.targets import check_targets
+
+#: Turns of each engine, unless a flag says how many.
+_ROUNDS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,25 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and report; the exit status is 1 if outputs are wrong, 2 if arguments are."""
+    """Measure and report; the exit status is 1 if outputs are wrong."""
     if options.list_ep_devices:
         return _devices()
-    try:
-        settings = settings_of(options)
-        if not options.model:
-            raise InvalidArgument(message("perf", "Name a model's file"))
-        if options.load_only and options.against:
-            raise InvalidArgument(message("--against", "It does not go with -n"))
-        if options.rounds < 1:
-            raise InvalidArgument(
-                message("--rounds", "It is not positive", got=str(options.rounds))
-            )
-        if options.times is not None and options.times < 1:
-            raise InvalidArgument(message("-r", "It is not positive", got=str(options.times)))
-        _check_result(options.result, options.model)
-    except InvalidArgument as error:
-        print(f"sardonyx perf: {error}", file=sys.stderr)
-        return 2
+    settings = settings_of(options)
+    if not options.model:
+        raise InvalidArgument(message("perf", "Name a model's file"))
+    if options.load_only and options.against:
+        raise InvalidArgument(message("--against", "It does not go with -n"))
+    if options.against and is_bundle(options.model):
+        what = "It is a bundle, which other engines do not read"
+        do = "Give the ONNX file that it was made of"
+        raise InvalidArgument(message(options.model, what, do=do))
+    _check_targets(options)
     found: Measurement | Comparison
     if options.load_only:
         bench = Bench(options.model, settings)
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     with Bar(os.path.basename(options.model)) as bar:
         if options.against:
             found = compared(
-                options.model, settings, options.against, options.rounds,
+                options.model, settings, options.against, options.rounds or _ROUNDS,
                 lambda part, done: bar.show(part, f"{done} requests"),
             )  # fmt: skip
         else:
@@ -93,6 +92,8 @@ def _report_comparison(found: Comparison, options: argparse.Namespace) -> int:
 def _report_inputs(found: Measurement) -> None:
     for name, text in found.inputs.items():
         print(f"Input {name}: {text}")
+    if found.sizes:
+        print(found.sizes[0].upper() + found.sizes[1:])
     print(f"Inputs from: {', '.join(found.data_sets)}")
     if found.checked:
         print(f"Outputs as expected: {found.checked - len(found.mismatches)} of {found.checked}")
@@ -104,15 +105,13 @@ def _report_mismatches(found: Measurement) -> int:
     return 1 if found.mismatches else 0
 
 
-def _check_result(path: str | None, model: str) -> None:
-    """Refuse a place that results cannot go to, before anything is measured."""
-    if not path:
-        return
-    if os.path.exists(path) and os.path.exists(model) and os.path.samefile(path, model):
-        raise InvalidArgument(message(path, "Results would replace the model"))
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise InvalidArgument(message(path, "Results cannot be written there"))
+def _check_targets(options: argparse.Namespace) -> None:
+    """Refuse places that files cannot go to, before anything is measured."""
+    written, data = options.optimized_model or None, options.opt_data
+    beside = os.path.join(os.path.dirname(written), data) if written and data else None
+    check_targets(options.model, options.result, written, beside)
+    if options.result:
+        check_result(options.result)
 
 
 def _devices() -> int:

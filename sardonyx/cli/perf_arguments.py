@@ -6,6 +6,18 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.arguments import (
+    MOST_BYTES,
+    MOST_THREADS,
+    add_dimensions,
+    add_provider,
+    add_seed,
+    add_threads,
+    real,
+    sizes_of,
+    whole,
+)
 from sardonyx.tools.perf.settings import LEVELS, Settings
 
 _DEFAULTS = Settings()
@@ -57,19 +69,6 @@ def _pairs(separator: str, what: str) -> Callable[[str], list[tuple[str, str]]]:
     return parse
 
 
-def _size(text: str) -> tuple[str, int]:
-    name, _, size = text.replace("=", ":").rpartition(":")
-    if not name or not size.isdecimal() or not int(size):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:SIZE")
-    return name, int(size)
-
-
-def _provider(text: str) -> str:
-    if text not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"there is no provider {text!r} here, only cpu and cuda")
-    return text
-
-
 def add_perf_arguments(parser: argparse.ArgumentParser) -> None:
     """All of them, in groups."""
     parser.epilog = (
@@ -92,12 +91,25 @@ def add_perf_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_length(group: Any) -> None:
     add = group.add_argument
     add("-m", "--mode", choices=("duration", "times"), help="what ends it (duration; -r: times)")
-    add("-t", "--seconds", type=float, metavar="S", help="how long (10)")
-    add("-r", "--times", type=int, metavar="N", help="how many requests (1000 with -m times)")
-    add("--warmup", type=int, default=1, metavar="N", help="requests before those that count (1)")
-    add("-c", "--concurrency", type=int, default=1, metavar="N", help="requests at once (1)")
+    add("-t", "--seconds", type=real(above=True), metavar="S", help="how long (10)")
+    add("-r", "--times", type=whole(1), metavar="N", help="how many requests (1000 with -m times)")
+    add(
+        "--warmup",
+        type=whole(1),
+        default=1,
+        metavar="N",
+        help="requests before those that count (1)",
+    )
+    add(
+        "-c",
+        "--concurrency",
+        type=whole(1, 4096),
+        default=1,
+        metavar="N",
+        help="requests at once (1)",
+    )
     add("--against", metavar="MODULE", help="another engine, such as onnxruntime, in turns")
-    add("--rounds", type=int, default=10, metavar="N", help="turns of each, with --against (10)")
+    add("--rounds", type=whole(1, 10**6), metavar="N", help="turns of each, with --against (10)")
 
 
 def _add_inputs(group: Any) -> None:
@@ -110,21 +122,11 @@ def _add_inputs(group: Any) -> None:
     )
     add("--inputs", default="", metavar="FILE.npz", help="arrays by input name")
     add("--data", default="", metavar="FOLDER", help="has the folders test_data_set_N")
-    add("-S", "--seed", type=int, default=0, metavar="N", help="of inputs that are made up (0)")
-    add(
-        "-f",
-        "--free-dim",
-        "--dim",
-        type=_size,
-        action="append",
-        default=[],
-        metavar="NAME:N",
-        help="size of a dimension by name, or as INPUT.AXIS (1 in inputs that are made up)",
-    )
+    add_seed(group, "-S")
+    add_dimensions(group)
     add(
         "-F",
         "--free-denotation",
-        type=_size,
         action="append",
         default=[],
         metavar="WHAT:N",
@@ -132,7 +134,7 @@ def _add_inputs(group: Any) -> None:
     )
     add(
         "--tolerance",
-        type=float,
+        type=real(),
         default=_DEFAULTS.tolerance,
         metavar="X",
         help="relative error allowed against expected outputs in test_data_set_N (0.001)",
@@ -142,14 +144,7 @@ def _add_inputs(group: Any) -> None:
 def _add_engine(group: Any) -> None:
     add = group.add_argument
     pairs = _pairs("|", "'key|value key|value'")
-    add(
-        "-e",
-        "--provider",
-        type=_provider,
-        default="cpu",
-        metavar="{cpu,cuda}",
-        help="where it runs (cpu)",
-    )
+    add_provider(group)
     add(
         "-i",
         "--provider-options",
@@ -159,8 +154,15 @@ def _add_engine(group: Any) -> None:
         metavar="'KEY|VALUE ...'",
         help="options of the provider",
     )
-    add("-x", "--threads", type=int, default=0, metavar="N", help="threads of a run (all)")
-    add("-y", "--inter-threads", type=int, default=0, metavar="N", help="branches at once, with -P")
+    add_threads(group)
+    add(
+        "-y",
+        "--inter-threads",
+        type=whole(0, MOST_THREADS),
+        default=0,
+        metavar="N",
+        help="branches at once, with -P",
+    )
     add("-P", "--parallel", action="store_true", help="independent branches may run at once")
     add("-o", "--level", type=int, choices=LEVELS, default=99, help="of optimisation (99)")
     add(
@@ -177,7 +179,7 @@ def _add_engine(group: Any) -> None:
     add(
         "--opt_weight_min_size",
         "--opt-weight-min-size",
-        type=int,
+        type=whole(0, MOST_BYTES),
         metavar="BYTES",
         help="with --opt_data: which weights go there",
     )
@@ -213,6 +215,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     Raises:
         InvalidArgument: A value is none that the setting takes.
     """
+    _check_together(options)
     config = _joined(options.config)
     if options.no_spin:
         config["session.intra_op.allow_spinning"] = "0"
@@ -241,7 +244,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         warmup=options.warmup, concurrency=options.concurrency,
         intra_threads=options.threads, inter_threads=options.inter_threads,
         parallel=options.parallel, level=options.level,
-        free_dims=dict(options.free_dim), free_denotations=dict(options.free_denotation),
+        free_dims=sizes_of(options.dim, "-f"),
+        free_denotations=sizes_of(options.free_denotation, "-F"),
         config=config,
         run_config={"memory.enable_memory_arena_shrinkage": shrink} if shrink else {},
         profile=options.profile, optimized_model=options.optimized_model,
@@ -250,6 +254,19 @@ def settings_of(options: argparse.Namespace) -> Settings:
         generate=options.generate, seed=options.seed, inputs=options.inputs, data=options.data,
         tolerance=options.tolerance,
     )  # fmt: skip
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse flags that change nothing without another one."""
+    needs: list[tuple[str, Any, str, Any]] = [
+        ("--opt_data", options.opt_data, "-u", options.optimized_model),
+        ("--opt_weight_min_size", options.opt_weight_min_size, "--opt_data", options.opt_data),
+        ("--rounds", options.rounds, "--against", options.against),
+        ("-y", options.inter_threads or None, "-P", options.parallel or None),
+    ]
+    for flag, value, other, wanted in needs:
+        if value is not None and not wanted:
+            raise InvalidArgument(message(flag, f"It has no effect without {other}"))
 
 
 def _joined(lists: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
-from sardonyx.base.errors import InvalidArgument, NotImplemented, message
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.arguments import add_dimensions, add_seed, add_threads, sizes_of, whole
 from sardonyx.cli.inputs import make_inputs
+from sardonyx.tools.targets import check_targets
 
 _MODES = {
     "dynamic": "weights become 8-bit codes; activations are rounded in each run, with no samples",
@@ -51,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sample inputs: a folder of .npz files (arrays by input name), of .npy files, or of "
         "ONNX test data (input_0.pb); or `random`, which is good for a first try only",
     )
-    add("--samples", type=_positive, default=16, metavar="N", help="random inputs; default 16")
-    add("--seed", type=int, default=0, help="of random inputs")
-    add("--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a named dimension")
-    add("--threads", type=int, default=0, help="threads of a run; 0 for all cores")
+    add("--samples", type=whole(1), default=16, metavar="N", help="random inputs; default 16")
+    add_seed(parser)
+    add_dimensions(parser)
+    add_threads(parser)
     add(
         "--format",
         choices=("qdq", "qoperator"),
@@ -69,26 +71,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--op-types", type=_names, metavar="A,B", help="operators to quantise; default all")
     add("--nodes", type=_names, metavar="A,B", help="names of the only nodes to quantise")
     add("--exclude", type=_names, metavar="A,B", help="names of nodes to leave alone")
-    add("--block-size", type=int, default=32, metavar="N", help="of int4 and int8-blocks")
+    add("--block-size", type=whole(1), default=32, metavar="N", help="of int4 and int8-blocks")
     add("--symmetric", action="store_true", help="zero is the middle code of weights")
-    add("--accuracy-level", type=int, metavar="0..4", help="of int4; 4 rounds activations, too")
+    add(
+        "--accuracy-level",
+        type=whole(0, 4),
+        metavar="0..4",
+        help="of int4; 4 rounds activations, too",
+    )
     add("--external-data", action="store_true", help="large constants in a file beside OUT")
     add("--no-report", action="store_true", help="do not compare the two models")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Quantise, compare, print; the exit status is 2 where arguments do not fit."""
+    """Quantise, compare, print."""
+    sizes_of(options.dim)  # before anything else is done
     wrong = _contradiction(options)
     if wrong:
-        print(f"sardonyx quantize: {wrong} (see sardonyx quantize --help)", file=sys.stderr)
-        return 2
-    try:
-        _check_names(options)
-        feeds = _feeds(options) if options.mode == "static" or not options.no_report else []
-        _quantise(options, feeds)
-    except (InvalidArgument, NotImplemented) as error:
-        print(f"sardonyx quantize: {error}", file=sys.stderr)
-        return 2
+        raise InvalidArgument(message("arguments", wrong, do="See sardonyx quantize --help"))
+    side = f"{options.output}.data" if options.external_data else None
+    check_targets(options.model, options.output, side)
+    _check_names(options)
+    feeds = _feeds(options) if options.mode == "static" or not options.no_report else []
+    _quantise(options, feeds)
     print(
         f"{options.output}: {_size(options.output)}, the float model has {_size(options.model)}\n"
         f"{_counted(options.output)}"
@@ -105,12 +110,6 @@ def _size(path: Path) -> str:
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} KB"
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
-    return int(text)
-
-
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
@@ -118,13 +117,8 @@ def _names(text: str) -> list[str]:
 def _contradiction(options: argparse.Namespace) -> str:
     """What is wrong with the arguments taken together, or nothing."""
     blocks = options.mode in ("int4", "int8-blocks")
-    both = options.output.exists() and options.model.exists()
-    if both and os.path.samefile(options.model, options.output):
-        return "OUT is the model itself"
     if options.data != "random" and not Path(options.data).exists():
         return f"--data: there is no file or folder {options.data}"
-    if options.output.is_dir() or not options.output.absolute().parent.is_dir():
-        return f"OUT cannot be written: {options.output} is a folder, or has none"
     if options.mode != "static" and options.activation_type:
         return f"--activation-type has no meaning with --mode {options.mode}"
     if options.mode == "dynamic" and options.format:
@@ -150,6 +144,9 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
 
     session = _session(options)
     names = [i.name for i in session.get_inputs()]
+    if not names and options.mode == "static":
+        what = "The model has no inputs, so that there is nothing to find ranges with"
+        raise InvalidArgument(message("--mode static", what, do="Use --mode dynamic or int4"))
     if options.data != "random":
         return read_samples(Path(options.data), names)
     text = "random inputs say little about real ones: give samples with --data"
@@ -159,7 +156,10 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for number in range(options.samples):
         options.seed = first + number
-        found.append(make_inputs(session, options))
+        feeds, sizes = make_inputs(session, options)
+        found.append(feeds)
+        if sizes.chosen and not number:
+            print(f"note: {sizes.told()}", file=sys.stderr)
     return found
 
 

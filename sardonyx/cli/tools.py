@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.cli.optimize import sizes_of
+from sardonyx.cli.arguments import MOST_BYTES, add_dimensions, numbers_of, sizes_of, whole
+from sardonyx.tools.targets import check_targets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,33 +22,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     tool("remove-initializer-from-input", "weights cease to be inputs, which a caller may override")
     fix = tool("fix-shapes", "dimensions of inputs become numbers, outputs follow")
-    fix.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="of that name")
+    add_dimensions(fix, "of that name, or as INPUT.AXIS")
     fix.add_argument("--dim_param", metavar="NAME", help="of that name, with --dim_value")
-    fix.add_argument("--dim_value", type=int, metavar="N")
+    fix.add_argument("--dim_value", type=whole(1, 2**63 - 1), metavar="N")
     fix.add_argument("--input_name", metavar="NAME", help="of that input, with --input_shape")
     fix.add_argument("--input_shape", metavar="1,3,224,224")
     update = tool("update-opset", "newer versions of ONNX's operators (needs sardonyx[tools])")
-    update.add_argument("--opset", type=int, default=15, help="version to update to (15)")
+    update.add_argument(
+        "--opset", type=whole(1, 1000), default=15, help="version to update to (15)"
+    )
     split = tool("split-external", "weights go to a file of their own beside the model")
-    split.add_argument("--threshold", type=int, default=1024, help="bytes from which they do")
+    split.add_argument(
+        "--threshold", type=whole(0, MOST_BYTES), default=1024, help="bytes from which they do"
+    )
     split.add_argument("--location", metavar="FILE", help="that file's name (OUTPUT.data)")
     strip = tool("strip-weights", "weights are left out, to be given when a session is made")
-    strip.add_argument("--threshold", type=int, default=1024, help="bytes from which they are")
+    strip.add_argument(
+        "--threshold", type=whole(0, MOST_BYTES), default=1024, help="bytes from which they are"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Change the model and report; the exit status is 2 if the arguments are at fault."""
-    try:
-        return _run(options)
-    except InvalidArgument as error:
-        print(f"sardonyx tools {options.tool}: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(options: argparse.Namespace) -> int:
+    """Change the model and report."""
     from sardonyx.tools import models
 
     source, target = options.model, options.output
+    check_targets(source, target)
     if options.tool == "remove-initializer-from-input":
         names = models.remove_initializers_from_inputs(source, target)
         print(f"{target}: {len(names)} initializers were inputs, and no longer are")
@@ -70,20 +69,17 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _shapes(options: argparse.Namespace) -> tuple[dict[str, int], dict[str, list[int]]]:
-    dims = sizes_of(options.dim, "--dim")
+    dims = sizes_of(options.dim)
     if (options.dim_param is None) != (options.dim_value is None):
         raise InvalidArgument(message("fix-shapes", "--dim_param and --dim_value go together"))
     if (options.input_name is None) != (options.input_shape is None):
         raise InvalidArgument(message("fix-shapes", "--input_name and --input_shape go together"))
     if options.dim_param is not None:
-        dims[options.dim_param] = options.dim_value
+        dims = sizes_of([*options.dim, f"{options.dim_param}={options.dim_value}"])
     inputs = {}
     if options.input_name is not None:
-        parts = options.input_shape.split(",")
-        if not all(part.strip().isdigit() for part in parts):
-            what = "It is no list of numbers"
-            raise InvalidArgument(message("--input_shape", what, got=options.input_shape))
-        inputs[options.input_name] = [int(part) for part in parts]
+        shape = numbers_of(options.input_shape, "--input_shape", 1, 2**63 - 1)
+        inputs[options.input_name] = list(shape or ())
     if not dims and not inputs:
         raise InvalidArgument(message("fix-shapes", "Give --dim, or --input_name and its shape"))
     return dims, inputs

@@ -9,7 +9,15 @@ import time
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.cli.optimize import sizes_of
+from sardonyx.cli.arguments import (
+    MOST_THREADS,
+    add_dimensions,
+    add_seed,
+    numbers_of,
+    real,
+    sizes_of,
+    whole,
+)
 
 if TYPE_CHECKING:
     from sardonyx.tools.tune.options import TuneOptions
@@ -36,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", help="the ONNX file")
     parser.add_argument("--model_path", metavar="MODEL", help="the same")
     parser.add_argument(
-        "--budget", type=float, default=150.0, metavar="SECONDS",
+        "--budget", type=real(above=True), default=150.0, metavar="SECONDS",
         help="how long all of it may take (default: 150)",
     )  # fmt: skip
     parser.add_argument(
@@ -53,39 +61,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", "--sample_input_data_path", default="", metavar="PATH",
         help="a file .npz of arrays by name, or a folder with input_0.pb ... or test_data_set_0",
     )  # fmt: skip
-    fed.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=N", help="size of a named dimension"
-    )
-    fed.add_argument("--seed", type=int, default=0, help="of random inputs")
-    fed.add_argument("--warmup", "--warmup_num", type=int, default=2, help="runs before (2)")
+    add_dimensions(fed)
+    add_seed(fed)
+    fed.add_argument("--warmup", "--warmup_num", type=whole(), default=2, help="runs before (2)")
     measure = parser.add_argument_group("measure; without --throughput, the least latency")
     measure.add_argument(
         "--throughput", "--throughput_tuning_enabled", action="store_true",
         help="most runs a second, with several callers and larger batches",
     )  # fmt: skip
     measure.add_argument(
-        "--percentile", "--max_latency_percentile", type=float, metavar="SHARE",
+        "--percentile", "--max_latency_percentile", type=real(0, 1), metavar="SHARE",
         help="of latencies: what is least (0.5), or with --throughput bounded (0.95)",
     )  # fmt: skip
     measure.add_argument(
-        "--max-latency-ms", "--max_latency_ms", type=float, metavar="MS",
+        "--max-latency-ms", "--max_latency_ms", type=real(above=True), metavar="MS",
         help="with --throughput: the bound",
     )  # fmt: skip
     measure.add_argument(
-        "--max-batch", "--dynamic_batching_size", type=int, default=64, metavar="N",
+        "--max-batch", "--dynamic_batching_size", type=whole(1), default=64, metavar="N",
         help="with --throughput: most copies of the inputs in a run (64)",
     )  # fmt: skip
     measure.add_argument(
-        "--max-concurrency", "--threads_num", type=int, default=0, metavar="N",
+        "--max-concurrency", "--threads_num", type=whole(0, MOST_THREADS), default=0, metavar="N",
         help="with --throughput: most callers at once (twice the processors)",
     )  # fmt: skip
     space = parser.add_argument_group("what is searched")
     space.add_argument(
-        "--tolerance", type=float, default=0.0, metavar="SHARE",
+        "--tolerance", type=real(), default=0.0, metavar="SHARE",
         help="try lower precision; errors may be this share of an output's largest number (0)",
     )  # fmt: skip
-    space.add_argument("--providers", "--providers_list", metavar="LIST", help="such as cpu,cuda")
-    space.add_argument("--threads", "--intra_thread_num_list", metavar="LIST", help="such as 1,2,4")
+    space.add_argument(
+        "-e",
+        "--provider",
+        "--providers",
+        "--providers_list",
+        dest="providers",
+        metavar="LIST",
+        help="such as cpu,cuda",
+    )
+    space.add_argument(
+        "-x", "--threads", "--intra_thread_num_list", metavar="LIST", help="such as 1,2,4"
+    )
     space.add_argument("--branches", "--inter_thread_num_list", metavar="LIST", help="such as 2,4")
     space.add_argument("--levels", "--ort_opt_level_list", metavar="LIST", help="such as 0,99")
     space.add_argument(
@@ -95,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tune and report; the exit status is 2 if the arguments are at fault, 130 at Ctrl-C."""
+    """Tune and report; the exit status is 130 at Ctrl-C."""
     from sardonyx.tools.tune.tuner import tune
 
     progress = _Progress()
@@ -104,10 +120,6 @@ def run(options: argparse.Namespace) -> int:
             _model(options), _options(options), output=options.output,
             settings=options.settings, progress=progress,
         )  # fmt: skip
-    except InvalidArgument as error:
-        progress.clear()
-        print(f"sardonyx tune: {error}", file=sys.stderr)
-        return 2
     finally:
         progress.clear()
     report = found.report
@@ -167,15 +179,6 @@ def _words(text: str | None) -> tuple[str, ...] | None:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _numbers(text: str | None, flag: str) -> tuple[int, ...] | None:
-    words = _words(text)
-    if words is None:
-        return None
-    if not words or not all(word.isdigit() for word in words):
-        raise InvalidArgument(message(flag, "It is no list of numbers", got=text or ""))
-    return tuple(int(word) for word in words)
-
-
 def _model(options: argparse.Namespace) -> str:
     if (options.model is None) == (options.model_path is None):
         raise InvalidArgument(message("tune", "Give a model, once"))
@@ -185,7 +188,7 @@ def _model(options: argparse.Namespace) -> str:
 def _options(given: argparse.Namespace) -> TuneOptions:
     from sardonyx.tools.tune.options import TuneOptions
 
-    levels = None if given.levels == "all" else _numbers(given.levels, "--levels")
+    levels = None if given.levels == "all" else numbers_of(given.levels, "--levels")
     modes = _words(given.modes)
     return TuneOptions(
         budget_seconds=given.budget,
@@ -194,15 +197,15 @@ def _options(given: argparse.Namespace) -> TuneOptions:
         max_latency_ms=given.max_latency_ms,
         tolerance=given.tolerance,
         providers=_words(given.providers),
-        threads=_numbers(given.threads, "--threads"),
-        branches=_numbers(given.branches, "--branches"),
+        threads=numbers_of(given.threads, "--threads"),
+        branches=numbers_of(given.branches, "--branches"),
         levels=(0, 99) if levels is None else levels,
         modes=("sequential", "parallel") if modes is None else modes,
         max_batch=given.max_batch,
         max_concurrency=given.max_concurrency,
         skip=frozenset(_words(given.skip) or ()),
         inputs=given.inputs,
-        dims=sizes_of(given.dim, "--dim"),
+        dims=sizes_of(given.dim),
         seed=given.seed,
         warmup=given.warmup,
         resume=given.resume,

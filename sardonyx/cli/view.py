@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.cli.arguments import add_dimensions, add_provider, sizes_of, whole
+from sardonyx.tools.targets import check_targets
 
 _ABOUT = """\
 Write a web page about a profile of sardonyx or of onnxruntime, or about a model, which is run on
@@ -28,35 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
     models = parser.add_argument_group("of models")
-    models.add_argument(
-        "--dim", "--free-dim", action="append", default=[], metavar="NAME=SIZE",
-        help="size of a dimension that has a name, or of INPUT.AXIS",
-    )  # fmt: skip
-    models.add_argument("--runs", type=int, default=5, help="runs to profile (default: 5)")
-    models.add_argument("--provider", help="such as CUDAExecutionProvider")
+    add_dimensions(models)
+    models.add_argument("--runs", type=whole(1), default=5, help="runs to profile (default: 5)")
+    add_provider(models)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page; the exit status is 2 if the arguments are at fault."""
-    try:
-        return _run(options)
-    except InvalidArgument as error:
-        print(f"sardonyx view: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(options: argparse.Namespace) -> int:
-    from sardonyx.cli.optimize import sizes_of
+    """Write the page."""
     from sardonyx.tools.view import write_page
 
     sources = [options.file] + ([options.other] if options.other else [])
     target = Path(options.output or f"{Path(options.file).name.removesuffix('.html')}").absolute()
     if not options.output:
         target = target.with_suffix(".html")
-    if any(os.path.realpath(source) == os.path.realpath(target) for source in sources):
-        raise InvalidArgument(message("--output", "It would replace what it shows"))
+    for source in sources:
+        check_targets(source, target)
     write_page(
-        target, *sources, dims=sizes_of(options.dim, "--dim"), runs=options.runs,
+        target, *sources, dims=sizes_of(options.dim), runs=options.runs,
         provider=options.provider,
     )  # fmt: skip
     print(f"{os.path.relpath(target)}: {target.stat().st_size / 1e6:.1f} MB")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
-from sardonyx.base.errors import InvalidArgument, InvalidGraph, message
+from sardonyx.base.errors import InvalidArgument, InvalidGraph, InvalidProtobuf, message
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
 from sardonyx.loader.build import Builder
 from sardonyx.loader.external import ExternalFiles
+from sardonyx.loader.foreign import HEAD_BYTES, advice
 from sardonyx.loader.functions import function_table
 from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.tensors import TensorReader
@@ -43,15 +45,20 @@ def load(
         InvalidArgument: The source is none of these.
     """
     opened, own_folder = _open(source)
-    model = wire.decode(onnx_format.MODEL, opened)
+    model = decode_model(opened)
     first, last = onnx_format.IR_VERSIONS
-    if not model.has("ir_version") or not first <= model.ir_version <= last:
+    if not model.has("ir_version"):
+        what = "This is no ONNX model" if opened.size else "It is empty"
+        expected = f"an ir_version up to {last}"
+        do = _advice(opened)
+        raise InvalidGraph(message(opened.name, what, expected=expected, got="none", do=do))
+    if not first <= model.ir_version <= last:
         raise InvalidGraph(
             message(
                 opened.name,
                 "This version of the ONNX format is not supported",
                 expected=f"an ir_version up to {last}",
-                got=str(model.ir_version) if model.has("ir_version") else "none",
+                got=str(model.ir_version),
             )
         )
     if model.graph is None:
@@ -98,8 +105,46 @@ def metadata_of(source: Any) -> dict[str, str]:
         InvalidArgument: The source is no path, bytes or `ModelProto`.
     """
     opened, _ = _open(source)
-    model = wire.decode(onnx_format.MODEL, opened)
+    model = decode_model(opened)
     return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def decode_model(source: Source) -> wire.Record:
+    """The message of a whole model.
+
+    Raises:
+        InvalidProtobuf: It is none; the text says what it is instead, where that can be seen.
+    """
+    try:
+        return wire.decode(onnx_format.MODEL, source)
+    except InvalidProtobuf as error:
+        raise InvalidProtobuf(f"{error} {_advice(source)}.") from None
+
+
+def _advice(source: Source) -> str:
+    return advice(source.read(0, min(source.size, HEAD_BYTES)))
+
+
+def files_of(path: str) -> list[str]:
+    """The other files of a model, those with its external data; none of them is opened.
+
+    Raises:
+        InvalidProtobuf: The file is no model.
+    """
+    places: dict[str, None] = {}
+    left: list[Any] = [decode_model(FileSource(path))]
+    while left:
+        item = left.pop()
+        if isinstance(item, wire.Record):
+            held = vars(item)
+            for entry in held.get("external_data", ()):
+                if entry.key == "location":
+                    places[entry.value] = None
+            left += [v for k, v in held.items() if k not in ("kind", "external_data")]
+        elif isinstance(item, (list, tuple)) and not isinstance(item, wire.Span):
+            left += [v for v in item if isinstance(v, (wire.Record, list, tuple))]
+    folder = os.path.dirname(os.path.abspath(path))
+    return [os.path.join(folder, *re.split(r"[/\\]", place)) for place in places if place]
 
 
 def opset_table(imports: Any) -> dict[str, int]:

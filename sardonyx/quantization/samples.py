@@ -66,7 +66,7 @@ def _from_messages(folder: Path, inputs: Sequence[str]) -> Feeds:
     for path in folder.glob("input_*.pb"):
         number = path.stem.removeprefix("input_")
         given, array = read_tensor(path)
-        is_number = number.isdigit() and int(number) < len(inputs)
+        is_number = number.isdecimal() and int(number) < len(inputs)
         name = given or (inputs[int(number)] if is_number else number)
         arrays[name] = array
     return _checked(folder, arrays, inputs)

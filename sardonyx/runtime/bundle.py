@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from sardonyx.base.errors import EngineError, InvalidArgument, NoSuchFile, message
+from sardonyx.base.files import BUNDLE_MAGIC
 from sardonyx.base.version import __version__
 from sardonyx.codegen.blob import Blob
 from sardonyx.codegen.target import check_features, check_runs
@@ -34,7 +35,7 @@ from sardonyx.runtime.storage import Array
 if TYPE_CHECKING:
     from sardonyx.runtime.session import EngineOptions
 
-MAGIC = b"sdxbundl"
+MAGIC = BUNDLE_MAGIC
 VERSION = 1
 #: Magic, version, bytes of the header, digest of the header.
 FRONT = struct.Struct("<8sII16s")

@@ -186,10 +186,7 @@ class _Writer:
                     do="Give the inputs shapes: `sardonyx tools fix-shapes`",
                 )
             )  # fmt: skip
-        fixed = [
-            replace(v, shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in v.shape))
-            for v in record.inputs
-        ]
+        fixed = [replace(v, shape=v.shape_with(sizes)) for v in record.inputs]
         return replace(record, files=[], inputs=tuple(fixed))
 
     def _section(self, content: bytes | Callable[[ConstantsFile], None]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sardonyx.base.dtypes import DType
@@ -14,6 +15,13 @@ class ValueInfo:
     name: str
     dtype: DType
     shape: tuple[int | str | None, ...]
+
+    def shape_with(self, sizes: Mapping[str, int]) -> tuple[int | str | None, ...]:
+        """The shape with sizes by name; those of dimensions without one are of NAME.AXIS."""
+        return tuple(
+            d if isinstance(d, int) else sizes.get(d or f"{self.name}.{axis}", d)
+            for axis, d in enumerate(self.shape)
+        )
 
 
 @dataclass(frozen=True, slots=True)

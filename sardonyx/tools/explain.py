@@ -20,7 +20,8 @@ from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
 from sardonyx.profiling.commands import describe
 from sardonyx.runtime.engine import Engine
-from sardonyx.tools.feeds import check_sizes, random_feeds
+from sardonyx.tools.feeds import random_feeds
+from sardonyx.tools.made_up import Sizes, check_sizes, explained, input_sizes
 
 #: Operators whose results are their inputs' elements in another order, or more often.
 _MOVES = frozenset(
@@ -97,6 +98,7 @@ class Explanation:
         memory: What the session holds, see `InferenceSession.memory`.
         timings: Seconds by phase of making the session.
         run: Why no run was made before; "" if one was, or none was asked for.
+        sizes: A line about the sizes of that run that nobody gave; "" for none.
     """
 
     text: str
@@ -105,6 +107,7 @@ class Explanation:
     memory: dict[str, Any]
     timings: dict[str, float] = field(default_factory=dict)
     run: str = ""
+    sizes: str = ""
 
     @property
     def fusions(self) -> dict[str, int]:
@@ -126,6 +129,7 @@ class Explanation:
             "memory": {k: v for k, v in self.memory.items() if k != "devices"},
             "timings_s": self.timings,
             "no_run": self.run,
+            "sizes": self.sizes,
         }
 
 
@@ -150,20 +154,23 @@ def explain_model(
         InvalidArgument: No input has a dimension of such a name.
     """
     check_sizes(session.get_inputs(), sizes or {})
-    why = _run(session, sizes or {}) if run else ""
+    chosen = input_sizes(session.get_inputs(), sizes or {})
+    why = _run(session, chosen, sizes or {}) if run else ""
     engine = session._engine
     text = session.explain(verbose=verbose)
     kernels = list(_kernels(engine, ""))
     options = session.get_session_options()
     level = int(options.graph_optimization_level)
     nodes = _nodes(load(model), kernels, level, options.free_dimension_overrides)
-    return Explanation(text, kernels, nodes, session.memory(), session.timings, why)
+    told = chosen.told() if run else ""
+    return Explanation(text, kernels, nodes, session.memory(), session.timings, why, told)
 
 
-def _run(session: InferenceSession, sizes: Mapping[str, int]) -> str:
+def _run(session: InferenceSession, chosen: Sizes, sizes: Mapping[str, int]) -> str:
     """Run once; why not, if it fails."""
     try:
-        session.run(None, random_feeds(session.get_inputs(), sizes))
+        with explained(chosen):
+            session.run(None, random_feeds(session.get_inputs(), sizes))
     except SardonyxError as error:
         return str(error)
     return ""

@@ -19,6 +19,7 @@ from sardonyx.loader.load import load
 from sardonyx.loader.writer import EXTERNAL_THRESHOLD_BYTES, write, write_stripped
 from sardonyx.passes.infer import infer
 from sardonyx.tools.optimizer.model import onnx_package, set_dimensions
+from sardonyx.tools.targets import check_targets
 
 _logger = get_logger("tools")
 Path = str | os.PathLike[str]
@@ -126,16 +127,13 @@ def split_external(
         The size of that file in bytes.
 
     Raises:
-        InvalidArgument: The threshold is negative, or that file is the model that is read.
+        InvalidArgument: The threshold is negative, or that file is one of those that are read.
     """
     _check_threshold(threshold)
     target = os.fspath(output)
     name = location or f"{os.path.basename(target)}.data"
     beside = os.path.join(os.path.dirname(target), name)
-    are_files = isinstance(source, str | os.PathLike) and os.path.exists(source)
-    if are_files and os.path.exists(beside) and os.path.samefile(source, beside):
-        what = "The weights would replace the model that they are read from"
-        raise InvalidArgument(message("--location", what, got=name))
+    check_targets(source, beside)
     write(load(source), output, threshold, location)
     return os.path.getsize(beside)
 

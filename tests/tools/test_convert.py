@@ -145,7 +145,7 @@ def test_sources_that_cannot_be_opened(tmp_path: Path) -> None:
     for source in (str(held), "json:loads", "sardonyx.base.errors:message"):
         with pytest.raises(Fail, match=r"cannot be opened: (UnpicklingError|TypeError): "):
             convert(source, tmp_path / "m.onnx", trust_pickle=True)
-    with pytest.raises(InvalidArgument, match="would replace its source"):
+    with pytest.raises(InvalidArgument, match="would replace the model"):
         convert(str(held), held)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"no pickle"]
 

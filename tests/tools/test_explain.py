@@ -158,9 +158,9 @@ def test_text(model: str, capsys: Any) -> None:
         ([], 2, "model"),
         (["missing.onnx"], 1, "NoSuchFile"),
         (["MODEL", "-f", "N"], 2, "NAME=N"),
-        (["MODEL", "-f", "M=2"], 1, "No input has a dimension 'M'"),
+        (["MODEL", "-f", "M=2"], 2, "No input has a dimension 'M'"),
         (["MODEL", "-o", "7"], 2, "-o"),
-        (["MODEL", "-x", "-1"], 2, "negative"),
+        (["MODEL", "-x", "-1"], 2, "from 0"),
     ],
     ids=str,
 )

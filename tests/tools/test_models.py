@@ -12,7 +12,9 @@ import pytest
 
 import sardonyx
 from sardonyx.cli.main import main
+from sardonyx.loader.writer import write
 from sardonyx.tools import models
+from sardonyx.tools.optimizer.model import open_model, optimize_graph
 from tests.support.layers import Net, bert
 
 
@@ -129,24 +131,24 @@ ERRORS: list[tuple[list[str], int, str]] = [
       "--input_shape", "2,x"], 2, "list of numbers"),
     (["tools", "update-opset", "model.onnx", "out.onnx", "--opset", "17"], 2, "18 to"),
     (["tools", "split-external", "model.onnx", "out.onnx", "--location", "../w"], 2, "its own"),
-    (["tools", "split-external", "model.onnx", "out.onnx", "--threshold", "-1"], 2, "of bytes"),
+    (["tools", "split-external", "model.onnx", "out.onnx", "--threshold", "-1"], 2, "from 0"),
     (["tools", "split-external", "model.onnx", "out.onnx", "--location", "model.onnx"], 2,
      "would replace the model"),
-    (["tools", "strip-weights", "model.onnx", "."], 1, "folder"),
+    (["tools", "strip-weights", "model.onnx", "."], 2, "folder"),
     (["tools", "fix-shapes", "model.onnx", "out.onnx", "--dim", "N=9223372036854775808"], 2,
      "so large"),
     (["tools", "strip-weights", "missing.onnx", "out.onnx"], 1, "NoSuchFile"),
     (["tools", "strip-weights", "broken.onnx", "out.onnx"], 1, "InvalidProtobuf"),
-    (["tools", "strip-weights", "model.onnx", "nowhere/out.onnx"], 1, "nowhere"),
+    (["tools", "strip-weights", "model.onnx", "nowhere/out.onnx"], 2, "nowhere"),
     (["optimize"], 2, "Give a model, once"),
     (["optimize", "model.onnx"], 2, "Give a file to write, once"),
     (["optimize", "model.onnx", "out.onnx", "--input", "model.onnx"], 2, "once"),
     (["optimize", "missing.onnx", "out.onnx"], 1, "NoSuchFile"),
     (["optimize", "broken.onnx", "out.onnx"], 1, "InvalidProtobuf"),
-    (["optimize", "model.onnx", "nowhere/out.onnx"], 1, "nowhere"),
-    (["optimize", "model.onnx", "."], 1, "folder"),
-    (["optimize", "model.onnx", "out.onnx", "--external-data", "-5"], 2, "of bytes"),
-    (["optimize", "model.onnx", "out.onnx", "--hidden_size", "-8"], 2, "-8 channels"),
+    (["optimize", "model.onnx", "nowhere/out.onnx"], 2, "nowhere"),
+    (["optimize", "model.onnx", "."], 2, "folder"),
+    (["optimize", "model.onnx", "out.onnx", "--external-data", "-5"], 2, "from 0"),
+    (["optimize", "model.onnx", "out.onnx", "--hidden_size", "-8"], 2, "from 0"),
     (["optimize", "model.onnx", "out.onnx", "--free-dim", "N"], 2, "NAME=N"),
     (["optimize", "model.onnx", "out.onnx", "--free-dim", "T=2"], 2, "'T'"),
     (["optimize", "model.onnx", "out.onnx", "--level", "5"], 2, "--level"),
@@ -200,8 +202,9 @@ def test_optimize_with_onnxruntimes_flags(model: dict[str, Any], capsys: Any) ->
 
 
 def test_a_model_over_itself(model: dict[str, Any]) -> None:
+    """Programs may do it; commands do not."""
     want = _run("model.onnx", model)
-    assert main(["optimize", "model.onnx", "model.onnx"]) == 0
+    write(optimize_graph(open_model("model.onnx")).graph, "model.onnx")
     np.testing.assert_allclose(_run("model.onnx", model), want, rtol=1e-5, atol=1e-5)
 
 

@@ -15,6 +15,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
 from sardonyx.tools.convert.detect import open_source
 from sardonyx.tools.convert.source import Array, Source, Wishes
+from sardonyx.tools.targets import check_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,9 @@ def convert(
         Fail: The framework cannot read, export or run it.
     """
     path = os.fspath(output)
-    is_file = isinstance(model, (str, os.PathLike)) and os.path.exists(model)
-    if is_file and os.path.exists(path) and os.path.samefile(model, path):
-        what = "The file would replace its source"
-        raise InvalidArgument(message(path, what, do="Give it a name of its own"))
+    check_targets(model, path)
+    if not 0 <= tolerance < float("inf"):
+        raise InvalidArgument(message("tolerance", "It is no error to allow", got=str(tolerance)))
     source = open_source(model, framework, trust_pickle=trust_pickle)
     given = dict(inputs) if inputs else source.example(np.random.default_rng(seed))
     wishes = Wishes(given, opset, {name: dict(axes) for name, axes in (free or {}).items()})
@@ -121,6 +121,7 @@ def convert(
     folder, name = os.path.split(os.path.abspath(path))
     with tempfile.TemporaryDirectory(prefix=".sardonyx-", dir=folder) as own:
         _try(source, "exported", lambda: source.export(os.path.join(own, name), wishes))
+        check_targets(model, *(os.path.join(folder, part) for part in os.listdir(own)))
         # The file itself comes last: what it refers to is there before it is.
         for part in sorted(os.listdir(own), key=name.__eq__):
             os.replace(os.path.join(own, part), os.path.join(folder, part))

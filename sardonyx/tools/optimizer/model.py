@@ -241,20 +241,48 @@ def open_model(
     return graph
 
 
-def set_dimensions(graph: Graph, numbers: Mapping[str, int]) -> None:
-    """Give named dimensions of the inputs their numbers.
+def sizes_by_name(graph: Graph, numbers: Mapping[str, int]) -> dict[str, int]:
+    """Sizes by the names of dimensions, of sizes by name or as INPUT.AXIS.
 
     Raises:
-        InvalidArgument: No input has such a dimension, or the number is none.
+        InvalidArgument: No input has such a dimension, the number is none, or one contradicts
+            another.
     """
-    names = {repr(d) for v in graph.inputs for d in v.shape or () if not isinstance(d, int)}
-    for name, number in numbers.items():
-        if name not in names:
-            what = f"No input has a dimension {name!r}"
-            raise InvalidArgument(message("free dimension", what, do=nearest(name, names)))
+    free = [
+        (repr(d), f"{v.name}.{axis}")
+        for v in graph.inputs
+        for axis, d in enumerate(v.shape or ())
+        if not isinstance(d, int)
+    ]
+    names = {name for name, _ in free}
+    by_place = {place: name for name, place in free}
+    found: dict[str, int] = {}
+    for given, number in numbers.items():
+        name = given if given in names else by_place.get(given, "")
+        if not name:
+            what, near = f"No input has a dimension {given!r}", nearest(given, {*names, *by_place})
+            raise InvalidArgument(message("free dimension", what, do=near))
         if not isinstance(number, int) or number < 1:
-            what = f"The size of {name!r} must be 1 or more"
+            what = f"The size of {given!r} must be 1 or more"
             raise InvalidArgument(message("free dimension", what, got=str(number)))
+        if found.setdefault(name, number) != number:
+            what = f"{given} is {name!r}, which has two sizes: {found[name]} and {number}"
+            raise InvalidArgument(message("free dimension", what))
+    return found
+
+
+def set_dimensions(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Give dimensions of the inputs their numbers.
+
+    Args:
+        graph: The graph.
+        sizes: Numbers by the dimension's name, or as INPUT.AXIS, which holds for all dimensions of
+            the same name.
+
+    Raises:
+        InvalidArgument: See `sizes_by_name`.
+    """
+    numbers = sizes_by_name(graph, sizes)
     for value in graph.inputs:
         if value.shape is not None:
             value.shape = tuple(

@@ -27,7 +27,7 @@ def write_optimized(
     Raises:
         InvalidArgument: `least` is no number, or the file cannot have this name.
     """
-    if least and not least.isdigit():
+    if least and not (least.isascii() and least.isdecimal() and len(least) < 19):
         raise InvalidArgument(message(_LEAST_KEY, "It is a number of bytes", got=least))
     graph = open_model(source, folder=options.folder, initializers=options.initializers)
     names = {repr(d) for v in graph.inputs for d in v.shape or () if not isinstance(d, int)}

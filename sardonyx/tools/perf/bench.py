@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, SardonyxError, message
-from sardonyx.tools.perf.data import MADE_UP, DataSet, data_sets, difference, free_sizes
-from sardonyx.tools.perf.settings import LEVELS, PROVIDERS, Settings
+from sardonyx.base.errors import SardonyxError, message
+from sardonyx.tools.made_up import explained
+from sardonyx.tools.perf.data import DataSet, data_sets, difference, free_sizes
+from sardonyx.tools.perf.settings import LEVELS, Settings
 from sardonyx.tools.perf.usage import peak_memory_bytes
+from sardonyx.tools.providers import PROVIDERS, only
 
 #: Told how much of the whole is done (0 to 1), and how many requests that were.
 Progress = Callable[[float, int], None]
@@ -52,6 +54,7 @@ class Bench:
         inputs: Types and shapes of the first inputs, in words, by name.
         sets: Names of the data sets.
         checked: How many outputs were compared with expected ones.
+        sizes: A line about the sizes of made-up inputs that nobody gave; "" for none.
 
     Raises:
         SardonyxError: The session cannot be made, inputs do not fit, or the first request fails.
@@ -63,13 +66,14 @@ class Bench:
         self.first_s = 0.0
         self.mismatches: list[str] = []
         self.checked = 0
+        self.sizes = ""
         sizes = free_sizes(model, settings)
         source: Any = Path(model).read_bytes() if settings.from_memory else model
         with _errors_of(settings.engine):
             options = self._options(sizes.named)
             begin = time.perf_counter()
             self.session = self._module.InferenceSession(
-                source, options, providers=self._providers()
+                source, options, providers=self._providers(options)
             )
             self.load_s = time.perf_counter() - begin
         self._model, self._sizes = model, sizes
@@ -83,6 +87,7 @@ class Bench:
         self.inputs = {
             name: f"{array.dtype}{list(array.shape)}" for name, array in self._sets[0].feeds.items()
         }
+        self.sizes = self._sets[0].sizes.told()
         names = [node.name for node in self.session.get_outputs()]
         with _errors_of(self._settings.engine):
             for number, held in enumerate(self._sets):
@@ -102,16 +107,8 @@ class Bench:
 
     def _first(self, held: DataSet) -> list[Any]:
         """The results of a data set's first request."""
-        try:
+        with explained(held.sizes), _errors_of(self._settings.engine):
             results: list[Any] = self.session.run(None, held.feeds, *self._run_options)
-        except Exception as error:
-            if held.name != MADE_UP:
-                raise
-            text = " ".join(str(error).split())
-            do = "Inputs were made up: give sizes with -f, or inputs with --inputs"
-            raise errors.Fail(
-                message("perf", f"The first request failed: {text}", do=do)
-            ) from error
         return results
 
     def round(
@@ -157,14 +154,16 @@ class Bench:
             options.add_session_config_entry(key, value)
         return options
 
-    def _providers(self) -> list[Any]:
+    def _providers(self, options: Any) -> list[Any]:
         s = self._settings
         name = PROVIDERS[s.provider]
+        if s.engine == "sardonyx":
+            only(options, s.provider)
         there = self._module.get_available_providers()
         if name not in there:
             what = f"The provider {name} is not available"
             do = "See sardonyx doctor" if s.engine == "sardonyx" else ""
-            raise InvalidArgument(message(s.engine, what, expected=", ".join(there), do=do))
+            raise errors.EPFail(message(s.engine, what, expected=", ".join(there), do=do))
         return [(name, dict(s.provider_options)) if s.provider_options else name]
 
     def _options_of_runs(self) -> tuple[Any, ...]:

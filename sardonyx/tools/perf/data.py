@@ -15,10 +15,11 @@ import numpy as np
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.ir.constant import Array
-from sardonyx.loader import onnx_format, wire
+from sardonyx.loader.load import decode_model
 from sardonyx.loader.messages import read_tensor
 from sardonyx.loader.source import FileSource
 from sardonyx.tools.feeds import random_feeds
+from sardonyx.tools.made_up import Sizes, input_sizes
 from sardonyx.tools.perf.settings import Settings
 
 #: Results of types with few digits may be farther off.
@@ -30,11 +31,19 @@ MADE_UP = "made up"
 
 @dataclass(frozen=True)
 class DataSet:
-    """Feeds of one request, and what its outputs must be, as far as files say."""
+    """Feeds of one request, and what its outputs must be, as far as files say.
+
+    Attributes:
+        name: What reports call it.
+        feeds: Arrays by input.
+        expected: Arrays by output.
+        sizes: What sizes the inputs were given, where they were made up.
+    """
 
     name: str
     feeds: dict[str, Array]
     expected: Mapping[str, Array]
+    sizes: Sizes = Sizes({}, {})
 
 
 def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) -> list[DataSet]:
@@ -55,7 +64,9 @@ def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) ->
     if found:
         return [read_data_set(path, names, outputs) for path in found]
     both = {**sizes.named, **sizes.placed}
-    return [DataSet(MADE_UP, random_feeds(session.get_inputs(), both, settings.seed), {})]
+    nodes = session.get_inputs()
+    chosen = input_sizes(nodes, both)
+    return [DataSet(MADE_UP, random_feeds(nodes, both, settings.seed), {}, chosen)]
 
 
 def data_folders(folder: Path) -> list[Path]:
@@ -87,7 +98,7 @@ def _side(folder: Path, side: str, names: Sequence[str]) -> dict[str, Array]:
     for path in sorted(folder.glob(f"{side}_*.pb")):
         name, array = read_tensor(path)
         number = path.stem.removeprefix(f"{side}_")
-        if not name and number.isdigit() and int(number) < len(names):
+        if not name and number.isdecimal() and int(number) < len(names):
             name = names[int(number)]
         if name not in names:
             what = f"The model has no {side} {name!r}"
@@ -164,7 +175,7 @@ def free_sizes(model: str, settings: Settings) -> FreeSizes:
     """
     if not settings.free_dims and not settings.free_denotations:
         return FreeSizes({}, {})
-    graph = wire.decode(onnx_format.MODEL, FileSource(model)).graph
+    graph = decode_model(FileSource(model)).graph
     dims: list[tuple[str, Any]] = []
     for value in graph.input if graph is not None else ():
         tensor = value.type.tensor_type if value.type is not None else None

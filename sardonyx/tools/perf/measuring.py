@@ -52,6 +52,7 @@ def measured(
         found.load_s, found.first_s = bench.load_s, bench.first_s
         found.inputs, found.data_sets = bench.inputs, bench.sets
         found.checked, found.mismatches = bench.checked, bench.mismatches
+        found.sizes = bench.sizes
         _add(found, _whole(bench, settings, progress))
         _set(found, bench.finish())
         return found

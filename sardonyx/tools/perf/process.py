@@ -12,6 +12,7 @@ from typing import Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
+from sardonyx.tools.ended import how_ended
 from sardonyx.tools.perf.bench import Progress, Round
 from sardonyx.tools.perf.settings import Settings
 
@@ -88,8 +89,8 @@ class Process:
 
     def _ended(self) -> SardonyxError:
         code = self._child.wait()
-        how = f"by signal {-code}" if code < 0 else f"with status {code}"
-        return errors.EngineError(message(self._engine, f"The measuring process ended {how}"))
+        what = f"The measuring process ended {how_ended(code)}"
+        return errors.EngineError(message(self._engine, what))
 
     def _end(self) -> None:
         for stream in (self._child.stdin, self._child.stdout):

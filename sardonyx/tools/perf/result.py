@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
 from sardonyx.tools.perf.settings import Settings
 
+#: What `Measurement.csv` writes.
+_LINE = re.compile(rb"[^\n]*,[0-9.e+-]+,[0-9]+,[0-9]+,[0-9]+\n")
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -30,6 +34,7 @@ class Measurement:
         peak_memory_bytes: The most memory that the process had, since it began.
         inputs: Types and shapes of inputs, by name.
         data_sets: Where inputs came from.
+        sizes: A line about the sizes of made-up inputs that nobody gave; "" for none.
         checked: How many outputs were compared with files of expected ones.
         mismatches: How outputs differ from those, in words.
         profile: The profile's path; "" for none.
@@ -45,6 +50,7 @@ class Measurement:
     peak_memory_bytes: int = 0
     inputs: dict[str, str] = field(default_factory=dict)
     data_sets: list[str] = field(default_factory=list)
+    sizes: str = ""
     checked: int = 0
     mismatches: list[str] = field(default_factory=list)
     profile: str = ""
@@ -135,6 +141,7 @@ class Measurement:
             "peak_memory_bytes": self.peak_memory_bytes,
             "inputs": self.inputs,
             "data_sets": self.data_sets,
+            "sizes": self.sizes,
             "outputs_checked": self.checked,
             "mismatches": self.mismatches,
             "profile": self.profile,
@@ -177,12 +184,31 @@ class Comparison:
         }
 
 
+def check_result(path: str) -> None:
+    """Refuse a file to add lines to that holds something else.
+
+    Raises:
+        InvalidArgument: It does.
+        OSError: It cannot be read.
+    """
+    if path.lower().endswith(".json") or not os.path.exists(path):
+        return
+    with open(path, "rb") as held:
+        for number, line in enumerate(held, 1):
+            if not _LINE.fullmatch(line):
+                what = f"Lines of results cannot be added to it: line {number} is none of them"
+                do = "Give another file, or one that ends in .json, which is replaced"
+                raise InvalidArgument(message(path, what, do=do))
+
+
 def write_result(found: Measurement | Comparison, path: str) -> None:
     """Write JSON if the name ends so; else lines of CSV, after those that the file has already.
 
     Raises:
+        InvalidArgument: See `check_result`.
         OSError: The file cannot be written.
     """
+    check_result(path)
     if path.lower().endswith(".json"):
         data = json.dumps(found.to_json(), indent=1).encode() + b"\n"
     else:

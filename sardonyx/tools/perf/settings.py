@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.tools.providers import PROVIDERS
 
-#: Short names of providers.
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 #: Levels of optimisation by number, as members of `GraphOptimizationLevel` are called.
 LEVELS = {
     0: "ORT_DISABLE_ALL", 1: "ORT_ENABLE_BASIC", 2: "ORT_ENABLE_EXTENDED",
     3: "ORT_ENABLE_LAYOUT", 99: "ORT_ENABLE_ALL",
 }  # fmt: skip
+
+_MOST_SECONDS = 10**7
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,15 @@ class Settings:
     def __post_init__(self) -> None:
         checks: list[tuple[str, bool, str]] = [
             ("provider", self.provider in PROVIDERS, " or ".join(PROVIDERS)),
-            ("seconds", self.seconds > 0, "more than 0"),
+            ("seconds", 0 < self.seconds <= _MOST_SECONDS, f"more than 0, up to {_MOST_SECONDS}"),
             ("times", self.times >= 0, "0 or more"),
             ("warmup", self.warmup >= 1, "1 or more"),
             ("concurrency", 1 <= self.concurrency <= 4096, "1 to 4096"),
-            ("intra_threads", self.intra_threads >= 0, "0 or more"),
-            ("inter_threads", self.inter_threads >= 0, "0 or more"),
+            ("intra_threads", 0 <= self.intra_threads <= 4096, "0 to 4096"),
+            ("inter_threads", 0 <= self.inter_threads <= 4096, "0 to 4096"),
             ("level", self.level in LEVELS, ", ".join(map(str, LEVELS))),
             ("seed", self.seed >= 0, "0 or more"),
-            ("tolerance", self.tolerance >= 0, "0 or more"),
+            ("tolerance", 0 <= self.tolerance < math.inf, "0 or more"),
         ]
         for name, is_right, expected in checks:
             if not is_right:

@@ -44,7 +44,7 @@ def _serve(answers: TextIO, bench: Bench, order: dict[str, Any]) -> None:
         bench.warm_up()
         _answer(
             answers, first_s=bench.first_s, inputs=bench.inputs, data_sets=bench.sets,
-            checked=bench.checked, mismatches=bench.mismatches,
+            checked=bench.checked, mismatches=bench.mismatches, sizes=bench.sizes,
         )  # fmt: skip
     elif order["do"] == "round":
 

@@ -13,7 +13,13 @@ from sardonyx.base.errors import Fail, message
 from sardonyx.tools.tune.inputs import Facts
 from sardonyx.tools.tune.options import TuneOptions
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome, name_of
-from sardonyx.tools.tune.process import TrialFailed, Worker, WorkerProcess, read_only_reply
+from sardonyx.tools.tune.process import (
+    BaseFailed,
+    TrialFailed,
+    Worker,
+    WorkerProcess,
+    read_only_reply,
+)
 from sardonyx.tools.tune.search import OutOfTime
 from sardonyx.tools.tune.statistics import percentile
 
@@ -69,9 +75,19 @@ class ProcessBench:
         Raises:
             Fail: The defaults themselves do not work, or take all of the time.
         """
-        name = name_of(settings)
         self._count += 1
-        self._report(f"trial {self._count}: {name}")
+        self._report(f"trial {self._count}: {name_of(settings)}")
+        try:
+            return self._trial(settings, best)
+        except BaseFailed:
+            self.close()
+        try:
+            return self._trial(settings, best)  # with a fresh process to compare with
+        except BaseFailed as error:
+            self.close()
+            return Outcome(settings, failure=str(error))
+
+    def _trial(self, settings: Settings, best: Outcome) -> Outcome:
         base = self._default()
         if settings.key == DEFAULT.key:
             return self._measured_default(base)
@@ -90,6 +106,8 @@ class ProcessBench:
         except TrialFailed as error:
             if self._clock() >= self._search_end:
                 raise OutOfTime from None
+            if isinstance(error, BaseFailed):
+                raise
             outcome = Outcome(settings, failure=str(error))
         finally:
             worker.close()
@@ -155,7 +173,7 @@ class ProcessBench:
     def _checked(self, worker: Worker, base: Worker, outcome: Outcome) -> Outcome:
         """The outcome with the error that lower precision makes."""
         path = str(self._folder / "outputs")
-        base.ask(self._patience, do="outputs", path=path)
+        self._ask(base, self._patience, do="outputs", path=path)
         share = worker.ask(self._patience, do="compare", path=path)["error_share"]
         failure = "" if share <= self._options.tolerance else f"its error is {share:.2g}"
         return replace(outcome, error_share=share, failure=failure)
@@ -222,12 +240,21 @@ class ProcessBench:
         """The cost, the time of each run, and items a second, of one measurement."""
         if self._options.throughput:
             seconds = max(_THROUGHPUT_SECONDS, 4 * run)
-            reply = worker.ask(seconds + self._patience, do="load_up", seconds=seconds)
+            reply = self._ask(worker, seconds + self._patience, do="load_up", seconds=seconds)
             cost = reply["total"] / (size * len(reply["seconds"]))
             return cost, reply["seconds"], 1 / cost
         share = self._options.share
         # A percentile needs runs beyond it.
         fewest = max(_CHUNK_RUNS[0], round(1 / (1 - share)))
         count = min(max(fewest, round(_CHUNK_SECONDS / max(run, 1e-6))), _CHUNK_RUNS[1])
-        times = worker.ask(self._patience, do="measure", runs=count)["seconds"]
+        times = self._ask(worker, self._patience, do="measure", runs=count)["seconds"]
         return percentile(times, share), times, size * len(times) / sum(times)
+
+    def _ask(self, worker: Worker, timeout: float, **request: Any) -> dict[str, Any]:
+        """The reply; where there is none, the error says which of the two processes failed."""
+        try:
+            return worker.ask(timeout, **request)
+        except TrialFailed as error:
+            if worker is self._base:
+                raise BaseFailed(f"the defaults: {error}") from None
+            raise

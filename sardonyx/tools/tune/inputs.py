@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from sardonyx.ir.constant import Array
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
-from sardonyx.tools.feeds import check_sizes, random_feeds
+from sardonyx.tools.feeds import random_feeds
+from sardonyx.tools.made_up import check_sizes, input_sizes
 from sardonyx.tools.perf.data import data_folders, read_arrays, read_data_set
 from sardonyx.tools.tune.options import TuneOptions
 
@@ -27,12 +28,14 @@ class Facts:
         has_products: Whether there are any that lower precision may matter to.
         has_branches: Whether a value has several readers, so that branches may run at once.
         batched: Inputs that may be fed several times in one run, along their first axis.
+        sizes: A line about the sizes of made-up inputs that nobody gave; "" for none.
     """
 
     has_convolutions: bool = True
     has_products: bool = True
     has_branches: bool = True
     batched: tuple[str, ...] = ()
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ def examine(model: str, options: TuneOptions) -> tuple[dict[str, Array], Facts]:
         InvalidArgument: The inputs do not fit it.
     """
     graph = load(model)
-    return _feeds(graph, options), _facts(graph)
+    told = "" if options.inputs else input_sizes(map(_node, graph.inputs), options.dims).told()
+    return _feeds(graph, options), replace(_facts(graph), sizes=told)
 
 
 def _facts(graph: Graph) -> Facts:
@@ -69,7 +73,7 @@ def _facts(graph: Graph) -> Facts:
 
 def _feeds(graph: Graph, options: TuneOptions) -> dict[str, Array]:
     nodes = [_node(v) for v in graph.inputs]
-    check_sizes(nodes, options.dims, "--dim")
+    check_sizes(nodes, options.dims)
     if not options.inputs:
         return random_feeds(nodes, options.dims, options.seed)
     path, names = Path(options.inputs), [node.name for node in nodes]

@@ -16,6 +16,8 @@ from sardonyx.tools.tune.search import Bench
 class Journal:
     """Asks a bench what is not in the file, and adds the answers to it: a line each.
 
+    The file is there when there is a first answer.
+
     Args:
         path: The file.
         header: What the search is of; another one's answers are not taken.
@@ -30,11 +32,11 @@ class Journal:
         self._path, self._bench = path, bench
         self._outcomes: dict[str, Outcome] = {}
         self._kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
+        # A search that finds nothing leaves no file.
+        self._header = json.dumps(dict(header)) + "\n"
         if resume and path.is_file():
             self._read(dict(header))
-            return
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(dict(header)) + "\n")
+            self._header = ""
 
     def _read(self, header: dict[str, Any]) -> None:
         lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -62,8 +64,10 @@ class Journal:
                 file.writelines(line + "\n" for line in complete)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "w" if self._header else "a", encoding="utf-8") as file:
+            file.write(self._header + json.dumps(entry) + "\n")
+        self._header = ""
 
     def trial(self, settings: Settings, best: Outcome) -> Outcome:
         """See `search.Bench`."""

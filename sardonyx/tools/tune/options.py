@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ DIMENSIONS = (
     "provider", "threads", "blocks", "concurrency", "batch", "mode", "winograd", "precision",
     "level", "binding", "kernels",
 )  # fmt: skip
+
+_MOST_THREADS = 4096
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,19 @@ class TuneOptions:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        self._check("--budget", self.budget_seconds > 0, "a positive number of seconds")
+        self._check("--budget", 0 < self.budget_seconds < 1e7, "a positive number of seconds")
         self._check("--percentile", 0 < self.share < 1, "a number between 0 and 1")
-        self._check("--tolerance", self.tolerance >= 0, "0 or more")
-        self._check("--max-latency-ms", (self.max_latency_ms or 1) > 0, "a positive number")
+        self._check("--tolerance", 0 <= self.tolerance < math.inf, "0 or more")
+        latency = 1.0 if self.max_latency_ms is None else self.max_latency_ms
+        self._check("--max-latency-ms", 0 < latency < math.inf, "a positive number")
         bounded = self.max_latency_ms is None or self.throughput
         self._check("--max-latency-ms", bounded, "--throughput beside it")
         self._check("--warmup", self.warmup >= 0, "0 or more")
         self._check("--max-batch", self.max_batch >= 1, "1 or more")
-        self._check("--max-concurrency", self.max_concurrency >= 0, "0 or more")
+        threads = f"0 to {_MOST_THREADS}"
+        self._check("--max-concurrency", 0 <= self.max_concurrency <= _MOST_THREADS, threads)
         for number in (*(self.threads or ()), *(self.branches or ())):
-            self._check("threads", number >= 0, "0 or more")
+            self._check("threads", 0 <= number <= _MOST_THREADS, threads)
         self._check("--skip", self.skip <= set(DIMENSIONS), ", ".join(DIMENSIONS))
         self._check("modes", set(self.modes) <= {"sequential", "parallel"}, "sequential, parallel")
         self._check("levels", set(self.levels) <= {0, 1, 2, 3, 99}, "0, 1, 2, 3 or 99")

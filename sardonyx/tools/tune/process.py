@@ -13,12 +13,17 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sardonyx.base.errors import Fail, message
+from sardonyx.tools.ended import how_ended
 
 _TAIL_CHARACTERS = 300
 
 
 class TrialFailed(Fail):
     """A process could not do what it was asked, or not in time."""
+
+
+class BaseFailed(TrialFailed):
+    """The process with the defaults failed, which others are compared with."""
 
 
 class Worker(Protocol):
@@ -62,7 +67,7 @@ class WorkerProcess:
             pipe.write(json.dumps(request).encode() + b"\n")
             pipe.flush()
         except OSError:
-            raise TrialFailed(message("trial", f"The process ended: {self._last()}")) from None
+            raise self._ended() from None
         reply: dict[str, Any] = json.loads(self._line(time.monotonic() + timeout))
         if "error" in reply:
             raise TrialFailed(str(reply["error"]))
@@ -77,18 +82,18 @@ class WorkerProcess:
                 raise TrialFailed(message("trial", "It took longer than there was time"))
             data = os.read(pipe.fileno(), 1 << 16)
             if not data:
-                self._process.wait()
-                raise TrialFailed(message("trial", f"The process ended: {self._last()}"))
+                raise self._ended()
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _last(self) -> str:
-        """What the process wrote last, besides its replies."""
+    def _ended(self) -> TrialFailed:
+        """That the process ended by itself: how, and what it wrote last, besides its replies."""
+        code = self._process.wait()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        code = self._process.poll()
-        return (lines[-1] if lines else f"exit status {code}")[:_TAIL_CHARACTERS]
+        last = f": {lines[-1][:_TAIL_CHARACTERS]}" if lines else ""
+        return TrialFailed(message("trial", f"The process ended {how_ended(code)}{last}"))
 
     def close(self) -> None:
         """End it, whatever it is doing."""

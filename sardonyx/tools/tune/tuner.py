@@ -18,6 +18,7 @@ from sardonyx.api.settings import Settings
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
 from sardonyx.base.processors import usable_processors
+from sardonyx.loader.external_writer import replacing
 from sardonyx.tools.tune.bench import ProcessBench
 from sardonyx.tools.tune.inputs import Facts, examine
 from sardonyx.tools.tune.journal import Journal
@@ -87,13 +88,13 @@ def tune(
     """
     path, wanted = os.fspath(model), options or TuneOptions()
     providers = _providers(wanted)
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise NoSuchFile(message(path, "There is no such model"))
     if settings:
         check_place(Path(settings))
     feeds, facts = examine(path, wanted)
     folder = Path(output) if output else Path(f"{Path(path).stem}.tune")
-    folder.mkdir(parents=True, exist_ok=True)
+    _check_folder(folder)
     shared = Path(tempfile.mkdtemp(prefix="sardonyx-tune-"))
     try:
         data = pickle.dumps(feeds)
@@ -112,7 +113,8 @@ def tune(
     write_json(folder / RESULT, result)
     write_settings(place, path, report.best)
     title = f"{Path(path).name}: {report.best.name}"
-    (folder / PLOT).write_text(drawing(report.outcomes, report.best, title), encoding="utf-8")
+    with replacing(str(folder / PLOT)) as file:
+        file.write(drawing(report.outcomes, report.best, title).encode())
     return Found(report, result, folder, place)
 
 
@@ -134,6 +136,8 @@ def search(
     noted = Journal(journal, header, bench, options.resume)
     found = Search(noted, options, facts, processors or usable_processors(), providers)
     report = Report(outcomes=found.outcomes, notes=found.notes)
+    if facts.sizes:
+        report.notes.append(facts.sizes)
     try:
         found.run()
         if not found.outcomes or not found.outcomes[0].works:
@@ -155,16 +159,34 @@ def _conclude(report: Report, best: Outcome, bench: FinalBench) -> None:
     others = [o for o in report.outcomes if o.is_surely_better()]
     ranked = [best, *sorted(others, key=lambda o: o.ratio)]
     keys = [DEFAULT.key]
+    compared = 0
     for outcome in ranked:
-        if outcome.settings.key in keys or len(keys) > _FINALISTS:
+        if outcome.settings.key in keys or compared >= _FINALISTS:
             continue
         keys.append(outcome.settings.key)
         final = bench.final(outcome.settings)
+        if not final.works:
+            # It was not compared: another one is, in its place.
+            report.notes.append(f"{outcome.name} failed in the final comparison: {final.failure}")
+            continue
+        compared += 1
         report.final = replace(final, error_share=outcome.error_share)
         if final.is_surely_better() or (first.is_slow and final.beats(first)):
             report.best = report.final
             return
         report.notes.append(f"{outcome.name} was not better than the defaults in the end")
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder for results that cannot be one, before anything is measured.
+
+    Raises:
+        InvalidArgument: It is a file, or cannot be made or written to.
+    """
+    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        what = f"Results cannot be written there: {there} is no folder, or is write-protected"
+        raise InvalidArgument(message(str(folder), what))
 
 
 def _providers(options: TuneOptions) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -31,7 +31,7 @@ def page(
             path of a model, which is run on random inputs. Two are compared.
         dims: For models, sizes of dimensions by name, or by INPUT.AXIS.
         runs: For models, how often they are run.
-        provider: For models, where; the default of a session otherwise.
+        provider: For models, where: `cpu` (the default), `cuda`, or onnxruntime's name of it.
 
     Raises:
         Fail: The charts' library (plotly) is not installed.
@@ -84,42 +84,33 @@ def _part(
 def _of_model(
     path: Path, title: str, dims: Mapping[str, int], runs: int, provider: str | None
 ) -> dict[str, Any]:
+    from sardonyx.api.options import SessionOptions
     from sardonyx.api.session import InferenceSession
-    from sardonyx.tools.feeds import check_sizes, random_feeds
+    from sardonyx.tools.feeds import random_feeds
+    from sardonyx.tools.made_up import check_sizes, explained, input_sizes
+    from sardonyx.tools.providers import only
 
-    session = InferenceSession(path, providers=[provider] if provider else None)
+    settings = SessionOptions()
+    session = InferenceSession(path, settings, providers=only(settings, provider or "cpu"))
     inputs = session.get_inputs()
-    check_sizes(inputs, dims, "--dim")
+    check_sizes(inputs, dims)
     trace = Trace(title)
     remarks = []
-    missing = _missing(inputs, dims)
-    if missing:
-        sizes = " ".join(f"--dim {name}=SIZE" for name in missing)
-        remarks.append(f"It was not run: sizes are not known. Give {sizes}")
-    else:
-        try:
-            feeds = random_feeds(inputs, dims)
+    sizes = input_sizes(inputs, dims)
+    try:
+        feeds = random_feeds(inputs, dims)
+        with explained(sizes):
             session.run(None, feeds)  # what only the first run does is not in the profile
-            with session.profile() as profile:
-                for _ in range(runs):
-                    session.run(None, feeds)
-            trace = trace_of(events_of(profile), title)
-        except SardonyxError as error:
-            remarks.append(f"It does not run on random inputs: {error}")
+        with session.profile() as profile:
+            for _ in range(runs):
+                session.run(None, feeds)
+        trace = trace_of(events_of(profile), title)
+        remarks += [told for told in [sizes.told()] if told]
+    except SardonyxError as error:
+        remarks.append(f"It was not run: {error}")
     rows, lines = placement.placement_of_model(session, path)
     trace.remarks += remarks
     return _joined(trace, rows, lines)
-
-
-def _missing(inputs: Sequence[Any], dims: Mapping[str, int]) -> list[str]:
-    """Dimensions that nothing says the size of."""
-    found: dict[str, None] = {}
-    for node in inputs:
-        for axis, d in enumerate(node.shape):
-            place = f"{node.name}.{axis}"
-            if (not isinstance(d, int) or d < 0) and place not in dims and d not in dims:
-                found[d if isinstance(d, str) and d else place] = None
-    return list(found)
 
 
 def _joined(trace: Trace, rows: list[placement.Placed], lines: list[str]) -> dict[str, Any]:

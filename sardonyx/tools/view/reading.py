@@ -19,8 +19,11 @@ def is_profile(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as JSON does; no model does.
 
     Raises:
+        InvalidArgument: It is a folder.
         OSError: It cannot be read.
     """
+    if os.path.isdir(path):
+        raise InvalidArgument(message(os.fspath(path), "This is not a regular file"))
     with open(path, "rb") as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     return start[:1] in (b"[", b"{") and start[1:2] in b' \t\r\n"{]}'
