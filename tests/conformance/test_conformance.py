@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pathlib
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
@@ -42,30 +41,36 @@ def _outcome(number: int, short: str) -> Outcome:
     return outcome(CASES[number], PROVIDERS[short])
 
 
-@pytest.fixture(scope="module", params=PROVIDERS)
-def outcomes(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Outcome]]]:
-    """Every case has been run, on as many processes as there are processors."""
-    count, short = len(CASES), request.param
-    workers = len(os.sched_getaffinity(0))
-    # Children inherit the cases, which take seconds to make; a driver does not survive a fork.
-    context = multiprocessing.get_context("fork" if short == "cpu" else "spawn")
+@pytest.fixture(scope="module")
+def on_gpu() -> dict[str, Outcome]:
+    """Every case has been run on a GPU, in processes of their own: what faults there ends them."""
+    count, workers = len(CASES), len(os.sched_getaffinity(0))
+    context = multiprocessing.get_context("spawn")  # a driver does not survive a fork
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        found = pool.map(_outcome, range(count), [short] * count, chunksize=_TURN)
-        yield short, dict(zip((c.name for c in CASES), found, strict=True))
+        found = pool.map(_outcome, range(count), ["cuda"] * count, chunksize=_TURN)
+        return dict(zip((c.name for c in CASES), found, strict=True))
+
+
+def _check(found: Outcome, case: Case, short: str) -> None:
+    reason = exclusions(short).get(case.name)
+    if reason is None:
+        assert not found.problem
+    else:
+        assert found.problem, f"It passes; it was excluded: {reason}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_case(case: Case) -> None:
+    _check(outcome(case, PROVIDERS["cpu"]), case, "cpu")
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_case(outcomes: tuple[str, dict[str, Outcome]], case: Case) -> None:
-    short, found = outcomes
-    problem, provider = found[case.name]
-    reason = exclusions(short).get(case.name)
-    if reason is None:
-        assert not problem
-    else:
-        assert problem, f"It passes; it was excluded: {reason}"
-    if short != "cpu":
-        assert (provider == PROVIDERS["cpu"]) == (case.name in exclusions(short, "processor"))
+@pytest.mark.parametrize("case", CASES if "cuda" in PROVIDERS else [], ids=lambda c: c.name)
+def test_case_on_a_gpu(on_gpu: dict[str, Outcome], case: Case) -> None:
+    found = on_gpu[case.name]
+    _check(found, case, "cuda")
+    is_hosted = found.provider == PROVIDERS["cpu"]
+    assert is_hosted == (case.name in exclusions("cuda", "processor"))
 
 
 def test_names_are_unique() -> None:
