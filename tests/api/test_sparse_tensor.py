@@ -1,6 +1,7 @@
 """`SparseTensor` and values that hold one, beside onnxruntime's where it is installed."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,11 @@ def facts(x):
     return int(x.format()), x.dense_shape(), x.data_type(), x.device_name(), listed
 
 
+def _text(value: Any) -> str:
+    """The same in every process: tests are known by it."""
+    return getattr(value, "__name__", str(value))
+
+
 @pytest.mark.parametrize(
     ("make", "arguments"),
     [
@@ -58,7 +64,7 @@ def facts(x):
         (csr, {"values": np.array(["a", "", "öl"])}),
         *((coo, {"values": VALUES.astype(t)}) for t in ("f8", "i4", "i8", "u1")),
     ],
-    ids=str,
+    ids=_text,
 )
 def test_what_is_made_is_what_onnxruntime_makes(make, arguments):
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -130,7 +136,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("make", "arguments", "text"), WRONG, ids=str)
+@pytest.mark.parametrize(("make", "arguments", "text"), WRONG, ids=_text)
 def test_parts_that_do_not_fit_are_refused(make, arguments, text):
     with pytest.raises(InvalidSparseTensor, match=text) as caught:
         make(**arguments)
