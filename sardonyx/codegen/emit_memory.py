@@ -74,6 +74,18 @@ def _in_halves(
     return U64.with_lanes(lanes), where, halves
 
 
+def _from_anywhere(e: Emitter, lanes: int, where: str, mask: tuple[str, str]) -> str:
+    """The places of a masked gather, those that the mask leaves out taken to a zero of ours.
+
+    No target gathers elements of one or two bytes. LLVM goes from lane to lane, with a branch for
+    each that a mask may leave out: kernels get huge, and take seconds to compile.
+    """
+    content = "private unnamed_addr constant [1 x i64] [i64 0], align 8"
+    zero = e.declarations.setdefault(content, f"table.{len(e.declarations)}")
+    kind = f"<{lanes} x ptr>"
+    return e.pure(f'select {mask[0]} {mask[1]}, {kind} {where}, {kind} splat (ptr @"{zero}")')
+
+
 def load(e: Emitter, let: Let) -> str:
     """Plain, masked, gathering or atomic."""
     type = let.result.type
@@ -82,6 +94,9 @@ def load(e: Emitter, let: Let) -> str:
     align = cast(int, let.attribute("align_bytes"))
     mask = rest[0] if rest else None
     gathers = index.type.lanes > 1
+    if gathers and mask is not None and type.size_bytes < 4:
+        where = _from_anywhere(e, type.lanes, where, _mask(e, mask, type.lanes))
+        mask = None
     if mask is not None or gathers:
         bits, element = _mask(e, mask, type.lanes), type
         if type.scalar == "u128":

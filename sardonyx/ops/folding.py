@@ -118,7 +118,7 @@ def max_unpool_9(
     result = reshape(flat, inferred)
     if output_shape is None:
         return result
-    wanted = contents(output_shape, "The shape", 0)
+    wanted = contents(output_shape, "The shape", 0, count=x.rank)
     if len(wanted) != x.rank:
         raise InvalidGraph(message(where, f"A shape of {len(wanted)} sizes for {x.rank} axes"))
     more = [sizes.add(w, sizes.multiply(d, -1)) for w, d in zip(wanted, inferred, strict=True)]
@@ -132,7 +132,7 @@ def center_crop_pad_18(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None =
         normalise_axis(a, x.rank, "CenterCropPad")
         for a in (range(x.rank) if axes is None else axes)
     ]
-    wanted = contents(shape, "The shape", 0)
+    wanted = contents(shape, "The shape", 0, count=len(chosen))
     if len(wanted) != len(chosen):
         what = f"{len(wanted)} sizes do not fit {len(chosen)} axes"
         raise InvalidGraph(message("CenterCropPad", what))

@@ -61,7 +61,9 @@ def _counts(
 ) -> tuple[Sequence[Dim], Sequence[int] | None]:
     """The counts, and the axes that they are for; None: for all."""
     try:
-        return contents(pads, "The pads"), None if axes is None else integers(axes, "The axes")
+        chosen = None if axes is None else integers(axes, "The axes")
+        count = 2 * (x.rank if chosen is None else len(chosen))
+        return contents(pads, "The pads", count=count), chosen
     except DataDependent as reason:
         if axes is None or reason.tensor is not axes:
             raise
@@ -87,7 +89,7 @@ def pad_11(
     x: Tensor, pads: Tensor, value: Tensor | None = None, *, mode: str = "constant"
 ) -> Tensor:
     """With elements added before and after, counts given by an input."""
-    return _padded(x, contents(pads, "The pads"), None, mode, _value(x, value))
+    return _padded(x, contents(pads, "The pads", count=2 * x.rank), None, mode, _value(x, value))
 
 
 @op("Pad", 18, flags=("strings",))

@@ -31,8 +31,10 @@ from sardonyx.ops.refused import reason_of
 from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
+from sardonyx.tensor.assumptions import assume_equal
 from sardonyx.tensor.elementwise import by_parts, clip
 from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
+from sardonyx.tensor.reshaping import reshape
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
 
@@ -364,12 +366,14 @@ def contents(
     high: Dim = LARGEST,
     *,
     nearest: bool = False,
+    count: int | None = None,
 ) -> tuple[Any, ...]:
     """The elements of a small list of whole numbers, or one number; they may be symbolic.
 
     Those that only a run knows are measured while it goes on; those below `low` or above
     `high` are refused then. With `nearest`, those beyond what sizes can be are taken to the
-    nearest size instead: the bounds of a Slice may be any numbers.
+    nearest size instead: the bounds of a Slice may be any numbers. A list whose length only a run
+    knows is taken to have `count` elements, if that is given; a run with another one is refused.
 
     Raises:
         InvalidGraph: The tensor is of another type, or no list.
@@ -380,16 +384,19 @@ def contents(
     if not x.dtype.is_integer:
         kind = x.dtype.name
         raise InvalidGraph(message(what, "It needs whole numbers", expected="int64", got=kind))
+    if count is not None and x.rank == 1 and not isinstance(x.shape[0], int):
+        assume_equal(count, x.shape[0], what, "Another number of elements is needed")
+        x = reshape(x, (count,))
     found = partial_elements_of(x)
     if not nearest:
         for e in found or ():
             _check_bounds(e, what, low, high)
     if found is not None and None not in found:
         return found
-    count = sizes.product(x.shape)
-    if not isinstance(count, int) or count > ELEMENTS_LIMIT or x.dtype not in _SIZE_TYPES:
+    length = sizes.product(x.shape)
+    if not isinstance(length, int) or length > ELEMENTS_LIMIT or x.dtype not in _SIZE_TYPES:
         raise DataDependent(x, what)
-    known = found or (None,) * count
+    known = found or (None,) * length
     unknown = tuple(k for k, e in enumerate(known) if e is None)
     if nearest and x.dtype is INT64:
         x = clip(x, SMALLEST, LARGEST)

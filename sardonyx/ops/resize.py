@@ -21,7 +21,15 @@ from sardonyx.ops.coordinates import (
 from sardonyx.ops.registry import contents, op
 from sardonyx.ops.scales import Scales, check_scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor, assume_shape, cast, clip, compute, normalise_axis
+from sardonyx.tensor.language import (
+    Tensor,
+    assume_equal,
+    assume_shape,
+    cast,
+    clip,
+    compute,
+    normalise_axis,
+)
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
@@ -296,7 +304,9 @@ def _resize(
     given = wanted.shape[0] if wanted is not None and scales == () else count_of(scales)
     if len(set(chosen)) != len(chosen):
         raise InvalidGraph(message("Resize", "An axis comes twice", got=str(chosen)))
-    if given not in (0, len(chosen)):
+    if not isinstance(given, int):  # only a run knows
+        assume_equal(len(chosen), given, "Resize", "Scales or sizes do not fit the axes")
+    elif given not in (0, len(chosen)):
         raise InvalidGraph(
             message(
                 "Resize",
@@ -312,7 +322,7 @@ def _resize(
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
         factors = list(scales)
     elif wanted is not None and wanted.shape != (0,):
-        lengths = list(contents(wanted, "The sizes", 0))
+        lengths = list(contents(wanted, "The sizes", 0, count=len(chosen)))
         factors = [None] * len(lengths)
         if keep_aspect_ratio_policy != "stretch":
             sources = [x.shape[a] for a in chosen]
@@ -361,13 +371,13 @@ def upsample_7(x: Tensor, *, scales: Sequence[float], mode: str = "nearest") -> 
 @op("Upsample", 9, flags=("linear", "strings"))
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger by factors."""
-    return _larger(x, given_scales(scales), mode)
+    return _larger(x, given_scales(scales, x.rank), mode)
 
 
 @op("Resize", 10, flags=("linear", "strings"))
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Larger or smaller by factors, coordinates divided by them."""
-    return _upsampled(x, given_scales(scales), mode)
+    return _upsampled(x, given_scales(scales, x.rank), mode)
 
 
 def _larger(x: Tensor, scales: Scales, mode: str) -> Tensor:
@@ -406,7 +416,7 @@ def resize_11(
     return _resize(
         x,
         roi,
-        given_scales(scales),
+        given_scales(scales, x.rank if sizes is None else None),
         sizes,
         coordinate_transformation_mode=coordinate_transformation_mode,
         cubic_coeff_a=cubic_coeff_a,
@@ -438,7 +448,7 @@ def resize_18(
     return _resize(
         x,
         roi,
-        given_scales(scales),
+        given_scales(scales, len(axes or x.shape) if sizes is None else None),
         sizes,
         antialias=antialias,
         axes=axes,

@@ -15,7 +15,7 @@ from sardonyx.ops.chosen_axes import stack
 from sardonyx.ops.coordinates import scaled_length
 from sardonyx.ops.registry import DataDependent, contents
 from sardonyx.tensor import scalar
-from sardonyx.tensor.language import Tensor
+from sardonyx.tensor.language import Tensor, assume_equal, reshape
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.symbolic import elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Buffer
@@ -39,10 +39,16 @@ def floats(x: Tensor, what: str) -> tuple[float, ...]:
     return tuple(map(float, found))  # type: ignore[arg-type]  # all were seen to be numbers
 
 
-def given_scales(scales: Tensor | None) -> Scales:
-    """The scales; none where the input is omitted or empty, the input where a run knows them."""
+def given_scales(scales: Tensor | None, count: int | None = None) -> Scales:
+    """The scales; none where the input is omitted or empty, the input where a run knows them.
+
+    Where only a run knows how many there are, they are taken to be `count`.
+    """
     if scales is None or scales.shape == (0,):
         return ()
+    if count is not None and scales.rank == 1 and not isinstance(scales.shape[0], int):
+        assume_equal(count, scales.shape[0], "The scales", "Another number of them is needed")
+        scales = reshape(scales, (count,))
     try:
         return floats(scales, "The scales")
     except DataDependent:

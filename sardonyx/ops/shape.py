@@ -185,7 +185,7 @@ def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated as a whole along every axis."""
     check_list(repeats, "The number of repeats")
-    counts = contents(repeats, "The number of repeats", 0)
+    counts = contents(repeats, "The number of repeats", 0, count=x.rank)
     if len(counts) != len(x.shape):
         raise InvalidGraph(message("Tile", f"{len(counts)} repeats for {len(x.shape)} axes"))
     return t.tile(x, counts)

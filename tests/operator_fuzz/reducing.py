@@ -69,7 +69,7 @@ def _soft_axis(draw: Draw, rank: int) -> int | None:
     return axis if rank == 1 and draw.version < 13 else draw.maybe(axis, 0.8)
 
 
-@makes("Softmax LogSoftmax")
+@makes("Softmax LogSoftmax", absolute=1, coarse=True)  # 1 + small, whose logarithm is small
 def soft(draw: Draw) -> Instance:
     shape = draw.shape(1, 5, low=0 if draw.chance(0.1) else 1)
     x = draw.reals(shape, draw.input_type(0), 3)
