@@ -132,6 +132,19 @@ def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
     return None
 
 
+def captured_stream(feeds: Iterable[Any]) -> Any:
+    """The current stream of the library whose arrays are fed, if it is being captured."""
+    for library in {_library(feed) for feed in feeds}:
+        cuda = getattr(sys.modules.get(library), "cuda", None)
+        if library == "torch" and cuda is not None and cuda.is_current_stream_capturing():
+            return cuda.current_stream()
+        if library == "cupy" and cuda is not None:
+            stream = cuda.get_current_stream()
+            if stream.is_capturing():
+                return stream
+    return None
+
+
 def _same(value: OrtValue) -> OrtValue:
     return value
 

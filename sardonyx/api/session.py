@@ -260,7 +260,8 @@ class InferenceSession(Profiling, UnderWay):
         """Run with inputs in order or by name; one output comes alone, several as a tuple.
 
         Outputs are arrays of the library whose arrays are fed, on the session's device: tensors of
-        torch for tensors of torch, `OrtValue`s for those, NumPy arrays otherwise.
+        torch for tensors of torch, `OrtValue`s for those, NumPy arrays otherwise. Where torch or
+        cupy captures its current stream, the run becomes part of that graph.
         """
         if len(args) > self._input_count:
             raise InvalidArgument(
@@ -277,7 +278,8 @@ class InferenceSession(Profiling, UnderWay):
         if convert is None:
             results = self.run(None, feeds)
         else:
-            found = self._run_to(feeds, self._every, self._kind, None, None, None)
+            stream = None if self._is_on_host else feeding.captured_stream(feeds.values())
+            found = self._run_to(feeds, self._every, self._kind, None, None, stream)
             results = [convert(OrtValue(x)) for x in found]
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT
+from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.resident import Resident
@@ -89,6 +90,7 @@ class RunsAlike(Resident):
             or alike.queue is not (self._default_queue or frame.own_queue)
             or alike.queue is not frame.queue
             or alike.number != GRAPH_ID.get()
+            or (self._default_queue is not None and is_captured(self._default_queue))
             or alike.version != self.libraries.version
         ):
             return False

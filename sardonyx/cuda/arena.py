@@ -207,9 +207,9 @@ class Arena:
 
         The arena is not locked: the device may be, by a thread that waits for the arena.
         """
-        if not self._returned:
-            return
         where = self._source.device
+        if not self._returned or where.callers_captures:  # the driver looks at no stream then
+            return
         where.enter()
         while self._returned:
             try:

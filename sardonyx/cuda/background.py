@@ -7,6 +7,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from sardonyx.cuda.capturing import set_mode
+
 #: The thread ends when there was nothing to do for so long.
 _IDLE_SECONDS = 10
 #: How long the end of the process waits for it.
@@ -37,6 +39,7 @@ class Background:
                 self._thread.start()
 
     def _run(self) -> None:
+        set_mode()  # what is done here must not break what a caller captures meanwhile
         while True:
             try:
                 work = self._wanted.get(timeout=_IDLE_SECONDS)

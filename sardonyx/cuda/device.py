@@ -21,6 +21,7 @@ class Device:
         architecture: Such as `sm_90`.
         processors: Number of its multiprocessors.
         turns: Of runs and measurements.
+        callers_captures: How many runs are being recorded into graphs of callers.
     """
 
     def __init__(self, number: int) -> None:
@@ -52,6 +53,7 @@ class Device:
         #: Held while a stream is captured: then the driver refuses to look at all streams.
         self.capturing = RenewedLock()
         self.turns = Turns()
+        self.callers_captures = 0
 
     def _attribute(self, name: str) -> int:
         which = getattr(bindings().CUdevice_attribute, name)

@@ -51,6 +51,11 @@ _DIRECT: dict[str, tuple[Any, ...]] = {
     "cuEventQuery": (_HANDLE,),
     "cuStreamWaitEvent": (_HANDLE, _HANDLE, ctypes.c_uint),
     "cuPointerGetAttribute": (_HANDLE, ctypes.c_int, _HANDLE),
+    "cuStreamIsCapturing": (_HANDLE, _HANDLE),
+    "cuThreadExchangeStreamCaptureMode": (_HANDLE,),
+    "cuStreamGetCaptureInfo": (_HANDLE,) * 6,
+    "cuUserObjectCreate": (_HANDLE, _HANDLE, _HANDLE, ctypes.c_uint, ctypes.c_uint),
+    "cuGraphRetainUserObject": (_HANDLE, _HANDLE, ctypes.c_uint, ctypes.c_uint),
 }
 #: Calls that may take long: they let other threads of Python run.
 _LONG = frozenset(("cuStreamSynchronize",))

@@ -15,10 +15,12 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.base.log import get_logger
+from sardonyx.base.texts import bytes_text
 from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
+from sardonyx.cuda.captured import RunsCaptured
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.growing import CudaRooms
@@ -26,10 +28,9 @@ from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.marks import find_nvtx
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.started import CudaStarted
-from sardonyx.cuda.stream import Stream, handle_of
+from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray
-from sardonyx.cuda.walking import Walks
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
@@ -51,7 +52,7 @@ _logger = get_logger("cuda")
 _MOST_FAILURES = 3
 
 
-class CudaExecutable(Walks):
+class CudaExecutable(RunsCaptured):
     """As `Executable`, on a device.
 
     Sizes that only a run knows are read by the host: plans with such sizes keep their values in
@@ -112,12 +113,17 @@ class CudaExecutable(Walks):
 
     def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Any]:
         """See `Executable.run`; NumPy arrays are copied to the device and back."""
-        return self.run_to(feeds, Wanted([None] * len(self.plan.outputs)), cancel)
+        wanted = Wanted([None] * len(self.plan.outputs))
+        if self._default_queue is not None and self.callers_capture(wanted) is not None:
+            wanted = replace(wanted, is_captured=True)
+        return self.run_to(feeds, wanted, cancel)
 
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Executable.run_to`."""
+        if wanted.is_captured:
+            return self.run_captured(feeds, wanted, cancel)
         frame, queue = self._frame_for(wanted)
         sound = False
         try:
@@ -144,6 +150,9 @@ class CudaExecutable(Walks):
         """See `Executable.start`."""
         if self.mapped:
             return super().start(feeds, wanted)
+        if self.callers_capture(wanted) is not None:
+            what = "The stream is being captured by the caller: nobody can await such a run"
+            raise InvalidArgument(message("run_async", what, do="Use run_with_ort_values"))
         frame, queue = self._frame_for(wanted)
         try:
             results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), None)
@@ -155,9 +164,7 @@ class CudaExecutable(Walks):
     def _frame_for(self, wanted: Wanted) -> tuple[CudaFrame, Stream | None]:
         """A frame, and the stream of its run; None for its own."""
         self.device.enter()
-        queue = self._default_queue
-        if wanted.stream is not None:
-            queue = self.device.stream_of(handle_of(wanted.stream))
+        queue = self._chosen_queue(wanted)
         return self._take_for(queue), queue
 
     def _run_in(
@@ -312,6 +319,9 @@ class CudaExecutable(Walks):
     def remarks(self) -> list[str]:
         """See `Executable.remarks`."""
         others = self.libraries.remarks(len(self._calls), len(self._undone))
+        if reserved := self.reservations:
+            size = bytes_text(self.reserved_bytes)
+            others.append(f"runs in graphs of callers: {len(reserved)}, for which {size} are kept")
         if self._no_graph:
             return [f"CUDA graphs: none, {self._no_graph}", *others]
         graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]

@@ -129,7 +129,12 @@ class Engine:
         Raises:
             InvalidArgument: Memory that is bound to an output does not fit.
         """
-        if self._appender is not None:
+        if not wanted.is_captured:
+            capture = self.executable.callers_capture(wanted)
+            if capture is not None:
+                with capture:
+                    return self.run_to(feeds, replace(wanted, is_captured=True), cancel)
+        if self._appender is not None and not wanted.is_captured:
             found = self._appender.run(
                 feeds, wanted, lambda e, feeds, wanted: e.run_to(feeds, wanted, cancel)
             )
@@ -144,7 +149,12 @@ class Engine:
         except ContradictingSizes as error:
             return self._general_for(error, feeds, lambda e: e.run_to(feeds, wanted, cancel))
         if self._plain:
-            return results if self._appender is None else self._appender.wrapped(results, wanted)
+            if self._appender is None or wanted.is_captured:
+                return results
+            return self._appender.wrapped(results, wanted)
+        if wanted.is_captured and len(set(places)) < len(places):
+            what = "One tensor is two outputs of the model, and a graph of the caller's has one"
+            raise errors.NotImplemented(message("run", what))
         found = []
         for number, at in enumerate(places):
             is_first = places.index(at) == number

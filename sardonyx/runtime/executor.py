@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,6 +180,18 @@ class Executable(RunsAgain):
             feeds: As many as there are inputs.
         """
         return None
+
+    def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:
+        """What to run in if the run's stream is captured by the caller; None if it is not.
+
+        The run then is one whose `Wanted.is_captured` is set: its work becomes part of a graph.
+        """
+        return None
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that graphs of callers keep."""
+        return 0
 
     @property
     def is_asynchronous(self) -> bool:

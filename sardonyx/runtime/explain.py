@@ -54,6 +54,7 @@ def memory(engine: Engine) -> dict[str, Any]:
         "weights_bytes": sum(size for e in engines for _, _, _, size in e.record.constants),
         "intermediate_bytes": sum(x.arena_bytes for x in executables),
         "frames": sum(x.frames for x in executables),
+        "reserved_for_callers_graphs_bytes": sum(x.reserved_bytes for x in executables),
         "held_bytes": budget.held_bytes,
         "limit_bytes": budget.limit_bytes,
         "devices": devices,

@@ -130,6 +130,7 @@ class Wanted:
         memory: Where runs remember what they did, by a number of their own, for the next run with
             the same feeds and targets; None if there is none.
         written: Feeds that the run writes to.
+        is_captured: Whether the stream's work goes to a graph of the caller's.
     """
 
     targets: Sequence[Tensor | MemoryKind | None] = field(default_factory=list)
@@ -137,6 +138,7 @@ class Wanted:
     waits: bool = True
     memory: dict[int, Any] | None = None
     written: Sequence[Tensor] = ()
+    is_captured: bool = False
 
 
 def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -38,6 +38,16 @@ _KERNEL = ctypes.CFUNCTYPE(
 )
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+#: Functions of the driver that are called by their addresses alone, with their arguments.
+_DIRECT = {
+    "cuStreamIsCapturing": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuThreadExchangeStreamCaptureMode": (ctypes.c_void_p,),
+    "cuStreamGetCaptureInfo": (ctypes.c_void_p,) * 6,
+    "cuUserObjectCreate": (*(ctypes.c_void_p,) * 3, ctypes.c_uint, ctypes.c_uint),
+    "cuGraphRetainUserObject": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint),
+}
+#: CU_STREAM_CAPTURE_MODE_GLOBAL, which callers capture in, and CU_STREAM_CAPTURE_MODE_RELAXED.
+GLOBAL, RELAXED = 0, 2
 
 
 class CUresult(enum.IntEnum):
@@ -47,6 +57,9 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905
+    CUDA_ERROR_CAPTURED_EVENT = 907
 
 
 class _Record(ctypes.Structure):
@@ -77,6 +90,7 @@ class _Event:
 
     stream: int | None = None
     mark = 0
+    is_captured = False
 
 
 @dataclass
@@ -90,6 +104,8 @@ class FakeDriver:
         replays: Graphs launched.
         uncapturable: Calls that fail while a stream is captured.
         limit_bytes: How much memory the device has.
+        mode: What the stream that is captured now was begun in.
+        is_broken: Whether something happened that the capture does not survive.
         goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
     """
@@ -106,6 +122,8 @@ class FakeDriver:
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     capture: list[Callable[[], None]] | None = None
     captured: int = 0
+    mode: int = 1
+    is_broken: bool = False
     launches: int = 0
     captures: int = 0
     replays: int = 0
@@ -121,6 +139,14 @@ class FakeDriver:
 
     def __post_init__(self) -> None:
         self._working = threading.RLock()
+        self._modes = threading.local()
+        #: User objects: what to call with what, once no graph refers to them.
+        self._objects: dict[int, tuple[int, int]] = {}
+        self._retained: dict[int, list[int]] = {}
+        self._direct = {
+            name.encode(): ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(getattr(self, f"_{name}"))
+            for name, kinds in _DIRECT.items()
+        }
         self._launch = _LAUNCH(self._launched)
         self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
 
@@ -152,7 +178,8 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        found = {b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait}.get(name)
+        own = {b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait}
+        found = {**self._direct, **own}.get(name)
         if found is None:
             return CUresult.CUDA_ERROR_NOT_FOUND, 0, 1
         return CUresult.CUDA_SUCCESS, ctypes.cast(found, ctypes.c_void_p).value, 0
@@ -160,6 +187,8 @@ class FakeDriver:
     # -- memory -------------------------------------------------------------------------------
 
     def cuMemAlloc(self, size: int, flags: int | None = None) -> Any:
+        if self._is_unsafe():
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         used = sum(len(b) - 64 for a, b in self.memory.items() if a not in self.pinned)
         if used + size > self.limit_bytes and flags is None:
             return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
@@ -170,11 +199,19 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, address
 
     def cuMemHostAlloc(self, size: int, flags: int) -> Any:
-        code, address = self.cuMemAlloc(size, flags)
+        code, *found = self.cuMemAlloc(size, flags)
+        if code:
+            return (code,)
+        address = found[0]
         self.pinned.add(address)
         return code, address
 
+    def cuMemsetD8Async(self, address: int, value: int, size: int, stream: int) -> Any:
+        return self.do("set", lambda: ctypes.memset(address, value, size), stream)
+
     def cuMemFree(self, address: int) -> Any:
+        if self._is_unsafe():
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         block = self.memory.pop(address, None)
         if block is None:
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
@@ -249,6 +286,11 @@ class FakeDriver:
     # -- streams and events -------------------------------------------------------------------
 
     def _run_stream(self, stream: int, upto: int | None = None) -> int:
+        if self.capture is not None and self.mode == GLOBAL:
+            if stream == self.captured:
+                return int(self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)[0])
+            if self._is_unsafe():
+                return int(CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         with self._working:
             queue = self.queues.setdefault(stream, [])
             while queue and (upto is None or self.done.get(stream, 0) < upto):
@@ -258,10 +300,11 @@ class FakeDriver:
         return 0
 
     def cuStreamSynchronize(self, stream: int) -> Any:
-        self._run_stream(int(stream))
-        return (CUresult.CUDA_SUCCESS,)
+        return (CUresult(self._run_stream(int(stream))),)
 
     def cuCtxSynchronize(self) -> Any:
+        if self.capture is not None and self.mode == GLOBAL:
+            return self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         for stream in list(self.queues):
             self._run_stream(stream)
         return (CUresult.CUDA_SUCCESS,)
@@ -278,11 +321,16 @@ class FakeDriver:
     def cuEventRecord(self, event: int, stream: int) -> Any:
         held = self.events[event]
         held.stream = int(stream)
+        held.is_captured = self.capture is not None and held.stream == self.captured
         held.mark = self.done.get(held.stream, 0) + len(self.queues.setdefault(held.stream, []))
         return (CUresult.CUDA_SUCCESS,)
 
     def cuEventQuery(self, event: int) -> Any:
         held = self.events[event]
+        if self._is_unsafe():
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
+        if held.is_captured:
+            return (CUresult.CUDA_ERROR_CAPTURED_EVENT,)
         is_done = held.stream is None or self.done.get(held.stream, 0) >= held.mark
         return (CUresult.CUDA_SUCCESS if is_done else CUresult.CUDA_ERROR_NOT_READY,)
 
@@ -291,6 +339,8 @@ class FakeDriver:
             self._run_stream(held.stream, held.mark)
 
     def cuEventSynchronize(self, event: int) -> Any:
+        if self._is_unsafe() or self.events[event].is_captured:
+            return self._broken(CUresult.CUDA_ERROR_CAPTURED_EVENT)
         self._wait_for(self.events[event])
         return (CUresult.CUDA_SUCCESS,)
 
@@ -307,6 +357,10 @@ class FakeDriver:
         return self.do("wait for a value", work, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
+        if self.capture is not None and int(stream) == self.captured and self.mode == GLOBAL:
+            if not self.events[event].is_captured:
+                return self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+            return (CUresult.CUDA_SUCCESS,)
         held = _Event()
         held.stream, held.mark = self.events[event].stream, self.events[event].mark
         return self.do("wait", lambda: self._wait_for(held), stream)
@@ -354,7 +408,8 @@ class FakeDriver:
 
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> Any:
         assert self.capture is None
-        self.capture, self.captured = [], int(stream)
+        self.capture, self.captured, self.is_broken = [], int(stream), False
+        self.mode = mode if isinstance(mode, int) else 1
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
@@ -362,18 +417,68 @@ class FakeDriver:
         self.captures += 1
         number = self.captures
         self.graphs[number], self.capture = self.capture, None
+        if self.is_broken:
+            self.cuGraphDestroy(number)
+            return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
         return CUresult.CUDA_SUCCESS, number
+
+    def _is_unsafe(self) -> bool:
+        """Whether this thread may not do now what could break a capture; then it has."""
+        mode = getattr(self._modes, "now", GLOBAL)
+        found = self.capture is not None and self.mode == GLOBAL and mode != RELAXED
+        self.is_broken |= found
+        return found
+
+    def _broken(self, code: CUresult) -> Any:
+        self.is_broken = True
+        return (code,)
+
+    def _cuStreamIsCapturing(self, stream: int | None, status: int) -> int:
+        is_it = self.capture is not None and (stream or 0) == self.captured
+        ctypes.c_int.from_address(status).value = is_it and (2 if self.is_broken else 1)
+        return 0
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: int) -> int:
+        held = ctypes.c_int.from_address(mode)
+        before = getattr(self._modes, "now", GLOBAL)
+        self._modes.now, held.value = held.value, before
+        return 0
+
+    def _cuStreamGetCaptureInfo(
+        self, stream: int, status: int, _: Any, graph: int, *__: Any
+    ) -> int:
+        ctypes.c_void_p.from_address(graph).value = self.captures + 1
+        return self._cuStreamIsCapturing(stream, status)
+
+    def _cuUserObjectCreate(self, made: int, given: int, function: int, *_: int) -> int:
+        number = ctypes.c_void_p.from_address(made).value = next(_numbers)
+        self._objects[number] = (function, given)
+        return 0
+
+    def _cuGraphRetainUserObject(self, graph: int, user_object: int, *_: int) -> int:
+        self._retained.setdefault(graph, []).append(user_object)
+        return 0
+
+    def _released(self, graph: int) -> None:
+        """A graph is gone; what only it retained is, too."""
+        for number in self._retained.pop(graph, []):
+            if not any(number in others for others in self._retained.values()):
+                function, given = self._objects.pop(number)
+                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(given)
 
     def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
         self.graphs[-graph] = self.graphs[graph]
+        self._retained[-graph] = list(self._retained.get(graph, []))
         return CUresult.CUDA_SUCCESS, -graph
 
     def cuGraphDestroy(self, graph: int) -> Any:
         del self.graphs[graph]
+        self._released(graph)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphExecDestroy(self, graph: int) -> Any:
         self.graphs.pop(graph, None)
+        self._released(graph)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphLaunch(self, graph: int, stream: Any) -> Any:
