@@ -44,6 +44,8 @@ def _refused(reason: str, *done: str) -> Key:
 
 #: Processors for each thread but the caller's, such as `1,2;3-4`, counted from 1.
 AFFINITY_KEY = "session.intra_op_thread_affinities"
+#: Whether kernels take denormal numbers for zeros.
+DENORMAL_KEY = "session.set_denormal_as_zero"
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
 BLOCK_BASE_KEY = "session.dynamic_block_base"
 #: A file of settings that `sardonyx tune` wrote.
@@ -121,7 +123,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.use_ort_model_bytes_for_initializers": _hint(_ORT_FORMAT, "0"),
     FORMAT_KEY: _refused("only ONNX and bundles are read", "", "ONNX", BUNDLE_FORMAT),
     "session.save_model_format": _refused("only ONNX is written", "", "ONNX"),
-    "session.set_denormal_as_zero": _refused("denormal numbers are kept", "0"),
+    DENORMAL_KEY: Key("acts", "kernels of the processor take denormal numbers for zeros"),
     "session.save_external_prepacked_constant_initializers": _refused(_NO_CONTEXTS, "0"),
     "session.optimized_model_external_initializers_file_name": Key(
         "acts", "where weights of `optimized_model_filepath` go"

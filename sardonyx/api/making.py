@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.config_keys import BUNDLE_FORMAT, FORMAT_KEY
+from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, note
 from sardonyx.api.cuda_options import CUDA, settings
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.plugins import make_plugins, with_plugins
@@ -111,8 +111,8 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         memory_limit_bytes=o.memory_limit_bytes,
         least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
         logid=o.logid,
-        winograd=not _is_on(o, "session.disable_winograd"),
-        halves=_is_on(o, "session.allow_bfloat16_products"),
+        winograd=not o.is_on("session.disable_winograd"),
+        halves=o.is_on("session.allow_bfloat16_products"),
     )
 
 
@@ -147,23 +147,13 @@ def _of_bundle(
     return open_bundle(source, options, trusted=o.config(FORMAT_KEY) == BUNDLE_FORMAT)
 
 
-def _is_on(o: SessionOptions, key: str) -> bool:
-    """Whether a switch of our own is on.
-
-    Raises:
-        InvalidArgument: Its value is neither "0" nor "1".
-    """
-    value = o.config(key)
-    if value not in ("", "0", "1"):
-        raise errors.InvalidArgument(message(key, "No such value", expected="0 or 1", got=value))
-    return value == "1"
-
-
 def _on_device(
     options: EngineOptions, source: Any, chosen: dict[str, str], shares_arena: bool
 ) -> Engine:
     from sardonyx.cuda.provider import CudaProvider
     from sardonyx.runtime.session import create_engine
 
+    if options.flushes_denormals:
+        note(f"session config {DENORMAL_KEY}", "kernels of a GPU keep denormal numbers")
     provider = CudaProvider(int(chosen["device_id"]), settings(chosen, shares_arena=shares_arena))
     return create_engine(source, replace(options, provider=provider))

@@ -185,6 +185,17 @@ class SessionOptions:
         """The value of a configuration entry, "" if it was not set."""
         return str(self._config.get(key, ""))
 
+    def is_on(self, key: str) -> bool:
+        """Whether an entry that switches something is "1".
+
+        Raises:
+            InvalidArgument: Its value is neither "0" nor "1".
+        """
+        value = self.config(key)
+        if value not in ("", "0", "1"):
+            raise InvalidArgument(message(key, "No such value", expected="0 or 1", got=value))
+        return value == "1"
+
     def fill(self, values: Mapping[str, Any], config: Mapping[str, str]) -> None:
         """Set what was left as it was by default, and entries that were not added."""
         for name, value in values.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.api.config_keys import AFFINITY_KEY
+from sardonyx.api.config_keys import AFFINITY_KEY, DENORMAL_KEY
 from sardonyx.api.enums import ExecutionMode
 from sardonyx.api.options import SessionOptions
 from sardonyx.base.errors import InvalidArgument, message
@@ -13,6 +13,7 @@ from sardonyx.runtime.thread_setup import (
     JoinThread,
     ThreadSetup,
     checked_function,
+    flushing,
     read_affinities,
 )
 
@@ -77,10 +78,12 @@ def setup_setting(options: SessionOptions) -> ThreadSetup | None:
             not waited for, or the other way round.
     """
     if not options.use_per_session_threads:
-        return _shared_setup
-    text = options.config(AFFINITY_KEY)
-    found = read_affinities(text, _count(options.intra_op_num_threads)) if text else ()
-    return _setup(found, "SessionOptions", **options.thread_functions)
+        setup = _shared_setup
+    else:
+        text = options.config(AFFINITY_KEY)
+        found = read_affinities(text, _count(options.intra_op_num_threads)) if text else ()
+        setup = _setup(found, "SessionOptions", **options.thread_functions)
+    return flushing(setup) if options.is_on(DENORMAL_KEY) else setup
 
 
 def _setup(

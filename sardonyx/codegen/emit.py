@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.codegen import emit_effects, emit_memory, emit_vector
+from sardonyx.codegen import emit_effects, emit_memory, emit_mode, emit_vector
 from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_block import BLOCK
@@ -163,6 +163,8 @@ class FunctionEmitter(Emitter):
                 return emit_effects.context_field(self, frame.context, let)
             case "clock":
                 return emit_effects.clock(self)
+            case "float_mode":
+                return emit_mode.read(self)
             case "address_of":
                 return emit_effects.symbol(str(let.attribute("name")))
             case "call":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.codegen import emit_block, emit_gpu
+from sardonyx.codegen import emit_block, emit_gpu, emit_mode
 from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
 from sardonyx.codegen.emit_memory import address
 from sardonyx.codegen.math import HELPERS
@@ -113,6 +113,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     elif statement.op == "pause":
         name, given = _PAUSE[e.target.arch]
         e.intrinsic(name, "void", given)
+    elif statement.op in ("flush_denormals", "set_float_mode"):
+        emit_mode.write(e, e.use(statement.operands[0]), flushes=statement.op == "flush_denormals")
     elif statement.op in emit_block.EFFECTS:
         emit_block.effect(e, statement)
     elif statement.op == "sync_warp":

@@ -214,6 +214,18 @@ class Builder(InstructionBuilder):
         """What the processor's counter says, which all its cores have in common."""
         return self.let(I64, "clock", [])
 
+    def float_mode(self) -> Value:
+        """How this thread's floating-point unit rounds, and what it does with denormal numbers."""
+        return self.let(I64, "float_mode", [])
+
+    def flush_denormals(self, mode: Operand) -> None:
+        """The mode `mode`, but with denormal numbers read and written as zeros."""
+        self.append(Effect("flush_denormals", (mode,)))
+
+    def set_float_mode(self, mode: Operand) -> None:
+        """Go back to a mode that `float_mode` gave."""
+        self.append(Effect("set_float_mode", (mode,)))
+
     def pause(self) -> None:
         """Tell the processor that this is a spin loop."""
         self.append(Effect("pause", ()))

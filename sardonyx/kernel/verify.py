@@ -228,6 +228,8 @@ class _Verifier:
             fault = effect_fault(statement)
             if fault:
                 self.fail(fault)
+        elif statement.op in ("flush_denormals", "set_float_mode"):
+            self.want(statement.operands[0], I64, "The mode")
         elif statement.op not in ("call", "pause", "fence", "prefetch"):
             self.fail(f"Unknown statement {statement.op!r}")
 

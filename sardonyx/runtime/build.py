@@ -38,6 +38,8 @@ from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.run_reader import RunReaders
+from sardonyx.runtime.team import Team
+from sardonyx.runtime.thread_setup import FLUSHING
 from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
@@ -131,7 +133,7 @@ def build_model(
     with phases("llvm"):
         begun.finish()
     constants = Constants(
-        compiled, generated.initial, budget, options.cancel, thread_count(options.threads)
+        compiled, generated.initial, budget, options.cancel, _preparing(options)
     )
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
@@ -149,6 +151,12 @@ def build_model(
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
     return Built(record, generated, constants, compiled.former.kernels, facts, claims)
+
+
+def _preparing(options: EngineOptions) -> Team:
+    """Who makes constants: threads of any session, in the mode of this one's runs."""
+    setup = FLUSHING if options.flushes_denormals else None
+    return Team(thread_count(options.threads), setup=setup)
 
 
 def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:

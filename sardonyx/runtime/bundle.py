@@ -266,4 +266,5 @@ def traits(options: EngineOptions) -> dict[str, Any]:
         "winograd": options.winograd,
         "halves": options.halves,
         "branches": options.branches is not None,
+        "denormals": not options.flushes_denormals,
     }

@@ -88,6 +88,11 @@ def _checked(bundle: Bundle, options: EngineOptions) -> EngineOptions:
         raise _misfit(bundle, "convolutions that are direct sums")
     if wanted["halves"] and not has["halves"]:
         raise _misfit(bundle, "products of bfloat16")
+    if has["denormals"] and not wanted["denormals"]:
+        raise _misfit(bundle, "zeros in place of denormal numbers")
+    if wanted["denormals"] and not has["denormals"]:
+        text = "%s was made with zeros in place of denormal numbers: its weights have none"
+        _logger.warning(text, bundle.name)
     if has["fuses"] and not wanted["fuses"]:
         text = "%s was optimised when it was made: ORT_DISABLE_ALL has no effect"
         _logger.warning(text, bundle.name)

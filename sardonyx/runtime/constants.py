@@ -25,6 +25,7 @@ from sardonyx.runtime.image import Code
 from sardonyx.runtime.preparing import Preparation, size_bytes
 from sardonyx.runtime.record import ConstantPlace
 from sardonyx.runtime.storage import Array
+from sardonyx.runtime.team import Team
 from sardonyx.tensor.tensor import Buffer
 
 _ALIGN = 64
@@ -50,7 +51,7 @@ class Constants:
         code: The kernels of its preparations.
         budget: Counts what the session holds. The constants are counted at once.
         cancel: Ends the preparations when it is set.
-        threads: Threads that a preparation may use.
+        threads: Threads that a preparation may use, or how they share it.
 
     Attributes:
         strings: The model's own strings.
@@ -66,7 +67,7 @@ class Constants:
         code: Code,
         budget: Budget,
         cancel: CancelFlag | None = None,
-        threads: int = 1,
+        threads: int | Team = 1,
     ) -> None:
         self._compiled, self._code, self._budget = compiled, code, budget
         self._cancel, self._threads = cancel, threads

@@ -83,9 +83,12 @@ class Executable(RunsAgain):
         self._image = image or Image(plan, code, constants, self.team)
         self._functions = np.array([*functions, 0], np.int64)
         native = library()
-        self._native_bind, self._native_execute = native.bind, native.execute
-        self._native_resolve = native.resolve
-        self._native_fits, self._native_again = native.fits, native.again
+        self._native_bind, self._native_resolve = native.bind, native.resolve
+        self._native_execute, self._native_fits = native.execute, native.fits
+        self._native_again = native.again
+        if self.team.flushes_denormals:
+            self._native_execute = native.flushing_execute
+            self._native_again = native.flushing_again
         self._free: list[Frame] = []
         self._frames: list[Frame] = []
         self._input_count = len(plan.inputs)

@@ -27,6 +27,7 @@ def programs() -> Sequence[Program]:
         native_again,
         native_bind,
         native_execute,
+        native_mode,
         native_pack,
         native_pool,
         native_runs,
@@ -43,7 +44,7 @@ def programs() -> Sequence[Program]:
         native_again.fits(), native_again.again(),
         native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
-        native_pool.spin(),
+        native_pool.spin(), *native_mode.flushing(),
         native_runs.read_integers(), native_runs.read_texts(),
     ]  # fmt: skip
 
@@ -148,6 +149,8 @@ class Library:
         fits: (frame, items, items of outputs) -> 0 or NOT_AGAIN; holds the lock, as `bind` does.
         again: (frame, items, items of outputs) -> fault code; holds the lock.
         worker: (pool, context), returns when the pool is stopped.
+        flushing_execute, flushing_again, flushing_worker: The same, with zeros in place of denormal
+            numbers.
         stop: (pool).
         spin: (pool, count).
         read_integers: (data, size, tag, numbers, used) -> count.
@@ -160,15 +163,20 @@ class Library:
         held, released = ctypes.PYFUNCTYPE, ctypes.CFUNCTYPE
         self.bind: Callable[[int, int], int] = held(word, pointer, pointer)(code.address("bind"))
         self.resolve: Callable[[int, int], int] = held(word, pointer, word)(code.address("resolve"))
-        self.execute: Callable[[int, int, int], int] = released(word, pointer, pointer, pointer)(
-            code.address("execute")
+        run_kernels = released(word, pointer, pointer, pointer)
+        self.execute: Callable[[int, int, int], int] = run_kernels(code.address("execute"))
+        self.flushing_execute: Callable[[int, int, int], int] = run_kernels(
+            code.address("flushing_execute")
         )
         two_tuples = held(word, pointer, pointer, pointer)
         self.fits: Callable[[int, int, int], int] = two_tuples(code.address("fits"))
         self.again: Callable[[int, int, int], int] = two_tuples(code.address("again"))
-        self.worker: Callable[[int, int], None] = released(None, pointer, pointer)(
-            code.address("worker")
+        self.flushing_again: Callable[[int, int, int], int] = two_tuples(
+            code.address("flushing_again")
         )
+        serve = released(None, pointer, pointer)
+        self.worker: Callable[[int, int], None] = serve(code.address("worker"))
+        self.flushing_worker: Callable[[int, int], None] = serve(code.address("flushing_worker"))
         self.stop: Callable[[int], None] = released(None, pointer)(code.address("stop"))
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
         run = pointer, word, word, pointer, pointer

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -68,9 +69,10 @@ class Pool:
         self._identities: dict[int, tuple[int, int]] = {}
         self._closer = weakref.finalize(self, _stop, native, self._words, setup, self._workers)
         self._closer.atexit = False
+        serve = native.flushing_worker if setup.flushes_denormals else native.worker
         try:
             for number in range(1, threads):
-                given = (native, self._words, self._contexts, self._identities, number)
+                given = (serve, self._words, self._contexts, self._identities, number)
                 self._workers.append(setup.start(partial(_serve, *given), number))
         except (RuntimeError, Fail):
             self._closer()
@@ -163,14 +165,14 @@ def _timed(native: Library, address: int, rounds: int) -> int:
 
 
 def _serve(
-    native: Library,
+    serve: Callable[[int, int], None],
     words: Words,
     contexts: Words,
     identities: dict[int, tuple[int, int]],
     number: int,
 ) -> None:
     identities[number] = threading.get_ident(), threading.get_native_id()
-    native.worker(address_of(words), address_of(contexts) + SIZE_BYTES * number)
+    serve(address_of(words), address_of(contexts) + SIZE_BYTES * number)
 
 
 def _stop(native: Library, words: Words, setup: ThreadSetup, workers: list[Any]) -> None:

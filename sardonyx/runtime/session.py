@@ -123,6 +123,11 @@ class EngineOptions:
         """Whether this is the plan that a session begins with, rather than one for some feeds."""
         return not (self.general or self.fed or self.ranks or self.ones or self.in_rooms)
 
+    @property
+    def flushes_denormals(self) -> bool:
+        """Whether kernels read and write zeros in place of denormal numbers."""
+        return self.setup is not None and self.setup.flushes_denormals
+
     def key(self) -> str:
         """What of it changes the compiled model."""
         sizes = sorted(self.free_dimension_overrides.items())
@@ -144,6 +149,7 @@ class EngineOptions:
                 self.halves,
                 self.branches is not None,
                 self.in_rooms,
+                self.flushes_denormals,
             )  # fmt: skip
         )
 

@@ -36,3 +36,8 @@ class Team:
     def size(self) -> int:
         """Threads of the pool, the caller included."""
         return max(self.threads, self.branches)
+
+    @property
+    def flushes_denormals(self) -> bool:
+        """Whether kernels read and write zeros in place of denormal numbers."""
+        return self.setup is not None and self.setup.flushes_denormals

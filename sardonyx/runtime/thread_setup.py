@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.log import get_logger
@@ -27,12 +28,14 @@ class ThreadSetup:
         affinities: Processors that each thread but the caller's may use; () leaves them alone.
         create, join: Make a thread and wait for its end; None for Python's own.
         user_data: What `create` is given.
+        flushes_denormals: Whether runs take denormal numbers for zeros, in every thread.
     """
 
     affinities: tuple[frozenset[int], ...] = ()
     create: CreateThread | None = None
     join: JoinThread | None = None
     user_data: Any = None
+    flushes_denormals: bool = False
 
     def start(self, work: Callable[[], None], number: int) -> Any:
         """A handle on a new thread, the `number`-th, that does the work.
@@ -65,6 +68,21 @@ class ThreadSetup:
         if number <= len(self.affinities):
             place(self.affinities[number - 1])
         work()
+
+
+#: Threads of Python's own wherever the system puts them, in which denormal numbers are zeros.
+FLUSHING = ThreadSetup(flushes_denormals=True)
+
+
+#: The same of other setups: sessions that share one share its threads.
+_flushing: WeakKeyDictionary[ThreadSetup, ThreadSetup] = WeakKeyDictionary()
+
+
+def flushing(setup: ThreadSetup | None) -> ThreadSetup:
+    """The same setup, in which denormal numbers are zeros; the same object each time."""
+    if setup is None:
+        return FLUSHING
+    return _flushing.setdefault(setup, replace(setup, flushes_denormals=True))
 
 
 def place(processors: frozenset[int]) -> None:

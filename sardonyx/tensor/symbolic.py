@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.dtypes import BOOL, DType
+from sardonyx.base.dtypes import BOOL, DOUBLE, DType
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
@@ -285,6 +285,17 @@ def _rounded(value: float, dtype: DType) -> float:
         return float(np.float64(value).astype(dtype.numpy))
 
 
+def _computed(function: Callable[..., object], dtype: DType, *operands: Element) -> float:
+    """A float, unless a session's mode decides whether it, or an operand, is zero."""
+    with np.errstate(all="ignore"):
+        given = [np.float64(x) for x in operands]  # type: ignore[arg-type]  # none is symbolic
+        found = _rounded(float(function(*given)), dtype)  # type: ignore[arg-type]  # the tables give numbers
+    smallest = np.finfo(np.float64 if dtype is DOUBLE else np.float32).tiny
+    if any(0 < abs(x) < smallest for x in (*given, found)):
+        raise Unknown
+    return found
+
+
 def _checked(value: Element, extent: Dim) -> Dim:
     if isinstance(value, float):
         raise Unknown
@@ -347,8 +358,7 @@ def _binary(op: str, a: Element, b: Element, dtype: DType) -> Element:
     if dtype.is_float:
         if op not in _FLOAT_BINARY:
             raise Unknown
-        with np.errstate(all="ignore"):
-            return _rounded(float(_FLOAT_BINARY[op](np.float64(a), np.float64(b))), dtype)  # type: ignore[arg-type]  # the tables take floats
+        return _computed(_FLOAT_BINARY[op], dtype, a, b)
     if isinstance(a, float) or isinstance(b, float):
         raise Unknown
     if op in scalar.SYMBOLIC:
@@ -379,8 +389,7 @@ def _unary(op: str, a: Element, dtype: DType) -> Element:
     if dtype.is_float:
         if op not in _FLOAT_UNARY:
             raise Unknown
-        with np.errstate(all="ignore"):
-            return _rounded(float(_FLOAT_UNARY[op](np.float64(a))), dtype)  # type: ignore[arg-type]  # the tables take floats
+        return _computed(_FLOAT_UNARY[op], dtype, a)
     if isinstance(a, float):
         raise Unknown
     if op == "neg":

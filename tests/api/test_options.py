@@ -179,7 +179,6 @@ def test_cancelled_loading(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 REFUSED = [
-    ("session.set_denormal_as_zero", "1"),
     ("session.load_model_format", "ORT"),
     ("ep.context_enable", "1"),
     ("session.collect_node_memory_stats_to_file", "stats.csv"),
