@@ -16,15 +16,17 @@ from sardonyx.api.enums import (
     GraphOptimizationLevel,
     OrtExecutionProviderDevicePolicy,
 )
-from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.initializers import check_counts, contents_of_files, initializer
 from sardonyx.api.providers import check_options
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
 
+_logger = get_logger("options")
 _TIME_KEY = "session.load_timeout_seconds"
 #: onnxruntime's words, which programs look for.
 _ABSENT = "SessionOptions does not have configuration with key"
@@ -86,6 +88,8 @@ class SessionOptions:
         own["_values"] = dict(_DEFAULTS)
         own["_config"] = {}
         own["_sizes"] = {}
+        own["_denoted"] = {}
+        own["_data_files"] = {}
         own["_initializers"] = {}
         own["_providers"] = []
         own["_threads"] = {}
@@ -208,69 +212,73 @@ class SessionOptions:
     # -- the model ----------------------------------------------------------------------------
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Give the dimension that inputs call `name` a fixed size."""
-        self._sizes[name] = _size(size)
+        """Give the dimension that inputs call `name` a fixed size; the first of several counts."""
+        _add_size(self._sizes, name, size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Not supported.
+        """Give dimensions of inputs that stand for `denotation` (`DATA_BATCH`) a fixed size.
 
-        Raises:
-            NotImplemented: Always.
+        Capital and small letters are one; the first of several sizes counts. A session is not made
+        if such a dimension has another size, or is given another by its name.
         """
-        raise errors.NotImplemented(
-            message(
-                "SessionOptions", f"Sizes by denotation are not supported: {denotation}",
-                do="Use add_free_dimension_override_by_name",
-            )
-        )  # fmt: skip
+        _add_size(self._denoted, denotation, size)
+
+    @property
+    def denoted_sizes(self) -> dict[str, int]:
+        """Sizes by what dimensions stand for."""
+        return dict(self._denoted)
 
     @property
     def free_dimension_overrides(self) -> dict[str, int]:
         """Sizes by dimension name."""
         return dict(self._sizes)
 
-    def add_initializer(self, name: str, ort_value: OrtValue) -> None:
-        """Use this tensor in place of the model's initializer `name`; it is read once."""
-        if not isinstance(ort_value, OrtValue):
-            raise InvalidArgument(
-                message(
-                    "add_initializer", f"The initializer {name!r} is no OrtValue",
-                    expected="OrtValue", got=type(ort_value).__name__,
-                )
-            )  # fmt: skip
-        self._initializers[name] = ort_value.numpy()
+    def add_initializer(self, name: str, ort_value: Any) -> None:
+        """Use this tensor, an `OrtValue` or an array, in place of the model's initializer `name`.
 
-    def add_external_initializers(
-        self, names: Sequence[str], ort_values: Sequence[OrtValue]
-    ) -> None:
-        """Use these tensors in place of initializers whose data lie in other files."""
-        if len(names) != len(ort_values):
-            raise InvalidArgument(
-                message(
-                    "add_external_initializers", "There must be a value for each name",
-                    expected=str(len(names)), got=str(len(ort_values)),
-                )
-            )  # fmt: skip
+        It is copied when a session is made.
+        """
+        _check_text("add_initializer", name)
+        self._initializers[name] = initializer("add_initializer", name, ort_value)
+
+    def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[Any]) -> None:
+        """Use these tensors in place of initializers whose data lie in other files.
+
+        The files need not exist. Types and shapes must be those that the model declares.
+        """
+        where = "add_external_initializers"
+        check_counts(where, names, ort_values)
         for name, value in zip(names, ort_values, strict=True):
-            self.add_initializer(name, value)
+            _check_text(where, name)
+            self._initializers[name] = initializer(where, name, value)
 
     @property
     def initializers(self) -> dict[str, Any]:
         """Arrays in place of the model's initializers, by name."""
         return dict(self._initializers)
 
-    def add_external_initializers_from_files_in_memory(self, *_: Any) -> None:
-        """Not supported.
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Read the model's external data from these buffers instead of files.
+
+        Files that are not among them are looked for beside the model. `bytes` are kept as they are;
+        other buffers are copied now.
+
+        Args:
+            names: Of files, as the model writes them.
+            buffers: What is in them: `bytes`, or anything contiguous with the buffer protocol.
+            lengths: How many bytes of each buffer are the file's.
 
         Raises:
-            NotImplemented: Always.
+            InvalidArgument: A file comes twice, what is given is no contents, or is shorter.
         """
-        raise errors.NotImplemented(
-            message(
-                "SessionOptions", "Files of weights in memory are not supported",
-                do="Use add_external_initializers",
-            )
-        )  # fmt: skip
+        self._data_files.update(contents_of_files(names, buffers, lengths, self._data_files))
+
+    @property
+    def data_files(self) -> dict[str, bytes]:
+        """Contents of files with weights, by the names that the model has for them."""
+        return dict(self._data_files)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Not supported: such libraries have onnxruntime's own binary interface.
@@ -395,6 +403,20 @@ _shared_options = SessionOptions()
 def get_default_session_options() -> SessionOptions:
     """Options that every caller shares; sessions without options of their own do not take them."""
     return _shared_options
+
+
+def _add_size(sizes: dict[str, int], key: str, size: int) -> None:
+    _check_text("free dimension", key)
+    known = sizes.setdefault(key, _size(size))
+    if known != size:
+        _logger.warning("%r has the size %d already: %d is ignored", key, known, size)
+
+
+def _check_text(where: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(
+            message(where, "A name is no text", expected="str", got=type(name).__name__)
+        )
 
 
 def _size(value: Any) -> int:

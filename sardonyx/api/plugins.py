@@ -75,7 +75,7 @@ def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
     """Options of an engine whose parts these providers may claim."""
     plain = replace(
         options, initializers={}, fed=(), cancel=None, load_seconds=None, provider=None, ranks={},
-        free_dimension_overrides={}, budget=None,
+        free_dimension_overrides={}, denoted_sizes={}, data_files={}, budget=None,
     )  # fmt: skip
 
     def on_processor(model: bytes) -> Callable[[Sequence[Any]], list[Any]]:

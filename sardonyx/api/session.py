@@ -115,6 +115,11 @@ class InferenceSession(Profiling, UnderWay):
             if name not in used:
                 text = "No dimension of an input is called %r: its size has no effect. %s"
                 _logger.warning(text, name, nearest(name, {d for d in used if isinstance(d, str)}))
+        denoted = {d.lower() for d in record.denotations}
+        for name in self._options.denoted_sizes:
+            if name.lower() not in denoted:
+                text = "No dimension of an input stands for %r: its size has no effect. %s"
+                _logger.warning(text, name, nearest(name, record.denotations))
 
     def _choose_run(self) -> None:
         slow = self._gives_memory_back or (self._tap is not None and self._tap.is_open)

@@ -25,6 +25,7 @@ class ValueType:
         shape: Declared shape of a tensor or sparse tensor; None when the rank is undeclared.
         element: Type inside a sequence or an optional; type of the values of a map.
         denotation: What the type stands for, such as `IMAGE`; mostly empty.
+        denoted: What each axis stands for, such as `DATA_BATCH`; () where no axis says it.
     """
 
     kind: str = "tensor"
@@ -32,6 +33,7 @@ class ValueType:
     shape: tuple[Dim, ...] | None = None
     element: ValueType | None = None
     denotation: str = ""
+    denoted: tuple[str, ...] = ()
 
     def as_dtype(self) -> DType | None:
         """The element type of a tensor; of a sequence and the like, its own type.

@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
+from collections.abc import Mapping
 
 from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, message
 from sardonyx.base.files import Identity
-from sardonyx.loader.source import FileSource
+from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.wire import Record
 
 
-class ExternalFiles:
-    """The other files of one model, each opened once."""
+class UnknownFolder(InvalidGraph):
+    """Data lie in a file, and nobody says where that is."""
 
-    def __init__(self, folder: str | None) -> None:
+
+class ExternalFiles:
+    """The other files of one model, each opened once.
+
+    Args:
+        folder: Where they lie; None if nobody knows.
+        in_memory: Contents in place of files, by the locations that the model names.
+    """
+
+    def __init__(self, folder: str | None, in_memory: Mapping[str, bytes] | None = None) -> None:
         self._folder = folder
         #: Where the model lies itself, if it was given as a link.
         self.real_folder: str | None = None
         self._files: dict[str, FileSource] = {}
+        self._in_memory = {
+            _plain(name): Source(data, name) for name, data in (in_memory or {}).items()
+        }
 
     @property
     def identities(self) -> list[tuple[str, Identity]]:
         """Every file that was opened, and in which state."""
         return [(os.path.abspath(path), file.identity) for path, file in self._files.items()]
 
-    def locate(self, tensor: Record, where: str) -> tuple[FileSource, int, int | None]:
+    def locate(self, tensor: Record, where: str) -> tuple[Source, int, int | None]:
         """File, offset and, if it is given, size of a tensor's data.
 
         Raises:
             InvalidGraph: The location leads out of the model's folder, or a number is none.
+            UnknownFolder: The model has no folder, and the file is not in memory.
             NoSuchFile: There is no such file.
         """
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        file = self._open(self._path(location, where), where)
+        file = self._in_memory.get(_plain(location))
+        if file is None:
+            file = self._open(self._path(location, where), where)
         offset = _number(entries.get("offset", "0"), "offset", where)
         size = _number(entries["length"], "length", where) if "length" in entries else None
         return file, offset, size
@@ -58,11 +75,11 @@ class ExternalFiles:
                 )
             )
         if self._folder is None:
-            raise InvalidGraph(
+            raise UnknownFolder(
                 message(
                     where,
                     f"Its data is in the file {location!r}, but the model was given without a path",
-                    do="Load the model by its path, or name its folder",
+                    do="Load the model by its path, name its folder, or give the file's contents",
                 )
             )
         path = os.path.join(self._folder, location)
@@ -95,7 +112,7 @@ class ExternalFiles:
         return self._files[path]
 
     @staticmethod
-    def check_inside(file: FileSource, offset: int, size: int, where: str) -> None:
+    def check_inside(file: Source, offset: int, size: int, where: str) -> None:
         """Refuse data that is not wholly inside its file.
 
         Raises:
@@ -110,6 +127,11 @@ class ExternalFiles:
                     got=str(file.size),
                 )
             )
+
+
+def _plain(location: str) -> str:
+    """One text for the ways to write a path."""
+    return posixpath.normpath(location.replace("\\", "/"))
 
 
 def _number(text: str, key: str, where: str) -> int:

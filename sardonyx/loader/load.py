@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, InvalidGraph, InvalidProtobuf, message
@@ -27,6 +28,7 @@ def load(
     *,
     folder: str | os.PathLike[str] | None = None,
     allow_missing_data: bool = False,
+    data_files: Mapping[str, bytes] | None = None,
 ) -> Graph:
     """Load a model.
 
@@ -37,6 +39,8 @@ def load(
         source: A path, the bytes of a model, or a `ModelProto` (what has `SerializeToString`).
         folder: Where the files with external data are; by default beside the model.
         allow_missing_data: Accept tensors whose data was stripped; asking for it then fails.
+        data_files: Contents of files with external data, by their names in the model. A file that
+            is not among them is looked for in the folder.
 
     Raises:
         NoSuchFile: The model, or a file with its data, is missing.
@@ -63,7 +67,8 @@ def load(
         )
     if model.graph is None:
         raise InvalidGraph(message(opened.name, "The model holds no graph"))
-    external = ExternalFiles(os.fspath(folder) if folder is not None else own_folder)
+    place = os.fspath(folder) if folder is not None else own_folder
+    external = ExternalFiles(place, data_files or {})
     if own_folder is not None:
         external.real_folder = os.path.dirname(os.path.realpath(os.fspath(source)))
     graph = Graph(model.graph.name, opset=opset_table(model.opset_import))

@@ -13,7 +13,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, InvalidSparseTensor, NoSuchFile, message
 from sardonyx.host.sparse_checks import flat_places
 from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded, SparseParts
-from sardonyx.loader.external import ExternalFiles
+from sardonyx.loader.external import ExternalFiles, UnknownFolder
 from sardonyx.loader.onnx_format import EXTERNAL
 from sardonyx.loader.source import Source
 from sardonyx.loader.wire import Record, Span
@@ -146,7 +146,7 @@ class TensorReader:
                 raise InvalidGraph(message(where, "Strings cannot be in another file"))
             try:
                 file, offset, size = self._external.locate(tensor, where)
-            except NoSuchFile:
+            except (NoSuchFile, UnknownFolder):
                 if not self._allow_missing_data:
                     raise
                 return Constant(dtype, shape, MissingData(tensor.name))

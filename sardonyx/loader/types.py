@@ -36,7 +36,8 @@ class DeclaredTypes:
             inner = getattr(proto, field)
             if inner is not None:
                 dtype = _dtype(inner.elem_type, name)
-                return ValueType(kind, dtype, self._shape(inner.shape, name), None, note)
+                shape, denoted = self._shape(inner.shape, name), _denoted(inner.shape)
+                return ValueType(kind, dtype, shape, None, note, denoted)
         for field, kind in (("sequence_type", "sequence"), ("optional_type", "optional")):
             inner = getattr(proto, field)
             if inner is not None:
@@ -61,6 +62,11 @@ class DeclaredTypes:
             count += 1
             fresh = f"{name}_{count}"
         return symbol(fresh)
+
+
+def _denoted(shape: Record | None) -> tuple[str, ...]:
+    found = tuple(dim.denotation for dim in shape.dim) if shape is not None else ()
+    return found if any(found) else ()
 
 
 def _dtype(number: int, name: str) -> dtypes.DType | None:

@@ -335,13 +335,17 @@ def _type_of(value: Value) -> ValueType | None:
     if value.dtype is None or isinstance(value.dtype, ObjectType):
         return value.declared
     shape = value.shape if value.shape is not None else value.declared_shape
-    note = value.declared.denotation if value.declared else ""
-    return ValueType("tensor", value.dtype, shape, None, note)
+    declared = value.declared or ValueType()
+    return ValueType(
+        "tensor", value.dtype, shape, None, declared.denotation, declared.denoted
+    )
 
 
 def _shape(declared: ValueType) -> Encoder:
     shape = Encoder(onnx.SHAPE)
-    for dim in declared.shape or ():
+    sizes = declared.shape or ()
+    denoted = declared.denoted if len(declared.denoted) == len(sizes) else ("",) * len(sizes)
+    for dim, denotation in zip(sizes, denoted, strict=True):
         encoder = Encoder(onnx.DIMENSION)
         if isinstance(dim, int):
             encoder.put("dim_value", dim)
@@ -349,7 +353,7 @@ def _shape(declared: ValueType) -> Encoder:
             atom = as_atom(dim)
             named = atom is not None and atom.kind == "symbol"
             encoder.put("dim_param", atom.name if atom is not None and named else str(dim))
-        shape.embed("dim", encoder)
+        shape.embed("dim", encoder.put_if("denotation", denotation))
     return shape
 
 

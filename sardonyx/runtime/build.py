@@ -22,7 +22,7 @@ from sardonyx.kernel.compiled import Kernel
 from sardonyx.loader.load import load
 from sardonyx.loader.runs import reading_with
 from sardonyx.ops.lower import LoweredGraph, lower
-from sardonyx.passes.dimensions import separate_dimensions
+from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.facts import PlanFacts, operators_of, used_operators
@@ -88,11 +88,16 @@ def build_model(
     with phases("emit"):
         begun = library.Begun(units)
     with phases("load"), reading_with(RunReaders(begun).find):
-        graph = load(source, folder=options.folder, allow_missing_data=bool(options.initializers))
+        graph = load(
+            source, folder=options.folder, allow_missing_data=bool(options.initializers),
+            data_files=options.data_files,
+        )  # fmt: skip
         metadata = _metadata(graph)
         face.replace_initializers(graph, options.initializers)
         spare = tuple(map(face.input_info, graph.overridable))
+        denoted = denotations(graph)
         face.make_inputs(graph, options.fed)
+        fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
         give_ranks(graph, options.ranks)
         declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
@@ -147,7 +152,7 @@ def build_model(
         declared, outputs, spare, places, metadata, constants.places,
         replace(compiled.main, strings=constants.strings.all), files, unranked,
         [] if options.in_rooms else appended,
-        PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(),
+        PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
     return Built(record, generated, constants, compiled.former.kernels, facts, claims)

@@ -263,6 +263,7 @@ def traits(options: EngineOptions) -> dict[str, Any]:
     return {
         "fuses": bool(options.optimization_level),
         "sizes": dict(sorted(options.free_dimension_overrides.items())),
+        "denoted": dict(sorted(options.denoted_sizes.items())),
         "winograd": options.winograd,
         "halves": options.halves,
         "branches": options.branches is not None,

@@ -81,9 +81,12 @@ def _checked(bundle: Bundle, options: EngineOptions) -> EngineOptions:
     has, wanted = bundle.header["options"], traits(options)
     if options.initializers:
         raise _misfit(bundle, f"other initializers: {', '.join(options.initializers)}")
-    for name, size in wanted["sizes"].items():
-        if has["sizes"].get(name) != size:
-            raise _misfit(bundle, f"the size {name} = {size}")
+    if options.data_files:
+        raise _misfit(bundle, f"weights from memory: {', '.join(options.data_files)}")
+    for kind in ("sizes", "denoted"):
+        for name, size in wanted[kind].items():
+            if has[kind].get(name) != size:
+                raise _misfit(bundle, f"the size {name} = {size}")
     if has["winograd"] and not wanted["winograd"]:
         raise _misfit(bundle, "convolutions that are direct sums")
     if wanted["halves"] and not has["halves"]:

@@ -13,7 +13,7 @@ from sardonyx.plan import serial
 from sardonyx.plan.plan import Appended, Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
-_HEADER = b"sdxsession 4\n"
+_HEADER = b"sdxsession 5\n"
 
 
 #: dtype, shape, offset in the file, bytes.
@@ -36,6 +36,7 @@ class Record:
         unranked: Inputs of unknown rank. While there are any the plan is empty.
         appended: The outputs that continue an input, see `plan.appending`.
         facts: What profiles say of the plan, see `plan.facts`.
+        denotations: What axes of the inputs stand for, where the file says it.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -49,6 +50,7 @@ class Record:
     unranked: tuple[str, ...] = ()
     appended: list[Appended] = field(default_factory=list)
     facts: bytes = b""
+    denotations: tuple[str, ...] = ()
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
@@ -71,6 +73,7 @@ class Record:
             "unranked": self.unranked,
             "appended": [[a.input, a.output, a.axis] for a in self.appended],
             "facts": len(self.facts),
+            "denotations": self.denotations,
         }  # fmt: skip
         text = json.dumps(head).encode()
         plan = serial.to_bytes(self.plan)
@@ -104,6 +107,7 @@ class Record:
             tuple(head["unranked"]),
             [Appended(*numbers) for numbers in head["appended"]],
             written[end:],
+            tuple(head["denotations"]),
         )
 
 

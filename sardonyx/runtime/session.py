@@ -67,9 +67,11 @@ class EngineOptions:
         setup: Where threads come from; None for those that sessions share.
         optimization_level: 0 leaves the graph as it is, and fuses nothing.
         free_dimension_overrides: Sizes for dimensions, by name.
+        denoted_sizes: The same, by what they stand for.
         use_cache: Whether the disk cache may be read and written.
         folder: Where files with weights lie, instead of beside the model.
         initializers: Contents in place of the model's own, by name.
+        data_files: Contents of files with weights, by their names in the model.
         fed: Overridable initializers that are inputs; the others are constants.
         cancel: Ends the making of the engine when it is set.
         load_seconds: The same after so long; None for no limit.
@@ -97,9 +99,11 @@ class EngineOptions:
     setup: ThreadSetup | None = None
     optimization_level: int = 99
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+    denoted_sizes: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
     folder: str | None = None
     initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    data_files: dict[str, bytes] = field(default_factory=dict)
     fed: tuple[str, ...] = ()
     cancel: CancelFlag | None = None
     load_seconds: float | None = None
@@ -139,8 +143,10 @@ class EngineOptions:
             (
                 bool(self.optimization_level),
                 sizes,
+                sorted(self.denoted_sizes.items()),
                 self.folder,
                 contents,
+                [(name, digest(data)) for name, data in sorted(self.data_files.items())],
                 self.fed,
                 self.general,
                 sorted(self.ranks.items()),

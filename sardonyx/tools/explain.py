@@ -15,6 +15,7 @@ from sardonyx.base.errors import SardonyxError
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
+from sardonyx.passes.dimensions import fix_denoted
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
@@ -161,7 +162,9 @@ def explain_model(
     kernels = list(_kernels(engine, ""))
     options = session.get_session_options()
     level = int(options.graph_optimization_level)
-    nodes = _nodes(load(model), kernels, level, options.free_dimension_overrides)
+    graph = load(model)
+    fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
+    nodes = _nodes(graph, kernels, level, options.free_dimension_overrides)
     told = chosen.told() if run else ""
     return Explanation(text, kernels, nodes, session.memory(), session.timings, why, told)
 

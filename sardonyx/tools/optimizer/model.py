@@ -223,6 +223,7 @@ def open_model(
     folder: str | os.PathLike[str] | None = None,
     free_dimensions: Mapping[str, int] | None = None,
     initializers: Mapping[str, Any] | None = None,
+    data_files: Mapping[str, bytes] | None = None,
 ) -> Graph:
     """A graph to be written again, dimensions of its inputs replaced by numbers.
 
@@ -231,11 +232,14 @@ def open_model(
         folder: Where the files with external data are; by default beside the model.
         free_dimensions: Numbers for named dimensions.
         initializers: Contents for initializers, by name.
+        data_files: Contents of files with external data, by their names in the model.
 
     Raises:
         InvalidArgument: No input has such a dimension, or the number is none.
     """
-    graph = load(source, folder=folder, allow_missing_data=bool(initializers))
+    graph = load(
+        source, folder=folder, allow_missing_data=bool(initializers), data_files=data_files
+    )
     face.replace_initializers(graph, dict(initializers or {}))
     set_dimensions(graph, free_dimensions or {})
     return graph

@@ -6,6 +6,7 @@ from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.loader.writer import EXTERNAL_THRESHOLD_BYTES, write
+from sardonyx.passes.dimensions import fix_denoted
 from sardonyx.runtime.session import EngineOptions
 from sardonyx.tools.optimizer.model import open_model, optimize_graph, set_dimensions
 
@@ -29,7 +30,11 @@ def write_optimized(
     """
     if least and not (least.isascii() and least.isdecimal() and len(least) < 19):
         raise InvalidArgument(message(_LEAST_KEY, "It is a number of bytes", got=least))
-    graph = open_model(source, folder=options.folder, initializers=options.initializers)
+    graph = open_model(
+        source, folder=options.folder, initializers=options.initializers,
+        data_files=options.data_files,
+    )  # fmt: skip
+    fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
     names = {repr(d) for v in graph.inputs for d in v.shape or () if not isinstance(d, int)}
     numbers = {k: v for k, v in options.free_dimension_overrides.items() if k in names}
     set_dimensions(graph, numbers)
