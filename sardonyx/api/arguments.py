@@ -6,18 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from sardonyx.api.config_keys import note
+from sardonyx.api.optimizers import optimizer_names
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 
-#: Further arguments: what they are for, and why they have no effect.
-_ARGUMENTS = {
-    "enable_fallback": "there is one provider",
-    "disabled_optimizers": "passes have other names here",
-    "read_config_from_model": "",
-}
+#: Further arguments.
+_ARGUMENTS = ("enable_fallback", "disabled_optimizers", "read_config_from_model")
 
 
 def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> None:
@@ -35,8 +31,8 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
                     do=nearest(name, _ARGUMENTS),
                 )
             )  # fmt: skip
-        if name == "disabled_optimizers" and value:
-            note(f"InferenceSession {name}", _ARGUMENTS[name])
+        if name == "disabled_optimizers" and value is not None:
+            optimizer_names(value)
     if options is not None and not isinstance(options, SessionOptions):
         raise InvalidArgument(
             message(

@@ -104,7 +104,9 @@ SESSION_KEYS: dict[str, Key] = {
     "session.node_partition_config_file": _hint("there is one provider", ""),
     "optimization.enable_gelu_approximation": _hint("GELU is exact as it is written", "0"),
     "optimization.enable_cast_chain_elimination": _hint(_AS_WRITTEN, "0"),
-    "optimization.disable_specified_optimizers": _hint("passes have other names here", ""),
+    "optimization.disable_specified_optimizers": Key(
+        "acts", "which steps are left out: see the table of optimisers"
+    ),
     "optimization.constant_folding_max_output_size_in_bytes": _hint("constants are always folded"),
     "mlas.use_lut_gemm": _hint("kernels are compiled for the model"),
     "mlas.qnbit.force_fp32": _hint("kernels are compiled for the model"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, note
 from sardonyx.api.cuda_options import CUDA, settings
+from sardonyx.api.optimizers import disabled
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.plugins import make_plugins, with_plugins
 from sardonyx.api.providers import CPU
@@ -105,6 +106,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         optimization_level=int(o.graph_optimization_level),
         free_dimension_overrides=o.free_dimension_overrides,
         denoted_sizes=o.denoted_sizes,
+        without=disabled(o.disabled_optimizers),
         folder=folder or None,
         initializers=o.initializers,
         data_files=o.data_files,

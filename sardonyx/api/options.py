@@ -17,6 +17,8 @@ from sardonyx.api.enums import (
     OrtExecutionProviderDevicePolicy,
 )
 from sardonyx.api.initializers import check_counts, contents_of_files, initializer
+from sardonyx.api.optimizers import KEY as OPTIMIZERS_KEY
+from sardonyx.api.optimizers import optimizer_names
 from sardonyx.api.providers import check_options
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
@@ -90,6 +92,7 @@ class SessionOptions:
         own["_sizes"] = {}
         own["_denoted"] = {}
         own["_data_files"] = {}
+        own["_disabled"] = []
         own["_initializers"] = {}
         own["_providers"] = []
         own["_threads"] = {}
@@ -313,6 +316,16 @@ class SessionOptions:
     def set_load_cancellation_flag(self, is_cancel: bool) -> None:
         """Whether sessions that are being made with these options end with ModelLoadCanceled."""
         (self.load_flag.set if is_cancel else self.load_flag.clear)()
+
+    def disable_optimizers(self, names: Any) -> None:
+        """Leave out what stands for these optimisers of onnxruntime; see `api.optimizers`."""
+        self._disabled.extend(optimizer_names(names))
+
+    @property
+    def disabled_optimizers(self) -> tuple[str, ...]:
+        """Names of optimisers that were disabled, by the argument of a session or by an entry."""
+        named = (x.strip() for x in self.config(OPTIMIZERS_KEY).split(";"))
+        return tuple(dict.fromkeys([*self._disabled, *filter(None, named)]))
 
     @property
     def memory_limit_bytes(self) -> int | None:

@@ -42,6 +42,7 @@ class InferenceSession(Profiling, UnderWay):
         providers: Names of execution providers, or (name, options) pairs, in order of preference.
             One that is not there gives a warning and is passed over.
         provider_options: Options for each of `providers`.
+        kwargs: `disabled_optimizers`, names of onnxruntime's optimisers; `enable_fallback`.
 
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidGraph: The model cannot be read.
@@ -60,6 +61,8 @@ class InferenceSession(Profiling, UnderWay):
         check_arguments(path_or_bytes, sess_options, kwargs)
         self._source = path_or_bytes
         self._options = sess_options.copy() if sess_options is not None else SessionOptions()
+        if kwargs.get("disabled_optimizers"):
+            self._options.disable_optimizers(kwargs["disabled_optimizers"])
         given = sess_options or self._options
         wanted = bool(kwargs.get("read_config_from_model"))
         take_model_config(path_or_bytes, self._options, wanted)

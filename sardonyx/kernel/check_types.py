@@ -131,7 +131,17 @@ def _other(let: Let, op: str, result: Type, operands: list[Type]) -> str:
         case "atomic" | "compare_exchange":
             good = operands[0] == PTR and set(operands[1:]) == {result} and result.lanes == 1
             return "" if good else f"{op} of {result} does not take {operands}"
-        case "iota" | "constant" | "local" | "table" | "context" | "call" | "address_of" | "clock" | "float_mode":
+        case (
+            "iota"
+            | "constant"
+            | "local"
+            | "table"
+            | "context"
+            | "call"
+            | "address_of"
+            | "clock"
+            | "float_mode"
+        ):
             return ""
     if op in BLOCK_LETS:
         return let_fault(let)

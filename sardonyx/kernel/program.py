@@ -176,7 +176,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, a call, or one of a mode."""
+    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, a call, or a mode."""
 
     op: str
     operands: tuple[Operand, ...]

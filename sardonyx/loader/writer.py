@@ -336,9 +336,7 @@ def _type_of(value: Value) -> ValueType | None:
         return value.declared
     shape = value.shape if value.shape is not None else value.declared_shape
     declared = value.declared or ValueType()
-    return ValueType(
-        "tensor", value.dtype, shape, None, declared.denotation, declared.denoted
-    )
+    return ValueType("tensor", value.dtype, shape, None, declared.denotation, declared.denoted)
 
 
 def _shape(declared: ValueType) -> Encoder:

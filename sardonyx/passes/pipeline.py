@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
@@ -45,6 +45,7 @@ def optimise(
     sizes: Mapping[str, int] | None = None,
     after: str | None = None,
     join: bool = False,
+    without: Container[str] = (),
     watch: Callable[[str, Graph], None] | None = None,
 ) -> None:
     """Run the passes on a graph, in place.
@@ -56,6 +57,7 @@ def optimise(
         sizes: Numbers for named dimensions of the inputs.
         after: Stop after the pass of this name.
         join: Whether one large product is better than several with the same left factor.
+        without: Passes that are left out, of those that need not run.
         watch: Called after each pass, with its name.
 
     Raises:
@@ -66,7 +68,8 @@ def optimise(
         _override(graph, sizes)
     check = knobs.get("SARDONYX_VERIFY") if verify is None else verify
     for name, run, lowest in PASSES:
-        if level >= lowest and (join or run is not join_products):
+        is_wanted = level >= lowest and (join or run is not join_products)
+        if is_wanted and not (lowest and name in without):
             run(graph)
             _logger.debug("after %s: %d nodes", name, len(graph.nodes))
             if watch is not None:

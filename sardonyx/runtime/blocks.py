@@ -11,6 +11,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.kernel.compiled import Kernel
+from sardonyx.plan import optional
 from sardonyx.plan.appending import Slot
 from sardonyx.plan.attention import fuse_attention
 from sardonyx.plan.facts import Sums, sums_of
@@ -135,6 +136,7 @@ class Blocks:
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         formed: Called with each kernel that was formed.
         slots: What is written into rooms of inputs, see `plan.appending`.
+        without: Steps of `plan.optional` that are left out.
         seconds: Time by phase.
     """
 
@@ -144,9 +146,10 @@ class Blocks:
         separate: Container[Tensor] | None = None,
         formed: Callable[[Kernel], None] = lambda kernel: None,
         slots: Mapping[Tensor, Slot] | None = None,
+        without: Container[str] = (),
     ) -> None:
         self.former, self.separate, self.formed = former, separate, formed
-        self.slots = slots or {}
+        self.slots, self.without = slots or {}, without
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
     def block(
@@ -191,14 +194,15 @@ class Blocks:
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         fuse = self.separate is None
-        integers = fuse and self.former.takes_integers
+        integers = fuse and self.former.takes_integers and optional.INTEGERS not in self.without
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         # A graph with a call of a library has the address in it, and where rows go always changes.
         apart = self.slots if self.former.accelerator is not None else ()
         groups = make_groups(roots, fuse=fuse, apart=apart)
-        groups = fuse_attention(groups) if fuse else groups
+        if fuse and optional.ATTENTION not in self.without:
+            groups = fuse_attention(groups)
         groups = [as_integers(group) for group in groups] if integers else groups
-        orders = choose_layouts(groups, fuse=fuse)
+        orders = choose_layouts(groups, fuse=fuse and optional.LAYOUTS not in self.without)
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {
             b: strides_in(b.shape, order) for b, order in orders.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,7 @@ def build_model(
         graph, lowered, provider.target, fuse=fuse, winograd=winograd,
         accelerator=provider.accelerator, halves=halves,
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
-        appended=rooms, keeper=keeper, choices=_choices(options, keeper),
+        appended=rooms, keeper=keeper, choices=_choices(options, keeper), without=options.without,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -137,9 +137,7 @@ def build_model(
             keeper.write()
     with phases("llvm"):
         begun.finish()
-    constants = Constants(
-        compiled, generated.initial, budget, options.cancel, _preparing(options)
-    )
+    constants = Constants(compiled, generated.initial, budget, options.cancel, _preparing(options))
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         outputs = tuple(map(face.output_info, graph.outputs, tensors))
@@ -176,7 +174,8 @@ def _lowered(
     """The graph through its passes, as tensors; and what others compute of it."""
     with phases("optimise"):
         numbers = options.free_dimension_overrides
-        optimise(graph, options.optimization_level, sizes=numbers, join=join)
+        level, without = options.optimization_level, options.without
+        optimise(graph, level, sizes=numbers, join=join, without=without)
     with phases("claim"):
         claims = claim(graph, options.plugins)
     with phases("lower"):
@@ -197,6 +196,7 @@ def compile_lowered(
     appended: Sequence[Appended] = (),
     keeper: Keeper | None = None,
     choices: Choices | None = None,
+    without: Container[str] = (),
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
@@ -205,7 +205,8 @@ def compile_lowered(
     factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
     was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
     are written into rooms of inputs, and are no results. `keeper` has kernels of other models;
-    `choices` says which are formed otherwise than the cost model would.
+    `choices` says which are formed otherwise than the cost model would. `without` are steps of
+    `plan.optional` that are left out.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -222,7 +223,7 @@ def compile_lowered(
     compiled = compile_tensors(
         outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches, slots, keeper, choices,
+        accelerator, halves, formed, branches, slots, keeper, choices, without,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results if t in unique]
 

@@ -264,6 +264,7 @@ def traits(options: EngineOptions) -> dict[str, Any]:
         "fuses": bool(options.optimization_level),
         "sizes": dict(sorted(options.free_dimension_overrides.items())),
         "denoted": dict(sorted(options.denoted_sizes.items())),
+        "without": sorted(options.without),
         "winograd": options.winograd,
         "halves": options.halves,
         "branches": options.branches is not None,

@@ -96,6 +96,9 @@ def _checked(bundle: Bundle, options: EngineOptions) -> EngineOptions:
     if wanted["denormals"] and not has["denormals"]:
         text = "%s was made with zeros in place of denormal numbers: its weights have none"
         _logger.warning(text, bundle.name)
+    if set(wanted["without"]) - set(has["without"]):
+        text = "%s was optimised when it was made: disabled optimisers have no effect"
+        _logger.warning(text, bundle.name)
     if has["fuses"] and not wanted["fuses"]:
         text = "%s was optimised when it was made: ORT_DISABLE_ALL has no effect"
         _logger.warning(text, bundle.name)

@@ -82,6 +82,7 @@ def compile_tensors(
     slots: Mapping[Tensor, Slot] | None = None,
     keeper: Keeper | None = None,
     choices: Choices | None = None,
+    without: Container[str] = (),
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -102,6 +103,7 @@ def compile_tensors(
         slots: Those of `outputs` that are written into rooms of inputs: they are no results.
         keeper: Has kernels of other models.
         choices: Which kernels are formed otherwise than the cost model would.
+        without: Steps of `plan.optional` that are left out.
     """
     former = Former(
         target.lanes(32),
@@ -113,7 +115,7 @@ def compile_tensors(
         keeper,
         choices,
     )
-    blocks = Blocks(former, separate, formed, slots)
+    blocks = Blocks(former, separate, formed, slots, without)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()

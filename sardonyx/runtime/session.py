@@ -66,6 +66,7 @@ class EngineOptions:
             default.
         setup: Where threads come from; None for those that sessions share.
         optimization_level: 0 leaves the graph as it is, and fuses nothing.
+        without: Passes, and optional steps of planning, that are left out.
         free_dimension_overrides: Sizes for dimensions, by name.
         denoted_sizes: The same, by what they stand for.
         use_cache: Whether the disk cache may be read and written.
@@ -98,6 +99,7 @@ class EngineOptions:
     share: int = 0
     setup: ThreadSetup | None = None
     optimization_level: int = 99
+    without: frozenset[str] = frozenset()
     free_dimension_overrides: dict[str, int] = field(default_factory=dict)
     denoted_sizes: dict[str, int] = field(default_factory=dict)
     use_cache: bool = True
@@ -142,6 +144,7 @@ class EngineOptions:
         return repr(
             (
                 bool(self.optimization_level),
+                sorted(self.without),
                 sizes,
                 sorted(self.denoted_sizes.items()),
                 self.folder,

@@ -20,6 +20,7 @@ from typing import Any
 
 import sardonyx
 from sardonyx.api.config_keys import RUN_KEYS, SESSION_KEYS, Key
+from sardonyx.api.optimizers import ACTING, GROUPED
 from sardonyx.capi import _pybind_state
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,9 +81,12 @@ ROWS: dict[str, Row] = {
     "SessionOptions.register_custom_ops_library": Row("refused", _NO_PLUGINS),
     "register_execution_provider_library": Row("refused", _NO_PLUGINS),
     "unregister_execution_provider_library": Row("refused", "NotFound: none was registered", _OWN_TEST),
-    "SessionOptions.add_free_dimension_override_by_denotation": Row("refused", "NotImplemented: sizes go by name"),
+    "SessionOptions.add_free_dimension_override_by_denotation": Row(
+        "same", "conflicts are errors that name the input", "tests/api/test_model_parts.py"
+    ),
+    "SessionOptions.add_external_initializers": Row("better", "arrays, too", "tests/api/test_model_parts.py"),
     "SessionOptions.add_external_initializers_from_files_in_memory": Row(
-        "refused", "NotImplemented: use add_external_initializers"
+        "better", "lengths are checked; buffers may change afterwards; other files may be on disk", "tests/api/test_model_parts.py"
     ),
     "SessionOptions.set_provider_selection_policy": Row("no-op", "there is one provider; the log says so"),
     "SessionOptions.set_provider_selection_policy_delegate": Row("refused", "NotImplemented"),
@@ -235,6 +239,22 @@ def document() -> str:
         lines.append(
             f"| `{name}` | {kind} | {effect} | {key.reason} | {done} | {_short(key_test(name))} |"
         )
+    lines += [
+        "",
+        "## Optimisers",
+        "",
+        "What the argument `disabled_optimizers` of a session, or the entry `optimization.disable_specified_optimizers`, leaves out. What begins with *fold pads*, *fold factors*,",
+        "*fold constants*, *join MatMul*, *turn* and *merge Reshapes* or *Transposes* concerns the file of `optimized_model_filepath` alone: in a session, what never changes is computed once.",
+        "",
+        "| optimiser | left out |",
+        "|---|---|",
+        *(f"| `{name}` | {', '.join(steps)} |" for name, steps in ACTING.items()),
+        "",
+        "Of the others there is no step to leave out, since kernels are made of whatever nodes compute together; the log says so: "
+        + ", ".join(f"`{n}`" for n in GROUPED)
+        + ".",
+        "A name that is none of these warns with the nearest.",
+    ]
     return "\n".join(lines) + "\n"
 
 

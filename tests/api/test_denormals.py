@@ -188,7 +188,9 @@ def test_threads_of_a_user_and_of_all_sessions() -> None:
     own = sardonyx.InferenceSession(MODEL.SerializeToString(), options)
     shared = session(use_per_session_threads=False)
     for which in (own, shared):
-        np.testing.assert_array_equal(which.run(None, {"x": x, "y": y})[0], np.tile(FLUSHED, 1 << 15))
+        np.testing.assert_array_equal(
+            which.run(None, {"x": x, "y": y})[0], np.tile(FLUSHED, 1 << 15)
+        )
     assert len(made) == 1
 
 
@@ -202,7 +204,9 @@ def test_copies_and_bundles(tmp_path: Path) -> None:
         sardonyx.ModelCompiler(has, MODEL.SerializeToString()).compile_to_file(path)
         bundled = sardonyx.InferenceSession(path, wants)
         np.testing.assert_array_equal(bundled.run(None, {"x": X, "y": Y})[0], result)
-    sardonyx.ModelCompiler(sardonyx.SessionOptions(), MODEL.SerializeToString()).compile_to_file(path)
+    sardonyx.ModelCompiler(sardonyx.SessionOptions(), MODEL.SerializeToString()).compile_to_file(
+        path
+    )
     with pytest.raises(errors.InvalidArgument, match="denormal"):
         sardonyx.InferenceSession(path, options)
 

@@ -149,8 +149,6 @@ def test_sizes_of_dimensions(caplog: Any) -> None:
         session.run(None, {"a": A[:1], "b": A[:1]})
     with pytest.raises(errors.InvalidArgument):
         options.add_free_dimension_override_by_name("N", -2)
-    with pytest.raises(errors.NotImplemented):
-        options.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
 
 
 def test_initializers_from_the_caller() -> None:
@@ -277,7 +275,6 @@ def test_no_fallback() -> None:
 UNSUPPORTED: list[Any] = [
     lambda o: o.register_custom_ops_library("x.so"),
     lambda o: o.set_provider_selection_policy_delegate(len),
-    lambda o: o.add_external_initializers_from_files_in_memory([], [], []),
     lambda o: ort.InferenceSession("model.ort"),
     lambda o: ort.register_execution_provider_library("x", "y"),
 ]

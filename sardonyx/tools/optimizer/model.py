@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -295,7 +295,10 @@ def set_dimensions(graph: Graph, sizes: Mapping[str, int]) -> None:
 
 
 def optimize_graph(
-    graph: Graph, level: int = 99, fusions: FusionOptions | None = None
+    graph: Graph,
+    level: int = 99,
+    fusions: FusionOptions | None = None,
+    without: Container[str] = (),
 ) -> OptimizedModel:
     """Optimise a graph in place, in ONNX's terms.
 
@@ -303,6 +306,7 @@ def optimize_graph(
         graph: What `open_model` gives.
         level: One of `LEVELS`: 0 changes nothing; all others are one.
         fusions: Which operators of com.microsoft to make; None for none.
+        without: Passes and steps of `simplify` that are left out.
 
     Raises:
         InvalidArgument: There is no such level.
@@ -319,13 +323,13 @@ def optimize_graph(
         with context():
             guessed = _guesses(graph)
             if not guessed:
-                optimise(graph, 1)
-                simplify(graph, merge=False)
+                optimise(graph, 1, without=without)
+                simplify(graph, merge=False, without=without)
                 if fusions is not None:
                     for rules in _fusions(fusions):
                         run(graph, rules, report)
-                    refresh(graph)
-                simplify(graph)
+                    refresh(graph, without)
+                simplify(graph, without=without)
                 return OptimizedModel(graph, report)
     report.refused["optimisation", guessed] += 1
     _logger.warning("the graph is left as it is: %s", guessed)

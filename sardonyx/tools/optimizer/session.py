@@ -38,6 +38,6 @@ def write_optimized(
     names = {repr(d) for v in graph.inputs for d in v.shape or () if not isinstance(d, int)}
     numbers = {k: v for k, v in options.free_dimension_overrides.items() if k in names}
     set_dimensions(graph, numbers)
-    optimize_graph(graph, min(options.optimization_level, 1))
+    optimize_graph(graph, min(options.optimization_level, 1), without=options.without)
     external = (int(least) if least else EXTERNAL_THRESHOLD_BYTES) if location else None
     write(graph, path, external, location or None)

@@ -10,6 +10,8 @@ Reshape(x, Concat(...))  ->  Reshape(x, [0, -1, 12, 64])
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from sardonyx.ir.constant import Array
@@ -22,6 +24,7 @@ from sardonyx.passes.merge_equal import merge_equal
 from sardonyx.tools.optimizer.fold import fold_constants
 from sardonyx.tools.optimizer.pattern import Found, attribute_of, is_fixed, number_of
 from sardonyx.tools.optimizer.rules import (
+    Build,
     Report,
     Rule,
     array_of,
@@ -36,26 +39,36 @@ from sardonyx.tools.optimizer.rules import (
 _ROUNDS = 5
 
 
-def simplify(graph: Graph, report: Report | None = None, *, merge: bool = True) -> None:
+def simplify(
+    graph: Graph,
+    report: Report | None = None,
+    *,
+    merge: bool = True,
+    without: Container[str] = (),
+) -> None:
     """Fold, rewrite, and merge what has become equal; shapes must have been inferred.
 
     Args:
         graph: What to work on.
         report: Where to note what was done.
         merge: Whether layout operations in a row become one; patterns of fusions have them apart.
+        without: Steps that are left out: `fold constants`, those of `STEPS`, passes.
     """
     rules = [*SIMPLIFICATIONS, *MERGES] if merge else SIMPLIFICATIONS
+    left_out = {build for name, build in STEPS.items() if name in without}
+    rules = [rule for rule in rules if rule.build not in left_out]
     for _ in range(_ROUNDS):
-        changed = fold_constants(graph) + run(graph, rules, report)
+        changed = fold_constants(graph) if "fold constants" not in without else 0
+        changed += run(graph, rules, report)
         if not changed:
             break
-        refresh(graph)
+        refresh(graph, without)
 
 
-def refresh(graph: Graph) -> None:
+def refresh(graph: Graph, without: Container[str] = ()) -> None:
     """Infer again, merge equal values, remove what nothing reads."""
     infer(graph)
-    if merge_equal(graph):
+    if "merge equal values" not in without and merge_equal(graph):
         remove_dead(graph)
     remove_dead(graph)
 
@@ -217,3 +230,13 @@ MERGES: list[Rule] = table(
         ("Reshape", "Reshape(Reshape(x, _), _)", _reshaped_twice),
     ]
 )
+
+#: Steps that can be left out, by name.
+STEPS: dict[str, Build] = {
+    "fold pads of convolutions": _pad,
+    "fold factors of convolutions": _conv,
+    "join MatMul and Add": _gemm,
+    "turn factors of Gemm": _turned,
+    "merge Transposes": _turned_twice,
+    "merge Reshapes": _reshaped_twice,
+}
