@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -38,6 +37,8 @@ def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> Non
     text = None if is_bundle(source) else metadata_of(source).get(_KEY)
     if text is None:
         return
+    import json  # only for models that hold options
+
     try:
         found = json.loads(text)["session_options"]
         entries = dict(found)
