@@ -16,6 +16,11 @@ from sardonyx.runtime.recording import DeviceSpan, RunTrace, Sink
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
+_NO_GRAPH = (
+    "on the GPU: profiled runs are no CUDA graphs, each kernel is launched and timed by itself, and"
+    " the rest of a run is the host's launches; other runs take less"
+)
+
 
 class RecordedCudaExecutable(CudaExecutable):
     """As another executable, whose frames and memory it uses; see `of`.
@@ -53,7 +58,9 @@ class RecordedCudaExecutable(CudaExecutable):
                     DeviceSpan(k.command, k.kernel, k.start_ns, k.duration_ns)
                     for k in times.kernels
                 ]
-                trace.remark = times.refused and f"kernels were not timed: {times.refused}"
+                trace.remark = (
+                    f"kernels were not timed: {times.refused}" if times.refused else _NO_GRAPH
+                )
                 trace.thread = threading.get_ident(), threading.get_native_id()
                 trace.sizes, trace.arena_bytes = self.sizes, self.arena_bytes
                 if outer is not None:

@@ -164,16 +164,19 @@ def table_of(profile: Profile, by: str) -> Table:
         )
     rows: dict[object, Row] = {}
     runs, run_ns = 0, 0.0
+    remarks: dict[str, None] = {}
     for run in profile.runs():
         runs += 1
+        remarks |= {run.trace.remark: None} if run.trace.remark else {}
         run_ns += run.trace.ended_ns - run.trace.started_ns
         for call in run.calls:
             _add(rows, by, run, call)
     for row in rows.values():
         row.share = row.total_ns / run_ns if run_ns else 0.0
     ordered = sorted(rows.values(), key=lambda row: -row.total_ns)
-    remark = f"without {profile.dropped}" if profile.dropped else ""
-    return Table(by, ordered, runs, run_ns, remark)
+    if profile.dropped:
+        remarks[f"without {profile.dropped}"] = None
+    return Table(by, ordered, runs, run_ns, "; ".join(remarks))
 
 
 def _add(rows: dict[object, Row], by: str, run: Run, call: Call) -> None:

@@ -87,6 +87,8 @@ def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path
     count = len(session._engine.record.plan.commands)
     assert [sum(row.count for row in x.table()) for x in (p, bound)] == [2 * count, count]
     assert len(times.kernels) == 2 * count
+    assert "profiled runs are no CUDA graphs" in p.table().summary
+    assert "\n" not in p.table().summary
     events = json.loads(Path(p.save(tmp_path / "p.json")).read_text())
     nodes = [e for e in events if e["cat"] == "Node"]
     kernels = [e for e in events if e["cat"] == "Kernel"]
@@ -106,3 +108,4 @@ def test_a_profile_says_why_kernels_are_missing(gpu: FakeDriver | None, tmp_path
         if e["name"] == "model_run"
     ]
     assert "host reads" in run["args"]["remark"]
+    assert "host reads" in p.table().summary

@@ -223,6 +223,26 @@ def test_luck_does_not_pass_the_final_comparison(tmp_path: Path) -> None:
     assert _run(bench, TuneOptions(), tmp_path).best.name == "default"
 
 
+def test_a_failure_in_the_end_is_no_end(tmp_path: Path) -> None:
+    """The next best settings are compared, as many as if nothing had failed."""
+
+    def cost(settings: Settings) -> float:
+        return (3 if settings.io_bind else 5) * _threads(settings, 4)
+
+    def really(settings: Settings) -> Any:
+        return "it died by a signal" if settings.io_bind else cost(settings)
+
+    bench = FakeBench(cost, TuneOptions(), really)
+    report = _run(bench, TuneOptions(), tmp_path, processors=4)
+    assert bench.finals == ["threads=1 binding", "threads=1"]
+    assert report.best.name == "threads=1" and report.final == report.best
+    assert report.notes == ["threads=1 binding failed in the final comparison: it died by a signal"]
+    bench = FakeBench(cost, TuneOptions(), lambda s: 1 if s == DEFAULT else "it died")
+    report = _run(bench, TuneOptions(), tmp_path, processors=4)
+    assert report.best.name == "default" and report.final is None
+    assert len(bench.finals) == len(report.notes) > 2
+
+
 def test_a_noisy_trial_is_not_gone_on_from(tmp_path: Path) -> None:
     class Noisy(FakeBench):
         def trial(self, settings: Settings, best: Outcome) -> Outcome:
@@ -275,6 +295,7 @@ def test_the_end_of_time_is_noted(tmp_path: Path) -> None:
 def test_defaults_that_fail_end_it(tmp_path: Path) -> None:
     with pytest.raises(Fail, match="default settings"):
         _run(FakeBench(lambda s: "no such operator", TuneOptions()), TuneOptions(), tmp_path)
+    assert not list(tmp_path.iterdir()), "a search that found nothing leaves nothing"
 
 
 def test_resumed(tmp_path: Path) -> None:

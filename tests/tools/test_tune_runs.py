@@ -174,6 +174,68 @@ def test_a_process_that_hangs_or_dies_is_ended(model: str) -> None:
     worker.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
+def test_a_process_that_a_signal_ends(number: signal.Signals) -> None:
+    worker = WorkerProcess()
+    worker._process.send_signal(number)
+    text = f"The process ended by signal {int(number)} \\({number.name}\\)"
+    for _ in range(2):
+        with pytest.raises(TrialFailed, match=text):
+            worker.ask(60, do="measure", runs=1)
+    worker.close()
+
+
+class _Dying(FakeMachine):
+    """Its processes with the defaults die when they are measured for the second time."""
+
+    deaths = 1
+
+    def spawn(self, environment: Any) -> Any:
+        machine = self
+
+        class Worker(_FakeWorker):
+            count = 0
+
+            def ask(self, timeout: float, **request: Any) -> dict[str, Any]:
+                self.count += request["do"] == "measure" and self._settings == DEFAULT
+                if self.count == 2 and machine.deaths:
+                    machine.deaths -= 1
+                    raise TrialFailed("it died")
+                return super().ask(timeout, **request)
+
+        self.open += 1
+        return Worker(self)
+
+
+#: How often the defaults' process dies, and what becomes of the trial then.
+DEATHS = [(1, ""), (2, "the defaults: it died")]
+
+
+@pytest.mark.parametrize(("deaths", "failure"), DEATHS)
+def test_defaults_that_die_are_started_again(deaths: int, failure: str) -> None:
+    machine = _Dying(lambda s: 0.005 if s.io_bind else 0.01)
+    machine.deaths = deaths
+    bench = _bench(machine)
+    base = bench.trial(DEFAULT, Outcome(DEFAULT))
+    found = bench.trial(BOUND, base)
+    assert (found.failure, bool(found.ratios)) == (failure, not failure)
+    assert bench.trial(Settings(concurrency=2), base).works, "later trials are not concerned"
+    bench.close()
+    assert machine.open == 0
+
+
+def test_defaults_that_die_in_the_end() -> None:
+    machine = _Dying(lambda s: 0.005 if s.io_bind else 0.01)
+    machine.deaths = 0
+    bench = _bench(machine)
+    bench.trial(DEFAULT, Outcome(DEFAULT))
+    machine.deaths = 1
+    assert bench.final(BOUND).failure == "the defaults: it died"
+    assert bench.final(BOUND).is_surely_better()
+    bench.close()
+    assert machine.open == 0
+
+
 def test_an_interrupt(model: str) -> None:
     command = [sys.executable, "-m", "sardonyx", "tune", model, "--dim", "N=3", "--skip", "kernels"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -203,7 +265,11 @@ OLIVE_TRIAL = {
 
 def test_a_real_run(model: str, capsys: Any) -> None:
     arguments = ["tune", model, "--dim", "N=3", "--budget", "30", "--skip", "kernels,mode,blocks"]
+    Path("tiny.tune").mkdir()
+    Path("older.svg").write_text("older")
+    os.link("older.svg", "tiny.tune/trials.svg")
     assert main(arguments) == 0
+    assert Path("older.svg").read_text() == "older", "files are replaced, not written over"
     printed = capsys.readouterr().out
     assert "best: " in printed and "tiny.tune/settings.json" in printed
     result = json.loads(Path("tiny.tune/olive_result.json").read_text())
@@ -252,6 +318,8 @@ FAULTS: list[tuple[list[str], int, str]] = [
     (["tiny.onnx", "--dim", "M=3"], 2, "'M'"),
     (["tiny.onnx", "--dim", "N"], 2, "NAME=N"),
     (["tiny.onnx", "--tolerance", "-1"], 2, "--tolerance"),
+    (["tiny.onnx", "--threads", "1,99999999"], 2, "from 0 to 4096"),
+    (["tiny.onnx", "--output", "tiny.onnx/x"], 2, "cannot be written"),
     (["tiny.onnx", "--settings", "."], 2, "cannot be written"),
     (["tiny.onnx", "--settings", "nowhere/s.json"], 2, "cannot be written"),
     (["tiny.onnx", "--settings", "tiny.onnx"], 2, "no JSON"),
@@ -276,6 +344,7 @@ def test_faults(arguments: list[str], status: int, text: str, model: str, capsys
     error = capsys.readouterr().err
     assert text in error and error.count("\n") == 1
     assert not list(Path().rglob("settings.json"))
+    assert not list(Path().rglob("*.tune")), "what found nothing leaves nothing"
     onnx.checker.check_model("tiny.onnx")
 
 

@@ -118,17 +118,19 @@ class ProcessBench:
         self._report(f"final comparison: {name_of(settings)}")
         self.close()
         left = max(1.0, self._end - self._clock())
-        base, worker = self._default(), self._spawn({})
+        worker: Worker | None = None
         try:
+            base, worker = self._default(), self._spawn({})
             # The budget is for the search: what it found has been loaded before, from the cache.
             reply = self._load(worker, settings, max(left, 60.0))
             outcome = Outcome(settings, load_seconds=reply["load_seconds"])
             seconds = max(1.0, _FINAL_SHARE_OF_REST * (self._end - self._clock()))
             return self._pairs(worker, base, reply, outcome, _FINAL_PAIRS, seconds, None)
-        except TrialFailed as error:
+        except Fail as error:  # of the defaults, which have worked before, too
             return Outcome(settings, failure=str(error))
         finally:
-            worker.close()
+            if worker is not None:
+                worker.close()
 
     def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
         """See `search.Bench`; with a cache of its own, so that other sessions stay as they are."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from sardonyx.api.settings import Settings
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.tools.tune.outcome import Outcome
+from sardonyx.tools.tune.outcome import DEFAULT, Outcome
 from sardonyx.tools.tune.search import Bench
 
 
@@ -73,8 +73,9 @@ class Journal:
         """See `search.Bench`."""
         key = settings.key
         if key not in self._outcomes:
-            self._outcomes[key] = self._bench.trial(settings, best)
-            self._add(self._outcomes[key].to_json())
+            found = self._outcomes[key] = self._bench.trial(settings, best)
+            if found.works or key != DEFAULT.key:  # else the search is over, and found nothing
+                self._add(found.to_json())
         return self._outcomes[key]
 
     def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:

@@ -83,7 +83,7 @@ class Search:
         left = [name for name in DIMENSIONS if name not in self._options.skip]
         try:
             self.best = self._measured(DEFAULT)
-            while left:
+            while left and self.best.works:  # without defaults there is nothing to compare with
                 steps[left[0]]()
                 left.pop(0)
         except OutOfTime:

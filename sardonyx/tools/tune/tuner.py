@@ -30,6 +30,8 @@ from sardonyx.tools.tune.search import Bench, Search
 
 #: How many of the best settings may be compared with the defaults in the end.
 _FINALISTS = 2
+#: How many comparisons may be begun, as some may fail.
+_FINALS = 5
 RESULT, SETTINGS, JOURNAL, PLOT = (
     "olive_result.json", "settings.json", "journal.jsonl", "trials.svg",
 )  # fmt: skip
@@ -161,7 +163,7 @@ def _conclude(report: Report, best: Outcome, bench: FinalBench) -> None:
     keys = [DEFAULT.key]
     compared = 0
     for outcome in ranked:
-        if outcome.settings.key in keys or compared >= _FINALISTS:
+        if outcome.settings.key in keys or compared >= _FINALISTS or len(keys) > _FINALS:
             continue
         keys.append(outcome.settings.key)
         final = bench.final(outcome.settings)
