@@ -12,8 +12,8 @@ import pytest
 from sardonyx.cli import main as cli
 from tests.documents.test_pages import PAGES, ROOT
 
-_FENCE = re.compile(r"^ *```(?:sh|console)?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`(sardonyx [^`\n]+)`")
+_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"(?<![^\s(|\[])`(sardonyx [^`\n]+)`")
 #: Words of commands that stand for something else than themselves.
 _STANDS_FOR = {r"graph\|plan\|kernels\|llvm\|asm": "plan", "...": "graph"}
 #: What is no line to be typed: a command that is named, in a sentence.
@@ -24,7 +24,8 @@ def _commands(page: Path) -> list[str]:
     text = page.read_text("utf-8")
     fenced = [
         line.strip().removeprefix("$ ").partition("  #")[0].strip()
-        for block in _FENCE.findall(text)
+        for kind, block in _FENCE.findall(text)
+        if kind in ("", "sh", "console")
         for line in block.splitlines()
     ]
     shown = [line.partition(" # ")[0] for line in fenced if line.startswith("sardonyx ")]
