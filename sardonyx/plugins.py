@@ -7,6 +7,7 @@ from sardonyx.runtime.plugin import (
     ModelPart,
     ModelValue,
     PluginProvider,
+    ProviderDevice,
     Refused,
 )
 
@@ -17,5 +18,6 @@ __all__ = [
     "ModelPart",
     "ModelValue",
     "PluginProvider",
+    "ProviderDevice",
     "Refused",
 ]

@@ -44,6 +44,8 @@ def _refused(reason: str, *done: str) -> Key:
 
 #: Processors for each thread but the caller's, such as `1,2;3-4`, counted from 1.
 AFFINITY_KEY = "session.intra_op_thread_affinities"
+#: Whether and how long threads wait awake.
+SPIN_KEY, SPIN_TIME_KEY = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
 #: Whether kernels take denormal numbers for zeros.
 DENORMAL_KEY = "session.set_denormal_as_zero"
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
@@ -71,9 +73,11 @@ SESSION_KEYS: dict[str, Key] = {
         "acts", "whether factors of products in float32 may be rounded to bfloat16"
     ),
     "session.record_ep_graph_assignment_info": Key("acts", "which nodes a provider has"),
-    "session.intra_op.allow_spinning": _hint(_NO_SPIN, "0"),
+    SPIN_KEY: Key(
+        "acts", "threads wait awake for a millisecond, not 30 microseconds, before they sleep"
+    ),
     "session.inter_op.allow_spinning": _hint(_NO_INTER_OP, "0", "1"),
-    "session.intra_op.spin_duration_us": _hint(_NO_SPIN, "0"),
+    SPIN_TIME_KEY: Key("acts", "how long threads wait awake before they sleep, 0.1 s at most"),
     "session.inter_op.spin_duration_us": _hint(_NO_INTER_OP),
     "session.intra_op.spin_backoff_max": _hint(_NO_SPIN),
     "session.inter_op.spin_backoff_max": _hint(_NO_INTER_OP),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA
@@ -14,11 +14,15 @@ from sardonyx.api.enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
+from sardonyx.api.plugins import plugin_devices
 from sardonyx.api.providers import CPU, check_options, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.storage import MemoryKind, memory_kind
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.plugin import ProviderDevice
 
 _NVIDIA = 0x10DE
 #: Names of devices, with the numbers of their type and of their maker.
@@ -216,44 +220,54 @@ class OrtArenaCfg:
 
 
 class OrtHardwareDevice:
-    """A device of this machine: the processor, or a GPU."""
+    """A device of this machine: the processor, a GPU, or one of another package's provider."""
 
-    def __init__(self, number: int = -1) -> None:
+    def __init__(self, number: int = -1, described: ProviderDevice | None = None) -> None:
         is_gpu = number >= 0
         self.type = OrtHardwareDeviceType.GPU if is_gpu else OrtHardwareDeviceType.CPU
         self.vendor = "NVIDIA" if is_gpu else ""
         self.vendor_id = _NVIDIA if is_gpu else 0
         self.device_id = max(0, number)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Nothing is known of it."""
-        return {}
+        #: What else is known of it.
+        self.metadata: dict[str, str] = {}
+        if described is not None:
+            self.type = OrtHardwareDeviceType[described.type]
+            self.vendor, self.vendor_id = described.vendor, described.vendor_id
+            self.device_id = described.device_id
+            self.metadata = {str(k): str(v) for k, v in described.metadata.items()}
 
 
 class OrtEpDevice:
-    """A device of an execution provider: the processor, or the GPU with a number."""
+    """A device of a provider: the processor, the GPU with a number, or one of another package."""
 
-    ep_vendor = "sardonyx"
-
-    def __init__(self, number: int = -1) -> None:
+    def __init__(
+        self, number: int = -1, plugin: tuple[str, str, ProviderDevice] | None = None
+    ) -> None:
         self._number = number
-        self.ep_name = CUDA if number >= 0 else CPU
+        self._described = plugin[2] if plugin is not None else None
+        self.ep_name = plugin[0] if plugin is not None else CUDA if number >= 0 else CPU
+        self.ep_vendor = self._described.vendor if self._described is not None else "sardonyx"
+        self._version = plugin[1] if plugin is not None else __version__
 
     @property
     def device(self) -> OrtHardwareDevice:
         """The device itself."""
-        return OrtHardwareDevice(self._number)
+        return OrtHardwareDevice(self._number, self._described)
 
     @property
     def ep_metadata(self) -> dict[str, str]:
-        """The version."""
-        return {"version": __version__}
+        """The version of the package that brings the provider."""
+        return {"version": self._version}
 
     @property
     def ep_options(self) -> dict[str, str]:
         """Options that the provider recommends: which device it is."""
+        if self._described is not None:
+            return {str(k): str(v) for k, v in self._described.options.items()}
         return {"device_id": str(self._number)} if self._number >= 0 else {}
+
+    def __repr__(self) -> str:
+        return f"OrtEpDevice({self.ep_name!r}, {self.device.type.name}, {self.ep_options})"
 
     def memory_info(self, memory_type: OrtDeviceMemoryType) -> OrtMemoryInfo:
         """Its memory."""
@@ -268,10 +282,11 @@ class OrtEpDevice:
         """A stream of its own.
 
         Raises:
-            NotImplemented: It is the processor.
+            NotImplemented: It is none of our GPUs.
         """
         if self._number < 0:
-            raise errors.NotImplemented(message("OrtEpDevice", "The processor has no streams"))
+            what = f"The device of {self.ep_name} has no streams"
+            raise errors.NotImplemented(message("OrtEpDevice", what))
         return OrtSyncStream(self._number)
 
 
@@ -305,13 +320,16 @@ def info_of(kind: MemoryKind) -> OrtMemoryInfo:
 
 
 def get_ep_devices() -> list[OrtEpDevice]:
-    """The devices that a session may be made for."""
+    """The devices that a session may be made for; those of other packages come last.
+
+    Packages that bring providers are imported by this.
+    """
     found = [OrtEpDevice()]
     if not cuda_is_missing():
         from sardonyx.cuda.driver import call
 
         found += [OrtEpDevice(number) for number in range(call("cuDeviceGetCount"))]
-    return found
+    return found + [OrtEpDevice(plugin=row) for row in plugin_devices()]
 
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg | None) -> None:

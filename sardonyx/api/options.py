@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sardonyx.api.config_keys import BLOCK_BASE_KEY, SESSION_KEYS, check_entry, note
-from sardonyx.api.devices import OrtEpDevice
 from sardonyx.api.enums import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
-    OrtExecutionProviderDevicePolicy,
 )
-from sardonyx.api.initializers import check_counts, contents_of_files, initializer
+from sardonyx.api.model_options import ModelOptions
 from sardonyx.api.optimizers import KEY as OPTIMIZERS_KEY
 from sardonyx.api.optimizers import optimizer_names
-from sardonyx.api.providers import check_options
+from sardonyx.api.provider_options import ProviderOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.log import get_logger
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
 
-_logger = get_logger("options")
 _TIME_KEY = "session.load_timeout_seconds"
 #: onnxruntime's words, which programs look for.
 _ABSENT = "SessionOptions does not have configuration with key"
@@ -61,7 +57,7 @@ _HINTS = {
 }
 
 
-class SessionOptions:
+class SessionOptions(ModelOptions, ProviderOptions):
     """How a session is made. Unknown properties are errors, never ignored.
 
     `intra_op_num_threads`: threads of a run, the caller's included; 0 for all.
@@ -93,6 +89,7 @@ class SessionOptions:
         own["_denoted"] = {}
         own["_data_files"] = {}
         own["_disabled"] = []
+        own["_selection"] = []
         own["_initializers"] = {}
         own["_providers"] = []
         own["_threads"] = {}
@@ -212,77 +209,6 @@ class SessionOptions:
             if key not in self._config:
                 self.add_session_config_entry(key, text)
 
-    # -- the model ----------------------------------------------------------------------------
-
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Give the dimension that inputs call `name` a fixed size; the first of several counts."""
-        _add_size(self._sizes, name, size)
-
-    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Give dimensions of inputs that stand for `denotation` (`DATA_BATCH`) a fixed size.
-
-        Capital and small letters are one; the first of several sizes counts. A session is not made
-        if such a dimension has another size, or is given another by its name.
-        """
-        _add_size(self._denoted, denotation, size)
-
-    @property
-    def denoted_sizes(self) -> dict[str, int]:
-        """Sizes by what dimensions stand for."""
-        return dict(self._denoted)
-
-    @property
-    def free_dimension_overrides(self) -> dict[str, int]:
-        """Sizes by dimension name."""
-        return dict(self._sizes)
-
-    def add_initializer(self, name: str, ort_value: Any) -> None:
-        """Use this tensor, an `OrtValue` or an array, in place of the model's initializer `name`.
-
-        It is copied when a session is made.
-        """
-        _check_text("add_initializer", name)
-        self._initializers[name] = initializer("add_initializer", name, ort_value)
-
-    def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[Any]) -> None:
-        """Use these tensors in place of initializers whose data lie in other files.
-
-        The files need not exist. Types and shapes must be those that the model declares.
-        """
-        where = "add_external_initializers"
-        check_counts(where, names, ort_values)
-        for name, value in zip(names, ort_values, strict=True):
-            _check_text(where, name)
-            self._initializers[name] = initializer(where, name, value)
-
-    @property
-    def initializers(self) -> dict[str, Any]:
-        """Arrays in place of the model's initializers, by name."""
-        return dict(self._initializers)
-
-    def add_external_initializers_from_files_in_memory(
-        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
-    ) -> None:
-        """Read the model's external data from these buffers instead of files.
-
-        Files that are not among them are looked for beside the model. `bytes` are kept as they are;
-        other buffers are copied now.
-
-        Args:
-            names: Of files, as the model writes them.
-            buffers: What is in them: `bytes`, or anything contiguous with the buffer protocol.
-            lengths: How many bytes of each buffer are the file's.
-
-        Raises:
-            InvalidArgument: A file comes twice, what is given is no contents, or is shorter.
-        """
-        self._data_files.update(contents_of_files(names, buffers, lengths, self._data_files))
-
-    @property
-    def data_files(self) -> dict[str, bytes]:
-        """Contents of files with weights, by the names that the model has for them."""
-        return dict(self._data_files)
-
     def register_custom_ops_library(self, path: str) -> None:
         """Not supported: such libraries have onnxruntime's own binary interface.
 
@@ -367,48 +293,6 @@ class SessionOptions:
         """What waits for the end of a thread: `join(handle)`, when sessions are gone."""
         self._threads["join"] = checked_function("set_custom_join_thread_fn", join)
 
-    # -- providers ----------------------------------------------------------------------------
-
-    def add_provider(self, name: str, options: dict[str, str]) -> None:
-        """Name an execution provider, in order of preference."""
-        check_options(name, options)
-        self._providers.append((name, dict(options)))
-
-    def add_provider_for_devices(
-        self, ep_devices: Sequence[OrtEpDevice], provider_options: dict[str, str]
-    ) -> None:
-        """Name the provider of these devices."""
-        for device in ep_devices:
-            self.add_provider(device.ep_name, {**device.ep_options, **provider_options})
-
-    def has_providers(self) -> bool:
-        """Whether a provider was named."""
-        return bool(self._providers)
-
-    @property
-    def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """Providers that were named here, with their options."""
-        return list(self._providers)
-
-    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
-        """Any policy selects the one provider."""
-        wanted = OrtExecutionProviderDevicePolicy(policy)
-        if wanted not in (
-            OrtExecutionProviderDevicePolicy.DEFAULT,
-            OrtExecutionProviderDevicePolicy.PREFER_CPU,
-        ):
-            note(f"provider selection policy {wanted.name}", "there is one provider")
-
-    def set_provider_selection_policy_delegate(self, delegate: Any) -> None:
-        """Not supported: there is one provider to select.
-
-        Raises:
-            NotImplemented: Always.
-        """
-        raise errors.NotImplemented(
-            message("set_provider_selection_policy_delegate", "There is one provider to select")
-        )
-
 
 _shared_options = SessionOptions()
 
@@ -416,26 +300,6 @@ _shared_options = SessionOptions()
 def get_default_session_options() -> SessionOptions:
     """Options that every caller shares; sessions without options of their own do not take them."""
     return _shared_options
-
-
-def _add_size(sizes: dict[str, int], key: str, size: int) -> None:
-    _check_text("free dimension", key)
-    known = sizes.setdefault(key, _size(size))
-    if known != size:
-        _logger.warning("%r has the size %d already: %d is ignored", key, known, size)
-
-
-def _check_text(where: str, name: Any) -> None:
-    if not isinstance(name, str):
-        raise InvalidArgument(
-            message(where, "A name is no text", expected="str", got=type(name).__name__)
-        )
-
-
-def _size(value: Any) -> int:
-    if not isinstance(value, (int, np.integer)) or value < 0:
-        raise InvalidArgument(message("free dimension", "The size is no size", got=repr(value)))
-    return int(value)
 
 
 #: Finer blocks than one a claim there are none, however many there were.

@@ -15,6 +15,7 @@ from sardonyx.base.log import get_logger
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from sardonyx.runtime.plugin import ProviderDevice
     from sardonyx.runtime.plugin_set import Plugin, Plugins
     from sardonyx.runtime.session import EngineOptions
 
@@ -24,6 +25,7 @@ _logger = get_logger("provider")
 GROUP = "sardonyx.providers"
 #: Names of providers of the package itself, which no other can take.
 _OWN = ("CPUExecutionProvider", CUDA)
+_TYPES = ("CPU", "GPU", "NPU")
 
 
 def plugin_names() -> list[str]:
@@ -34,8 +36,38 @@ def plugin_names() -> list[str]:
 def _entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    found = entry_points(group=GROUP)
-    return {e.name: e for e in reversed(list(found)) if e.name not in _OWN}
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name not in _OWN:
+            found.setdefault(entry.name, entry)  # the first distribution on the path has the name
+    return found
+
+
+def plugin_devices() -> list[tuple[str, str, ProviderDevice]]:
+    """Name and version of each provider outside the package, with each of its devices.
+
+    One that cannot be loaded, or whose devices are none, has no devices here; the log says so.
+    """
+    with compiling:
+        from sardonyx.runtime.plugin import ProviderDevice
+
+    found = []
+    for name, entry in _entry_points().items():
+        try:
+            given = getattr(entry.load(), "devices", lambda: [ProviderDevice()])
+            devices = list(given())
+            wrong = [
+                d for d in devices if not isinstance(d, ProviderDevice) or d.type not in _TYPES
+            ]
+            if wrong:
+                raise TypeError(f"this is no ProviderDevice of a type in {_TYPES}: {wrong[0]!r}")
+        except Exception as error:
+            text = "the provider %r has no devices: %s: %s"
+            _logger.warning(text, name, type(error).__name__, error)
+            continue
+        version = entry.dist.version if entry.dist is not None else ""
+        found += [(name, version, device) for device in devices]
+    return found
 
 
 def make_plugins(

@@ -67,7 +67,7 @@ class InferenceSession(Profiling, UnderWay):
         wanted = bool(kwargs.get("read_config_from_model"))
         take_model_config(path_or_bytes, self._options, wanted)
         if providers is None and given.has_providers():
-            providers = given.providers
+            providers = given.providers_for(path_or_bytes)
         self._start_profile()
         providers, tuned = self._take_settings(providers, provider_options is not None)
         self._choose(providers, provider_options)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from sardonyx.api.config_keys import AFFINITY_KEY, DENORMAL_KEY
+from sardonyx.api.config_keys import AFFINITY_KEY, DENORMAL_KEY, SPIN_KEY, SPIN_TIME_KEY
 from sardonyx.api.enums import ExecutionMode
 from sardonyx.api.options import SessionOptions
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.thread_setup import (
+    ACTIVE_SPIN_NS,
     CreateThread,
     JoinThread,
     ThreadSetup,
+    changed,
     checked_function,
-    flushing,
     read_affinities,
 )
+
+#: How long threads wait awake at most, whatever an entry says.
+_LONGEST_AWAKE_NS = 100_000_000
 
 _shared_size = 0
 _shared_branches = 0
@@ -83,7 +88,30 @@ def setup_setting(options: SessionOptions) -> ThreadSetup | None:
         text = options.config(AFFINITY_KEY)
         found = read_affinities(text, _count(options.intra_op_num_threads)) if text else ()
         setup = _setup(found, "SessionOptions", **options.thread_functions)
-    return flushing(setup) if options.is_on(DENORMAL_KEY) else setup
+    return changed(
+        setup,
+        flushes_denormals=options.is_on(DENORMAL_KEY),
+        awake_ns=_awake_ns(options),
+    )
+
+
+def _awake_ns(options: SessionOptions) -> int | None:
+    """How long threads wait awake for work, as the entries about spinning say; None for nothing.
+
+    Raises:
+        InvalidArgument: An entry has a value that it cannot have.
+    """
+    is_set, spins = bool(options.config(SPIN_KEY)), options.is_on(SPIN_KEY)
+    text = options.config(SPIN_TIME_KEY)
+    if not re.fullmatch(r"-?\d{0,9}", text) or text == "-":
+        raise InvalidArgument(
+            message(SPIN_TIME_KEY, "This is no time", expected="microseconds", got=repr(text))
+        )
+    if is_set and not spins:
+        return None
+    if text and int(text) >= 0:
+        return min(int(text) * 1000, _LONGEST_AWAKE_NS)
+    return ACTIVE_SPIN_NS if spins else None
 
 
 def _setup(

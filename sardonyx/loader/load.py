@@ -114,6 +114,25 @@ def metadata_of(source: Any) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
+def facts_of(source: Any) -> dict[str, str]:
+    """What a model says of itself under the names that onnxruntime gives programs, as text.
+
+    Raises as `metadata_of` does.
+    """
+    opened, _ = _open(source)
+    model = decode_model(opened)
+    graph = model.graph
+    return {entry.key: entry.value for entry in model.metadata_props} | {
+        "producer_name": model.producer_name,
+        "producer_version": model.producer_version,
+        "domain": model.domain,
+        "model_version": str(model.model_version),
+        "doc_string": model.doc_string,
+        "graph_name": graph.name if graph is not None else "",
+        "graph_description": graph.doc_string if graph is not None else "",
+    }
+
+
 def decode_model(source: Source) -> wire.Record:
     """The message of a whole model.
 

@@ -39,7 +39,7 @@ from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inp
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.run_reader import RunReaders
 from sardonyx.runtime.team import Team
-from sardonyx.runtime.thread_setup import FLUSHING
+from sardonyx.runtime.thread_setup import plain_setup
 from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
@@ -158,7 +158,7 @@ def build_model(
 
 def _preparing(options: EngineOptions) -> Team:
     """Who makes constants: threads of any session, in the mode of this one's runs."""
-    setup = FLUSHING if options.flushes_denormals else None
+    setup = plain_setup(flushes_denormals=True) if options.flushes_denormals else None
     return Team(thread_count(options.threads), setup=setup)
 
 

@@ -92,6 +92,26 @@ class ModelPart:
         return all(v is not value for v in self.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderDevice:
+    """A device that a provider has, as `get_ep_devices` lists it.
+
+    Attributes:
+        type: `CPU`, `GPU` or `NPU`.
+        vendor, vendor_id: Its maker.
+        device_id: The maker's number of the kind of device.
+        metadata: What else is known of it.
+        options: Options that make the provider use it.
+    """
+
+    type: str = "CPU"
+    vendor: str = ""
+    vendor_id: int = 0
+    device_id: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
 class DeviceMemory(Protocol):
     """Memory of a provider's own. Copies are made by these calls alone, and `explain` counts them.
 
@@ -110,7 +130,8 @@ class PluginProvider(Protocol):
 
     An entry point of the group `sardonyx.providers` names a function, or the class, that makes one
     of a mapping of options from text to text. It raises `Refused` where it cannot start here, and
-    `ValueError` for options that it does not know.
+    `ValueError` for options that it does not know. If it has an attribute `devices`, that is called
+    without arguments, and gives a `ProviderDevice` for each device; else there is one, of the host.
 
     Attributes:
         options: All options with their values, as text.

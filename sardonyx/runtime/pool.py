@@ -22,14 +22,12 @@ from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.library import Library, library
 from sardonyx.runtime.native_layout import POOL, WORD
-from sardonyx.runtime.thread_setup import ThreadSetup
+from sardonyx.runtime.thread_setup import ACTIVE_SPIN_NS, ThreadSetup
 
 _log = get_logger("pool")
 MOST_THREADS = 256
 #: How long threads wait awake before they sleep, if each has a processor.
 _SPIN_NS = 30_000
-#: The same where OMP_WAIT_POLICY is ACTIVE.
-_ACTIVE_SPIN_NS = 1_000_000
 _JOIN_TIMEOUT_NS = 1_000_000
 # A worker may be in the middle of a block; an end of the interpreter must not wait for long ones.
 _CLOSE_TIMEOUT_SECONDS = 0.5
@@ -89,7 +87,9 @@ class Pool:
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
         words[POOL["walk"]] = native.code.address("walk")
         if self.threads <= usable_processors():
-            words[POOL["spins"]] = _spins(native, self.address, waking_ns())
+            awake_ns = self._setup.awake_ns
+            awake_ns = waking_ns() if awake_ns is None else awake_ns
+            words[POOL["spins"]] = _spins(native, self.address, awake_ns)
         for number in range(self.threads):
             self._contexts[number * _CONTEXT_WORDS + FIELDS["thread"] // WORD] = number
 
@@ -146,7 +146,7 @@ def waking_ns() -> int:
     policy = os.environ.get("OMP_WAIT_POLICY", "").strip().lower()
     if policy not in ("", "active", "passive"):
         _log.warning("OMP_WAIT_POLICY is neither ACTIVE nor PASSIVE, and is ignored: %r", policy)
-    return {"active": _ACTIVE_SPIN_NS, "passive": 0}.get(policy, _SPIN_NS)
+    return {"active": ACTIVE_SPIN_NS, "passive": 0}.get(policy, _SPIN_NS)
 
 
 def _spins(native: Library, address: int, wanted_ns: int) -> int:

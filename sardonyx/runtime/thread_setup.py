@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,9 @@ from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.log import get_logger
 
 _log = get_logger("pool")
+
+#: How long threads wait awake where OMP_WAIT_POLICY is ACTIVE, or a session asks for spinning.
+ACTIVE_SPIN_NS = 1_000_000
 
 #: Given user data and a function, starts a thread that calls the function; gives a handle.
 CreateThread: TypeAlias = Callable[[Any, Callable[[], None]], Any]
@@ -28,6 +32,7 @@ class ThreadSetup:
         affinities: Processors that each thread but the caller's may use; () leaves them alone.
         create, join: Make a thread and wait for its end; None for Python's own.
         user_data: What `create` is given.
+        awake_ns: How long threads wait awake for more work before they sleep; None for the default.
         flushes_denormals: Whether runs take denormal numbers for zeros, in every thread.
     """
 
@@ -36,6 +41,7 @@ class ThreadSetup:
     join: JoinThread | None = None
     user_data: Any = None
     flushes_denormals: bool = False
+    awake_ns: int | None = None
 
     def start(self, work: Callable[[], None], number: int) -> Any:
         """A handle on a new thread, the `number`-th, that does the work.
@@ -70,19 +76,28 @@ class ThreadSetup:
         work()
 
 
-#: Threads of Python's own wherever the system puts them, in which denormal numbers are zeros.
-FLUSHING = ThreadSetup(flushes_denormals=True)
+@cache
+def plain_setup(*, flushes_denormals: bool = False, awake_ns: int | None = None) -> ThreadSetup:
+    """Threads of Python's own, wherever the system puts them: one setup for all sessions."""
+    return ThreadSetup(flushes_denormals=flushes_denormals, awake_ns=awake_ns)
 
 
-#: The same of other setups: sessions that share one share its threads.
-_flushing: WeakKeyDictionary[ThreadSetup, ThreadSetup] = WeakKeyDictionary()
+#: Setups that differ from others in these two alone: sessions that share one share its threads.
+_changed: WeakKeyDictionary[ThreadSetup, dict[tuple[bool, int | None], ThreadSetup]]
+_changed = WeakKeyDictionary()
 
 
-def flushing(setup: ThreadSetup | None) -> ThreadSetup:
-    """The same setup, in which denormal numbers are zeros; the same object each time."""
+def changed(
+    setup: ThreadSetup | None, *, flushes_denormals: bool, awake_ns: int | None
+) -> ThreadSetup | None:
+    """The same setup, but for this; the same object each time."""
+    if not flushes_denormals and awake_ns is None:
+        return setup
     if setup is None:
-        return FLUSHING
-    return _flushing.setdefault(setup, replace(setup, flushes_denormals=True))
+        return plain_setup(flushes_denormals=flushes_denormals, awake_ns=awake_ns)
+    made = replace(setup, flushes_denormals=flushes_denormals, awake_ns=awake_ns)
+    known = _changed.setdefault(setup, {})
+    return known.setdefault((flushes_denormals, awake_ns), made)
 
 
 def place(processors: frozenset[int]) -> None:
@@ -111,13 +126,14 @@ def read_affinities(text: str, threads: int) -> tuple[frozenset[int], ...]:
     """Processors of threads in onnxruntime's form: `1,2;3-5`, counted from 1.
 
     Args:
-        text: A list for each thread but the caller's, with semicolons between them.
+        text: A list for each thread but the caller's, with semicolons between them, and, as in
+            onnxruntime, wherever else: what is empty does not count.
         threads: How many there are, the caller's included.
 
     Raises:
         InvalidArgument: It is no such text, or for another number of threads.
     """
-    groups = [group.strip() for group in text.split(";")]
+    groups = [group.strip() for group in text.split(";") if group.strip()]
     if len(groups) != threads - 1:
         raise InvalidArgument(
             message(
@@ -127,12 +143,15 @@ def read_affinities(text: str, threads: int) -> tuple[frozenset[int], ...]:
                 do="Set intra_op_num_threads to one more than there are lists",
             )
         )  # fmt: skip
-    return tuple(frozenset(_group(group)) for group in groups)
+    found = tuple(frozenset(_group(group)) for group in groups)
+    if not all(found):
+        raise _no_list(text)
+    return found
 
 
 def _group(text: str) -> list[int]:
     found: list[int] = []
-    for part in text.split(","):
+    for part in filter(str.strip, text.split(",")):
         low, dash, high = part.strip().partition("-")
         try:
             first = int(low)
@@ -140,14 +159,18 @@ def _group(text: str) -> list[int]:
         except ValueError:
             first, last = 0, 0
         if not 1 <= first <= last <= _MOST_PROCESSORS:
-            raise InvalidArgument(
-                message(
-                    "session.intra_op_thread_affinities", "This is no list of processors",
-                    expected="numbers from 1 on, such as 1,3 or 2-4", got=repr(text),
-                )
-            )  # fmt: skip
+            raise _no_list(text)
         found += range(first - 1, last)
     return found
+
+
+def _no_list(text: str) -> InvalidArgument:
+    return InvalidArgument(
+        message(
+            "session.intra_op_thread_affinities", "This is no list of processors",
+            expected="numbers from 1 on, such as 1,3 or 2-4", got=repr(text),
+        )
+    )  # fmt: skip
 
 
 _MOST_PROCESSORS = 1 << 16

@@ -88,8 +88,10 @@ ROWS: dict[str, Row] = {
     "SessionOptions.add_external_initializers_from_files_in_memory": Row(
         "better", "lengths are checked; buffers may change afterwards; other files may be on disk", "tests/api/test_model_parts.py"
     ),
-    "SessionOptions.set_provider_selection_policy": Row("no-op", "there is one provider; the log says so"),
-    "SessionOptions.set_provider_selection_policy_delegate": Row("refused", "NotImplemented"),
+    "SessionOptions.add_provider_for_devices": Row("same", "one device", "tests/api/test_selection.py"),
+    "SessionOptions.set_provider_selection_policy": Row("same", "", "tests/api/test_selection.py"),
+    "SessionOptions.set_provider_selection_policy_delegate": Row("same", "", "tests/api/test_selection.py"),
+    "get_ep_devices": Row("same", "those of other packages, too", "tests/api/test_selection.py"),
     "SessionOptions.enable_mem_pattern": Row("no-op", _ALWAYS_PLANNED),
     "SessionOptions.enable_mem_reuse": Row("no-op", _ALWAYS_PLANNED),
     "SessionOptions.execution_order": Row("no-op", "kernels run in the order of the graph"),

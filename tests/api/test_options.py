@@ -195,12 +195,12 @@ def test_refused_entries(key: str, value: str) -> None:
 def test_entries(caplog: Any) -> None:
     options = ort.SessionOptions()
     with caplog.at_level(logging.WARNING, "sardonyx"):
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.disable_prepacking", "0")
         assert not caplog.records
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.disable_prepacking", "1")
     assert len(caplog.records) == 1
-    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    assert options.get_session_config_entry("session.disable_prepacking") == "1"
     with pytest.warns(UserWarning, match=r"Did you mean 'session\.intra_op"):
         options.add_session_config_entry("session.intra_op.allow_spining", "0")
     with pytest.raises(errors.InvalidArgument):
@@ -274,7 +274,6 @@ def test_no_fallback() -> None:
 
 UNSUPPORTED: list[Any] = [
     lambda o: o.register_custom_ops_library("x.so"),
-    lambda o: o.set_provider_selection_policy_delegate(len),
     lambda o: ort.InferenceSession("model.ort"),
     lambda o: ort.register_execution_provider_library("x", "y"),
 ]

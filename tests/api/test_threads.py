@@ -15,6 +15,7 @@ import sardonyx
 from sardonyx.api.thread_pool import setup_setting
 from sardonyx.base import errors
 from sardonyx.runtime import pool
+from sardonyx.runtime.native_layout import POOL
 from sardonyx.runtime.thread_setup import read_affinities
 from tests.support.session import model_of
 
@@ -135,7 +136,7 @@ def test_affinities_are_kept() -> None:
         ("0", 2, "no list of processors"),
         ("3-2", 2, "no list of processors"),
         ("a;b", 3, "no list of processors"),
-        ("1;", 3, "no list of processors"),
+        ("1;", 3, "lists"),
         ("1-99999999999", 2, "no list of processors"),
     ],
 )
@@ -174,3 +175,72 @@ def test_waiting_of_openmp(text: str, wanted: int, monkeypatch: Any, caplog: Any
         assert bool(made._words[pool.POOL["spins"]]) == bool(wanted)
     finally:
         made.close()
+
+
+#: Texts that onnxruntime 1.31.1 takes for three threads, and the processors of two of them.
+TAKEN = {
+    "1;2": [{0}, {1}], "1,2;1-2": [{0, 1}, {0, 1}], "1;2;": [{0}, {1}], ";1;;2": [{0}, {1}],
+    "1,;2": [{0}, {1}], "1,3-5;2": [{0, 2, 3, 4}, {1}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_forms_of_affinities(text: str) -> None:
+    assert list(read_affinities(text, 3)) == TAKEN[text]
+
+
+@pytest.mark.parametrize("text", ["1", "1;2;1", ";", "1;", "0;1", "2-1;1", "a;b", "*;*", ",;1"])
+def test_what_are_no_affinities(text: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="intra_op_thread_affinities"):
+        read_affinities(text, 3)
+
+
+#: Entries about spinning, and how long threads then wait awake.
+WAITING: list[tuple[dict[str, str], int | None]] = [
+    ({}, None),
+    ({"allow_spinning": "0"}, None),
+    ({"allow_spinning": "1"}, 1_000_000),
+    ({"spin_duration_us": "200"}, 200_000),
+    ({"spin_duration_us": "0"}, 0),
+    ({"allow_spinning": "1", "spin_duration_us": "50"}, 50_000),
+    ({"allow_spinning": "0", "spin_duration_us": "50"}, None),
+    ({"allow_spinning": "1", "spin_duration_us": "-1"}, 1_000_000),
+    ({"spin_duration_us": "999999999"}, 100_000_000),
+]
+
+
+@pytest.mark.parametrize(("entries", "awake_ns"), WAITING)
+def test_how_long_threads_wait_awake(entries: dict[str, str], awake_ns: int | None) -> None:
+    given = options(2)
+    for key, value in entries.items():
+        given.add_session_config_entry(f"session.intra_op.{key}", value)
+    setup = setup_setting(given)
+    assert (setup.awake_ns if setup is not None else None) == awake_ns
+    check(sardonyx.InferenceSession(DATA, given))
+    assert setup_setting(given) is setup  # sessions alike share their threads
+
+
+def test_pools_wait_as_long_as_they_are_told() -> None:
+    if pool.usable_processors() < 2:
+        pytest.skip("threads never wait awake where they share a processor")
+    spins = []
+    for key, value in (
+        ("spin_duration_us", "0"),
+        ("spin_duration_us", "20"),
+        ("allow_spinning", "1"),
+    ):
+        given = options(2)
+        given.add_session_config_entry(f"session.intra_op.{key}", value)
+        made = pool.shared_pool(2, setup_setting(given))
+        assert made is not None
+        spins.append(int(made._words[POOL["spins"]]))
+    assert spins[0] == 0
+    assert spins[0] < spins[1] < spins[2]
+
+
+@pytest.mark.parametrize("entry", [("allow_spinning", "yes"), ("spin_duration_us", "1 ms")])
+def test_entries_about_spinning_that_are_wrong(entry: tuple[str, str]) -> None:
+    given = options(2)
+    given.add_session_config_entry(f"session.intra_op.{entry[0]}", entry[1])
+    with pytest.raises(errors.InvalidArgument, match=entry[0]):
+        sardonyx.InferenceSession(DATA, given)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.plugins import Compute, ModelNode, ModelPart, Refused
+from sardonyx.plugins import Compute, ModelNode, ModelPart, ProviderDevice, Refused
 
 _COMPUTED = {
     "MatMul": np.matmul,
@@ -92,3 +92,23 @@ class Memory:
 
 #: The providers of this process, in the order in which sessions made them.
 MADE: list[NumpyProvider] = []
+
+
+class NpuProvider(NumpyProvider):
+    """The same as if it had two devices: an NPU and a GPU."""
+
+    @staticmethod
+    def devices() -> list[ProviderDevice]:
+        facts = {"cores": "4"}
+        return [
+            ProviderDevice("NPU", "Test", 0x7E57, 9, facts, {"operators": "MatMul"}),
+            ProviderDevice("GPU", "Test", 0x7E57, 10, {}, {"operators": "Relu"}),
+        ]
+
+
+class WrongDevices(NumpyProvider):
+    """Its devices are none."""
+
+    @staticmethod
+    def devices() -> list[str]:
+        return ["NPU"]
