@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen.compile import compile_text, load_llvm
+from sardonyx.codegen.compile import compile_text, emit_assembly, load_llvm
 from sardonyx.codegen.elf import read_object
 from sardonyx.codegen.target import Target
 
@@ -57,11 +57,13 @@ def greeting(target: Target) -> bytes:
 
 
 def compile_part(text: str, target: Target, level: int) -> bytes:
-    """A text as the bytes of a `Part`.
+    """A text as the bytes of a `Part`; for a GPU, as the text of a PTX module.
 
     Raises:
         EngineError: The text is not valid, or needs what a part cannot have.
     """
+    if target.isa == "ptx":
+        return emit_assembly(text, target, pipeline="full", level=level).encode()
     return read_object(compile_text(text, target, level=level)).to_bytes()
 
 

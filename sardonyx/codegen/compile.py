@@ -147,9 +147,10 @@ def _object(text: str, target: Target, pipeline: str, level: int, verify: bool) 
 
 
 def emit_assembly(text: str, target: Target, *, pipeline: str = "none", level: int = 2) -> str:
-    """The assembly text that `compile_text` would have made an object of, for people and tests."""
-    module, machine = _prepare(text, target, pipeline, level, True)
-    return str(machine.emit_assembly(module))
+    """The assembly text that `compile_text` would have made an object of; what a GPU gets."""
+    with compiling:
+        module, machine = _prepare(text, target, pipeline, level, True)
+        return str(machine.emit_assembly(module))
 
 
 def optimised_text(text: str, target: Target, *, pipeline: str = "full") -> str:

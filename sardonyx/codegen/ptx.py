@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
-from sardonyx.codegen.compile import emit_assembly
+from sardonyx.codegen.child import compile_part
 from sardonyx.codegen.emit_base import llvm_type
 from sardonyx.codegen.emit_effects import parameter_type
 from sardonyx.codegen.emit_gpu import WARPS_PER_BLOCK
@@ -24,6 +24,8 @@ from sardonyx.kernel.program import Program
 from sardonyx.kernel.threads import WARP
 from sardonyx.kernel.warp import to_warp
 
+#: How hard LLVM tries.
+LEVEL = 3
 #: What a kernel is called behind its entry.
 _BODY = ".body"
 #: Threads of a thread block, in x and y.
@@ -71,10 +73,19 @@ def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Tar
 
 
 def emit_ptx(programs: Sequence[Program], target: Target) -> str:
-    """The text of one PTX module.
+    """The text of one PTX module, compiled in this process.
 
     Raises:
         EngineError: A program cannot be spread over warps, or LLVM refuses the text.
+    """
+    return compile_part(text_for_ptx(programs, target), target, LEVEL).decode()
+
+
+def text_for_ptx(programs: Sequence[Program], target: Target) -> str:
+    """The LLVM IR text of one PTX module.
+
+    Raises:
+        EngineError: A program cannot be spread over warps.
     """
     kernels = {p.name for p in programs if p.kind != "function"}
     spread = [p if p.kind == "block" else to_warp(p) for p in programs]
@@ -98,8 +109,22 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
         text += "".join(f"{line}\n" for line in needed if line not in text)
     # Registers are dealt out for so many threads.
     launched = f'"nvvm.maxntid"="{THREADS[0] * THREADS[1]}"'
-    text = text.replace('"no-builtins"', f'"no-builtins" {launched}')
-    return emit_assembly(text, target, pipeline="full", level=3)
+    return text.replace('"no-builtins"', f'"no-builtins" {launched}')
+
+
+def texts_for_ptx(programs: Sequence[Program], target: Target, most: int) -> list[str]:
+    """LLVM IR texts of so many PTX modules, at most, that have the kernels between them.
+
+    Each has all functions: they are put into the kernels that call them.
+
+    Raises:
+        EngineError: A program cannot be spread over warps.
+    """
+    functions = [p for p in programs if p.kind == "function"]
+    kernels = [p for p in programs if p.kind != "function"]
+    count = min(most, len(kernels))
+    # Similar kernels follow each other: a turn for each gives all of them as much to do.
+    return [text_for_ptx([*functions, *kernels[k::count]], target) for k in range(count)]
 
 
 def waits_itself(architecture: str) -> bool:

@@ -111,7 +111,7 @@ def _measured(work: Callable[[], None], stream: Any, device: Device, calls: int)
 @cache
 def _pausing(device: Device) -> Module:
     """The kernel of a pause."""
-    return Module(device, PAUSE)
+    return Module(device, [PAUSE])
 
 
 def _pause(module: Module, length_ns: int, stream: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sardonyx.base.errors import NotFound, RuntimeException, message
 from sardonyx.base.forks import RenewedLock
+from sardonyx.base.processors import usable_processors
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, release
 
@@ -15,14 +18,13 @@ class Module:
 
     Args:
         device: Where.
-        ptx: The text.
-        spare: The text of kernels that are hardly ever needed: compiled when the first of them is.
+        texts: PTX, as several modules.
+        spare: Those of kernels that are hardly ever needed: compiled when one of them is.
     """
 
-    def __init__(self, device: Device, ptx: str, spare: str = "") -> None:
-        device.enter()
-        self._device, self._spare = device, spare
-        self._modules = [_loaded(ptx)] if ptx else []
+    def __init__(self, device: Device, texts: Sequence[str], spare: Sequence[str] = ()) -> None:
+        self._device, self._spare = device, list(spare)
+        self._modules = _all_loaded(device, texts)
         self._functions: dict[str, Any] = {}
         self._lock = RenewedLock()
 
@@ -35,9 +37,9 @@ class Module:
         found = self._functions.get(symbol)
         if found is None:
             with self._lock:
-                if self._spare and f".entry {symbol}(" in self._spare:
-                    self._modules.append(_loaded(self._spare))
-                    self._spare = ""
+                for text in [t for t in self._spare if f".entry {symbol}(" in t]:
+                    self._modules.append(_loaded(text))
+                    self._spare.remove(text)
             found = self._functions[symbol] = self._find(symbol)
         return found
 
@@ -58,6 +60,20 @@ class Module:
         for module in getattr(self, "_modules", ()):
             if release is not None:
                 release("cuModuleUnload", module, device=self._device)
+
+
+def _all_loaded(device: Device, texts: Sequence[str]) -> list[Any]:
+    """Modules of all texts: the driver compiles them side by side, as it lets go of Python."""
+    device.enter()
+    if len(texts) < 2:
+        return [_loaded(text) for text in texts]
+
+    def load(text: str) -> Any:
+        device.enter()
+        return _loaded(text)
+
+    with ThreadPoolExecutor(min(len(texts), usable_processors())) as pool:
+        return list(pool.map(load, texts))
 
 
 def _loaded(ptx: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.base import errors
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import compiling
+from sardonyx.base.interrupt import checkpoint
 from sardonyx.codegen.ptx import ptx_target
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.cuda.device import device
@@ -30,11 +31,14 @@ from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
+    from sardonyx.kernel.program import Program
     from sardonyx.runtime.compiler import Compiled
     from sardonyx.runtime.units import Units
 
-#: Between the two parts of the text of a module's kernels.
-_BETWEEN = "\n// spare\n"
+#: Between modules of kernels as the cache has them, and before those that are hardly ever needed.
+_NEXT, _SPARE = "\n// next\n", "\n// spare\n"
+#: So many modules are compiled side by side, at most.
+_MOST_MODULES = 16
 
 
 class CudaProvider:
@@ -76,9 +80,6 @@ class CudaProvider:
         units: Units,
     ) -> Generated:
         """PTX for the kernels of the main plan, machine code for those that prepare constants."""
-        with compiling:
-            from sardonyx.codegen.ptx import emit_ptx
-
         if compiled.main.has_objects and not compiled.main.only_draws:
             what = "The model works on strings, sequences, optionals or maps"
             raise errors.NotImplemented(message("CUDA", what))
@@ -89,21 +90,39 @@ class CudaProvider:
         with phase("emit"):
             units.take(compiled.programs(early))
         with phase("llvm"):
+            needed, spare = self._compiled(
+                [compiled.programs(some) if some else [] for some in (used, names - used)]
+            )
             initial = load_blob(units.blob(early))
-            texts = [
-                emit_ptx(compiled.programs(some), self.target) if some else ""
-                for some in (used, names - used)
-            ]
         with phase("driver"):
-            code = Module(self.device, *texts)
-        return Generated(initial, lambda: (_BETWEEN.join(texts).encode(), code))
+            code = Module(self.device, needed, spare)
+        text = _SPARE.join(map(_NEXT.join, (needed, spare)))
+        return Generated(initial, lambda: (text.encode(), code))
+
+    def _compiled(self, parts: Sequence[Sequence[Program]]) -> list[list[str]]:
+        """PTX of programs, as several modules for each part, compiled in child processes."""
+        with compiling:
+            from sardonyx.codegen.children import Children, most_children
+            from sardonyx.codegen.ptx import LEVEL, texts_for_ptx
+
+        count = max(1, min(_MOST_MODULES, most_children()))
+        with Children(self.target, checkpoint) as children:
+            children.start()
+            jobs = [
+                [children.submit(text, LEVEL) for text in texts_for_ptx(part, self.target, count)]
+                for part in parts
+            ]
+            return [[children.result(job).decode() for job in listed] for listed in jobs]
 
     def load(self, path: Path) -> Any:
-        """A module from its file."""
+        """Modules from their file."""
         held = read_entry(path)
         if held is None:
             raise EngineError(message("CUDA", f"{path} is no entry of the cache"))
-        return Module(self.device, *held.decode().split(_BETWEEN))
+        needed, spare = (
+            [text for text in part.split(_NEXT) if text] for part in held.decode().split(_SPARE)
+        )
+        return Module(self.device, needed, spare)
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget

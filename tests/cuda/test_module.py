@@ -25,10 +25,28 @@ def test_kernels_in_reserve_are_loaded_when_one_is_asked_for(lazy: FakeDriver) -
         return CUresult.CUDA_ERROR_NOT_FOUND, None
 
     lazy.cuModuleLoadData, lazy.cuModuleGetFunction = load, find
-    module = Module(device(0), ".entry a(", ".entry b( .entry c(")
+    module = Module(device(0), [".entry a("], [".entry b( .entry c(", ".entry e("])
     assert module.function("a") == 100
     assert len(loaded) == 1
     assert [module.function(name) for name in "bca"] == [200, 200, 100]
     assert len(loaded) == 2
+    assert module.function("e") == 300
     with pytest.raises(errors.NotFound, match="'d'"):
         module.function("d")
+
+
+def test_several_modules(lazy: FakeDriver) -> None:
+    held: dict[int, bytes] = {}
+
+    def load(text: bytes) -> Any:
+        held[text[7]] = text
+        return CUresult.CUDA_SUCCESS, text[7]
+
+    def find(module: int, symbol: bytes) -> Any:
+        if b".entry " + symbol + b"(" in held[module]:
+            return CUresult.CUDA_SUCCESS, 100 * module
+        return CUresult.CUDA_ERROR_NOT_FOUND, None
+
+    lazy.cuModuleLoadData, lazy.cuModuleGetFunction = load, find
+    module = Module(device(0), [f".entry {name}(" for name in "abcdefgh"])
+    assert [module.function(name) for name in "gab"] == [100 * ord(name) for name in "gab"]
