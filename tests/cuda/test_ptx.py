@@ -11,7 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen.ptx import emit_ptx, ptx_target
+from sardonyx.codegen.children import Children
+from sardonyx.codegen.ptx import LEVEL, emit_ptx, ptx_target, texts_for_ptx
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.text import to_text
 from sardonyx.kernel.types import F16, F32, I64, PTR, Type
@@ -108,6 +109,24 @@ def test_ptxas_takes_every_kernel(name: str, architecture: str) -> None:
     said = assemble(text, architecture)
     kernels = [p.name for p in programs if p.kind != "function"]
     assert [x for x in kernels if f"Compiling entry function '{x}'" not in said] == []
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_kernels_in_several_modules(most: int) -> None:
+    programs, _ = _ptx("attention of half floats", "sm_90")
+    target = ptx_target("sm_90")
+    texts = texts_for_ptx(programs, target, most)
+    with Children(target) as children:
+        found = [children.result(children.submit(text, LEVEL)).decode() for text in texts]
+    entries = [re.findall(r"\.entry (\S+)\(", text) for text in found]
+    kernels = sorted(p.name for p in programs if p.kind != "function")
+    assert sorted(name for names in entries for name in names) == kernels
+    assert len(texts) == min(most, len(kernels)) and all(entries)
+
+
+def test_a_text_that_llvm_refuses_names_the_fault() -> None:
+    with Children(ptx_target("sm_90")) as children, pytest.raises(EngineError, match="nonsense"):
+        children.result(children.submit("nonsense", LEVEL))
 
 
 def _reduction(lanes: int) -> Builder:
