@@ -106,8 +106,9 @@ def make_plugins(
 def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
     """Options of an engine whose parts these providers may claim."""
     plain = replace(
-        options, initializers={}, fed=(), cancel=None, load_seconds=None, provider=None, ranks={},
-        free_dimension_overrides={}, denoted_sizes={}, data_files={}, budget=None,
+        options, initializers={}, data_files={}, fed=(), fetched=(), cancel=None,
+        load_seconds=None, provider=None, ranks={}, free_dimension_overrides={}, denoted_sizes={},
+        budget=None,
     )  # fmt: skip
 
     def on_processor(model: bytes) -> Callable[[Sequence[Any]], list[Any]]:

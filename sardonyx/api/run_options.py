@@ -24,15 +24,16 @@ _HINTS = {
     "log_severity_level": "sessions have levels, see SessionOptions",
     "log_verbosity_level": "levels are those of Python's logging",
     "logid": "sessions have log ids, see SessionOptions",
-    "only_execute_path_to_fetches": "all outputs are computed",
 }
 
 
 class RunOptions:
     """`terminate = True`, from any thread, ends runs that were given these options.
 
-    Hints without effect, noted in the log: `log_severity_level`, `log_verbosity_level`, `logid`
-    and `only_execute_path_to_fetches`.
+    `only_execute_path_to_fetches`: `run` and `run_with_ort_values` compute the named outputs alone,
+    in sessions of the processor; a plan for them is compiled when they are first asked for.
+
+    Hints without effect, noted in the log: `log_severity_level`, `log_verbosity_level`, `logid`.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class RunOptions:
         self._values[name] = kind(value)
         if name == "terminate":
             (self.cancel_flag.set if value else self.cancel_flag.clear)()
-        elif value != _DEFAULTS[name]:
+        elif name in _HINTS and value != _DEFAULTS[name]:
             note(f"RunOptions.{name}", _HINTS[name])
 
     def add_run_config_entry(self, key: str, value: str) -> None:

@@ -164,8 +164,11 @@ class InferenceSession(Profiling, UnderWay):
             OutOfMemory: The run needs more memory than the session may have.
         """
         places = self._places(output_names) if output_names else None
+        main = self._engine
         if run_options is not None:
             input_feed = run_options.with_adapters(input_feed)
+            if run_options.only_execute_path_to_fetches and places and self._is_on_host:
+                main, places = self._for_outputs(places)
         elif timeout is None and stream is None:
             names = self._names
             if type(input_feed) is dict and len(input_feed) == len(names):
@@ -176,10 +179,10 @@ class InferenceSession(Profiling, UnderWay):
             chosen = self._every if places is None else places
             return self._run_to(input_feed, chosen, None, run_options, timeout, stream)
         self._check_stream(stream)
-        run = self._run
+        run = self._run if main is self._engine else main.run
         given = feeding.plain(self._names, input_feed)
         if given is None:
-            engine, given = self._sorted_feeds(input_feed)
+            engine, given = self._sorted_feeds(input_feed, main)
             run = engine.run
         if run_options is None and timeout is None:
             results = run(given)
@@ -227,12 +230,23 @@ class InferenceSession(Profiling, UnderWay):
         given = feeding.plain(self._names, feeds)
         return self._sorted_feeds(feeds) if given is None else (self._engine, given)
 
-    def _sorted_feeds(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
+    def _sorted_feeds(
+        self, feeds: Mapping[str, Any], main: Engine | None = None
+    ) -> tuple[Engine, list[Any]]:
         """Feeds that are not plain arrays for exactly the inputs, and the engine to run."""
         feeding.check_mapping(feeds)
-        fed = tuple(v.name for v in self._engine.record.overridable if v.name in feeds)
-        engine = self._engine.with_inputs(fed)
-        return engine, feeding.in_order(engine.inputs, feeds, self._engine.record.overridable)
+        main = main or self._engine
+        fed = tuple(v.name for v in main.record.overridable if v.name in feeds)
+        engine = main.with_inputs(fed)
+        return engine, feeding.in_order(engine.inputs, feeds, main.record.overridable)
+
+    def _for_outputs(self, places: list[int]) -> tuple[Engine, list[int]]:
+        """The engine that computes these outputs alone, and where they are among its own."""
+        wanted = sorted(set(places))
+        engine = self._engine.with_outputs(tuple(self._output_names[k] for k in wanted))
+        if engine is self._engine:
+            return engine, places
+        return engine, [wanted.index(k) for k in places]
 
     def _after_run(self, run_options: RunOptions | None) -> None:
         """Give memory back where options say so."""

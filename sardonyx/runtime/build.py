@@ -95,6 +95,7 @@ def build_model(
         metadata = _metadata(graph)
         face.replace_initializers(graph, options.initializers)
         spare = tuple(map(face.input_info, graph.overridable))
+        face.keep_outputs(graph, options.fetched)
         denoted = denotations(graph)
         face.make_inputs(graph, options.fed)
         fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)

@@ -157,6 +157,7 @@ def _other(
 
 _PURPOSES: dict[str, Callable[[Any], str]] = {
     "fed": lambda names: f"feeds of {', '.join(names)}",
+    "fetched": lambda names: f"{', '.join(names)} alone",
     "ranks": lambda ranks: f"inputs of ranks {ranks}",
     "ones": lambda _: "sizes of 1 that drop an axis",
     "general": lambda _: "feeds whose sizes contradict what the model says of them",

@@ -272,6 +272,15 @@ class Engine:
             raise Fail(message("run", what, do="Make a new session"))
         return found
 
+    def with_outputs(self, names: tuple[str, ...]) -> Engine:
+        """The engine that computes these outputs alone, in the model's order.
+
+        This one, where there is no such plan: a bundle has none, nor a model that was changed.
+        """
+        if self._variants is None or len(names) == len(self.outputs):
+            return self
+        return self._variants.of_outputs(names) or self
+
     @property
     def variants(self) -> dict[str, Engine]:
         """Other plans of the same model that runs needed, by what they are for."""
@@ -448,6 +457,14 @@ class Variants:
         """
         purpose = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
         return self._for_feeds(purpose, error, ranks=ranks)
+
+    def of_outputs(self, names: tuple[str, ...]) -> Engine | None:
+        """The plan that computes these outputs alone; None if there is none."""
+        try:
+            return self._for_feeds(f"{', '.join(names)} alone", None, fetched=names)
+        except SardonyxError as reason:
+            _logger.info("All outputs are computed: %s", reason)
+            return None
 
     def with_one(self, error: UnexpectedOne) -> Engine | None:
         """The plan for feeds that make a size 1, so that Squeeze drops an axis.

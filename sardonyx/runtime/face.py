@@ -78,6 +78,14 @@ def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
         graph.inputs.append(value)
 
 
+def keep_outputs(graph: Graph, names: tuple[str, ...]) -> None:
+    """Give out the outputs of these names alone; () for all."""
+    if names:
+        kept = [value for value in graph.outputs if value.name in names]
+        graph.outputs.clear()
+        graph.outputs.extend(kept)
+
+
 def replace_initializers(graph: Graph, contents: Mapping[str, Any]) -> None:
     """Give initializers other contents.
 

@@ -74,6 +74,7 @@ class EngineOptions:
         initializers: Contents in place of the model's own, by name.
         data_files: Contents of files with weights, by their names in the model.
         fed: Overridable initializers that are inputs; the others are constants.
+        fetched: Names of the outputs that are computed; () for all.
         cancel: Ends the making of the engine when it is set.
         load_seconds: The same after so long; None for no limit.
         memory_limit_bytes: The most memory that the session may hold; None for the machine's.
@@ -107,6 +108,7 @@ class EngineOptions:
     initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     data_files: dict[str, bytes] = field(default_factory=dict)
     fed: tuple[str, ...] = ()
+    fetched: tuple[str, ...] = ()
     cancel: CancelFlag | None = None
     load_seconds: float | None = None
     memory_limit_bytes: int | None = None
@@ -127,7 +129,8 @@ class EngineOptions:
     @property
     def is_first(self) -> bool:
         """Whether this is the plan that a session begins with, rather than one for some feeds."""
-        return not (self.general or self.fed or self.ranks or self.ones or self.in_rooms)
+        others = self.general, self.fed, self.ranks, self.ones, self.in_rooms, self.fetched
+        return not any(others)
 
     @property
     def flushes_denormals(self) -> bool:
@@ -151,6 +154,7 @@ class EngineOptions:
                 contents,
                 [(name, digest(data)) for name, data in sorted(self.data_files.items())],
                 self.fed,
+                self.fetched,
                 self.general,
                 sorted(self.ranks.items()),
                 sorted(self.ones),

@@ -100,7 +100,9 @@ ROWS: dict[str, Row] = {
     "RunOptions.log_severity_level": Row("no-op", "sessions have levels", _OPTIONS),
     "RunOptions.log_verbosity_level": Row("no-op", "levels are those of `logging`", _OPTIONS),
     "RunOptions.logid": Row("no-op", "sessions have log ids", _OPTIONS),
-    "RunOptions.only_execute_path_to_fetches": Row("no-op", "all outputs are computed", _OPTIONS),
+    "RunOptions.only_execute_path_to_fetches": Row(
+        "better", "acts in `run` on the processor; onnxruntime computes all the same", "tests/api/test_fetches.py"
+    ),
     "enable_telemetry_events": Row("no-op", "nothing is ever reported", _OWN_TEST),
     "disable_telemetry_events": Row("no-op", "nothing is ever reported", _OWN_TEST),
     "preload_dlls": Row("no-op", "there are no libraries to load", _OWN_TEST),

@@ -294,8 +294,8 @@ def test_arguments() -> None:
 
 def test_run_options(caplog: Any) -> None:
     options = ort.RunOptions()
-    options.only_execute_path_to_fetches = True
-    assert "all outputs" in caplog.text
+    options.logid = "mine"
+    assert "sessions have log ids" in caplog.text
     for name, value in (("terminate", "x"), ("log_severity_level", "x")):
         with pytest.raises(errors.InvalidArgument, match=name):
             setattr(options, name, value)
