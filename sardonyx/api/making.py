@@ -19,6 +19,8 @@ from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:
+    from sardonyx.cuda.provider import CudaProvider
+    from sardonyx.ir.graph import Graph
     from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
     from sardonyx.runtime.session import EngineOptions
@@ -78,8 +80,14 @@ def make_engine(
         except errors.NotImplemented as error:
             if not may_fall_back:
                 raise
-            _logger.warning("the whole model runs on the processor: %s", error)
-            del providers[CUDA]
+            try:
+                found = _in_regions(options, o, source, providers)
+            except errors.NotImplemented:
+                _logger.warning("the whole model runs on the processor: %s", error)
+                del providers[CUDA]
+            else:
+                _logger.warning("parts of the model run on the processor: %s", error)
+                return found
     plugins = make_plugins(providers, may_fall_back=may_fall_back)
     return create_engine(source, with_plugins(options, plugins) if plugins.all else options)
 
@@ -154,10 +162,46 @@ def _of_bundle(
 def _on_device(
     options: EngineOptions, source: Any, chosen: dict[str, str], shares_arena: bool
 ) -> Engine:
-    from sardonyx.cuda.provider import CudaProvider
     from sardonyx.runtime.session import create_engine
 
     if options.flushes_denormals:
         note(f"session config {DENORMAL_KEY}", "kernels of a GPU keep denormal numbers")
-    provider = CudaProvider(int(chosen["device_id"]), settings(chosen, shares_arena=shares_arena))
-    return create_engine(source, replace(options, provider=provider))
+    return create_engine(source, replace(options, provider=_provider(chosen, shares_arena)))
+
+
+def _provider(chosen: dict[str, str], shares_arena: bool) -> CudaProvider:
+    from sardonyx.cuda.provider import CudaProvider
+
+    return CudaProvider(int(chosen["device_id"]), settings(chosen, shares_arena=shares_arena))
+
+
+def _in_regions(
+    options: EngineOptions, o: SessionOptions, source: Any, providers: dict[str, dict[str, str]]
+) -> Engine:
+    """An engine of the processor that has the device compute parts.
+
+    Raises:
+        NotImplemented: There is no such part.
+    """
+    from sardonyx.loader.writer import write
+    from sardonyx.runtime.plugin_set import Plugins, Regions
+    from sardonyx.runtime.session import create_engine
+
+    provider = _provider(providers[CUDA], o.config("session.use_env_allocators") == "1")
+    # What is said of the model's inputs was done before parts are made.
+    plain = replace(
+        options, provider=provider, initializers={}, fed=(), ranks={}, tuned=None,
+        free_dimension_overrides={}, budget=None,
+    )  # fmt: skip
+
+    def compile_part(body: Graph) -> Engine:
+        try:
+            data = write(body)
+        except errors.InvalidArgument as error:  # more weights than a model has in itself
+            raise errors.NotImplemented(str(error)) from error
+        return create_engine(data, plain)
+
+    made = {p.name: p for p in make_plugins(providers, may_fall_back=True).all}
+    made[CUDA] = Regions(CUDA, compile_part)
+    plugins = Plugins(tuple(made[name] for name in providers if name in made), needs_parts=True)
+    return create_engine(source, with_plugins(options, plugins))

@@ -19,6 +19,7 @@ from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
+    from sardonyx.ops.lower import LoweredGraph
     from sardonyx.runtime.compiler import Compiled
     from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.units import Units
@@ -31,6 +32,9 @@ class CpuProvider:
         self.target: Target = host_target()
         self.key = self.target.key
         self.accelerator: Accelerator | None = None
+
+    def check(self, lowered: LoweredGraph) -> None:
+        """Nothing: the processor runs all that there is."""
 
     def formed(self, kernel: Kernel, units: Units) -> None:
         """Have a kernel compiled while others are still formed."""

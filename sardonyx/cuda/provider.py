@@ -32,6 +32,7 @@ from sardonyx.runtime.team import Team
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
     from sardonyx.kernel.program import Program
+    from sardonyx.ops.lower import LoweredGraph
     from sardonyx.runtime.compiler import Compiled
     from sardonyx.runtime.units import Units
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _NEXT, _SPARE = "\n// next\n", "\n// spare\n"
 #: So many modules are compiled side by side, at most.
 _MOST_MODULES = 16
+_OF_THE_HOST = "The model works on strings, sequences, optionals or maps"
 
 
 class CudaProvider:
@@ -67,6 +69,24 @@ class CudaProvider:
         self.accelerator: Accelerator | None = self.libraries
         self.key = f"cuda {self.target.key} {host_target().key} {self.libraries.key}"
 
+    def check(self, lowered: LoweredGraph) -> None:
+        """Refuse what only the host does, as far as that is known before there is a plan.
+
+        Raises:
+            NotImplemented: The model has strings or objects as inputs, as outputs or in between.
+        """
+        with compiling:
+            from sardonyx.tensor.host import is_host_call
+            from sardonyx.tensor.tensor import Call
+            from sardonyx.tensor.traverse import topological
+
+        ends = [*lowered.inputs.values(), *lowered.outputs.values()]
+        called = topological(list(lowered.outputs.values()))
+        if any(t.dtype.is_code for t in ends) or any(
+            isinstance(t, Call) and t.operands and is_host_call(t) for t in called
+        ):
+            raise errors.NotImplemented(message("CUDA", _OF_THE_HOST))
+
     def formed(self, kernel: Kernel, units: Units) -> None:
         """Nothing: all kernels become one module."""
 
@@ -80,9 +100,7 @@ class CudaProvider:
         units: Units,
     ) -> Generated:
         """PTX for the kernels of the main plan, machine code for those that prepare constants."""
-        if compiled.main.has_objects and not compiled.main.only_draws:
-            what = "The model works on strings, sequences, optionals or maps"
-            raise errors.NotImplemented(message("CUDA", what))
+        self.check_plan(compiled)
         # Products that a library takes are hardly ever left to their kernels.
         names, calls = {c.kernel for c in compiled.main.calls}, compiled.main.calls
         used = {c.kernel for c in calls if c.library is None or c.library.function != "matmul"}
@@ -113,6 +131,16 @@ class CudaProvider:
                 for part in parts
             ]
             return [[children.result(job).decode() for job in listed] for listed in jobs]
+
+    @staticmethod
+    def check_plan(compiled: Compiled) -> None:
+        """The same, once there is a plan.
+
+        Raises:
+            NotImplemented: It has calls of the host.
+        """
+        if compiled.main.has_objects and not compiled.main.only_draws:
+            raise errors.NotImplemented(message("CUDA", _OF_THE_HOST))
 
     def load(self, path: Path) -> Any:
         """Modules from their file."""

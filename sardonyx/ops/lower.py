@@ -124,7 +124,7 @@ class _Lowering:
         if parent is not None:
             self.lowered.results = parent.lowered.results
         self.symbols: set[Dim] = set()
-        self.special: dict[Node, NodeLowering] = {}
+        self.special: dict[Node, NodeLowering] = {} if parent is None else parent.special
 
     def run(self, graph: Graph) -> None:
         """Lower the nodes of a graph."""

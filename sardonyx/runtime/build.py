@@ -118,6 +118,7 @@ def build_model(
         scope.enter_context(taken_as_one(options.ones))
         join = provider.accelerator is not None
         lowered, claims = _lowered(graph, options, phases, join)
+    provider.check(lowered)
     fuse = options.optimization_level > 0
     winograd = fuse and options.winograd
     halves = options.halves and _has_halves(provider.target)
@@ -180,7 +181,9 @@ def _lowered(
     with phases("claim"):
         claims = claim(graph, options.plugins)
     with phases("lower"):
-        return lower(graph, {node: made.lower for node, made in claims.nodes.items()}), claims
+        lowered = lower(graph, {node: made.lower for node, made in claims.nodes.items()})
+        claims.forget()
+        return lowered, claims
 
 
 def compile_lowered(

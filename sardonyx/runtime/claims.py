@@ -20,6 +20,7 @@ from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.value import Value
 from sardonyx.loader.writer import write
+from sardonyx.ops.lower import lower
 from sardonyx.passes.parts import as_graph, find_parts
 from sardonyx.runtime.plugin import (
     Array,
@@ -30,7 +31,8 @@ from sardonyx.runtime.plugin import (
     ModelValue,
     Refused,
 )
-from sardonyx.runtime.plugin_set import Plugin, Plugins
+from sardonyx.runtime.plugin_set import Plugin, Plugins, Regions
+from sardonyx.runtime.regions import RegionRun, is_worth
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.tensor import Tensor
 
@@ -50,18 +52,22 @@ class Claim:
         refusals: How often the processor stood in.
         reason: Why, the last time.
         copied_bytes: To and from memory of the provider's own.
+        region: What runs it, if that is a provider of the package.
     """
 
-    def __init__(self, plugin: Plugin, body: Graph, compute: Compute, plugins: Plugins) -> None:
+    def __init__(
+        self, plugin: Plugin | Regions, body: Graph, compute: Compute, plugins: Plugins
+    ) -> None:
         self.provider, self.body = plugin.name, body
         self.nodes = tuple(dict.fromkeys(n for x in body.nodes for n in x.origin or (x.name,)))
         self.calls = self.refusals = self.copied_bytes = 0
         self.reason = ""
         self._compute, self._plugins = compute, plugins
+        self.region = compute if isinstance(compute, RegionRun) else None
         self._memory: DeviceMemory | None = getattr(compute, "memory", None)
         self._lock = RenewedLock()
         self._instead: Callable[[Sequence[Array]], list[Array]] | None = None
-        self._number = keep(self)
+        self._number, self._count = keep(self), len(body.outputs)
 
     @property
     def where(self) -> str:
@@ -99,11 +105,11 @@ class Claim:
         except Exception as error:
             what = f"The provider failed: {type(error).__name__}: {error}"
             raise errors.RuntimeException(message(self.where, what)) from error
-        if len(found) != len(self.body.outputs):
+        if len(found) != self._count:
             raise errors.RuntimeException(
                 message(
                     self.where, "The provider gave another number of results",
-                    expected=str(len(self.body.outputs)), got=str(len(found)),
+                    expected=str(self._count), got=str(len(found)),
                 )
             )  # fmt: skip
         return found
@@ -111,7 +117,11 @@ class Claim:
     def _asked(self, given: Sequence[Array]) -> tuple[Array, ...]:
         memory = self._memory
         if memory is None:
-            return tuple(map(np.asarray, self._compute(given)))
+            found = tuple(map(np.asarray, self._compute(given)))
+            if self.region is not None:
+                with self._lock:
+                    self.copied_bytes += sum(x.nbytes for x in (*given, *found))
+            return found
         handed = [memory.upload(x) for x in given]
         found = tuple(np.asarray(memory.download(x)) for x in self._compute(handed))
         with self._lock:
@@ -142,26 +152,39 @@ class Claims:
         made: Parts that providers compute.
         refused: Provider, first node and reason of those that were refused when compiled.
         nodes: What stands for each part in the graph.
+        left: Names of the nodes that the processor has, by the reason.
     """
 
     made: list[Claim] = field(default_factory=list)
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     nodes: dict[Node, Claim] = field(default_factory=dict)
+    left: dict[str, list[str]] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Once the graph is lowered: weights of parts that nobody else computes are let go of."""
+        self.nodes.clear()
+        for made in self.made:
+            if made.region is not None:
+                made.body = Graph(made.body.name)
 
 
 def claim(graph: Graph, plugins: Plugins) -> Claims:
     """Let providers claim nodes of a graph, and put one node in place of each part, in place.
 
     Only nodes of the outermost graph are offered, whose values are tensors of numbers and whose
-    sizes do not depend on data.
+    sizes do not depend on data. `Regions` have those of branches, too.
 
     Raises:
         EPFail: A provider failed, or claims what it was not offered.
         Fail: Nodes are left, and may not be.
+        NotImplemented: There is no part, and the session needs one.
     """
     claims = Claims()
     for plugin in plugins.all:
-        offered = [node for node in graph.nodes if _is_offered(node)]
+        if isinstance(plugin, Regions):
+            _claim_regions(graph, plugin, claims, plugins)
+            continue
+        offered = [node for node in graph.nodes if not _why_left(node)]
         shown, by_view = _shown(graph, offered)
         try:
             wanted = list(plugin.provider.claim(shown))
@@ -175,22 +198,54 @@ def claim(graph: Graph, plugins: Plugins) -> Claims:
     if plugins.all and rest and not plugins.may_fall_back:
         what = "Nodes are left for the processor, which session.disable_cpu_ep_fallback forbids"
         raise errors.Fail(message("session", what, got=", ".join(rest[:10])))
+    if plugins.needs_parts and not claims.made:
+        raise errors.NotImplemented(message("session", "No part of the model is one for a device"))
     return claims
 
 
+def _claim_regions(graph: Graph, regions: Regions, claims: Claims, plugins: Plugins) -> None:
+    """Have a device compute what it can of a graph, and of the branches in it."""
+    offered = []
+    for node in list(graph.nodes):
+        reason = _why_left(node, may_omit=True)
+        if not reason:
+            offered.append(node)
+        elif node not in claims.nodes:
+            claims.left.setdefault(reason, []).append(node.name or node.op_type)
+        if node.op_type == "If" and not node.domain:
+            for branch in node.subgraphs():
+                _claim_regions(branch, regions, claims, plugins)
+    for nodes in find_parts(graph, offered):
+        body, _, _ = as_graph(graph, nodes)
+        if is_worth(lower(body)):
+            _replace(graph, regions, nodes, claims, plugins)
+        else:
+            names = [node.name or node.op_type for node in nodes]
+            claims.left.setdefault(_LITTLE, []).extend(names)
+
+
+#: Why the processor has a node.
+_LITTLE = "no product, convolution or loop is among their neighbours, so copies would cost more"
+
+
 def _replace(
-    graph: Graph, plugin: Plugin, nodes: list[Node], claims: Claims, plugins: Plugins
+    graph: Graph, plugin: Plugin | Regions, nodes: list[Node], claims: Claims, plugins: Plugins
 ) -> None:
     body, inputs, outputs = as_graph(graph, nodes)
-    shown, _ = _shown(body, list(body.nodes))
     try:
-        compute = plugin.provider.compile(shown)
-    except Refused as refusal:
+        if isinstance(plugin, Regions):
+            compute: Compute = RegionRun(plugin.compile(body))
+        else:
+            shown, _ = _shown(body, list(body.nodes))
+            compute = plugin.provider.compile(shown)
+    except (Refused, errors.NotImplemented) as refusal:
         claims.refused.append((plugin.name, nodes[0].name, str(refusal)))
         where = f"{plugin.name}: {len(nodes)} nodes from {nodes[0].name}"
         _logger.warning("[%s] left to the processor: %s", where, refusal)
         return
     except Exception as error:
+        if isinstance(plugin, Regions) and isinstance(error, SardonyxError):
+            raise
         what = f"It cannot compile nodes from {nodes[0].name}: {type(error).__name__}: {error}"
         raise errors.EPFail(message(plugin.name, what)) from error
     made = Claim(plugin, body, compute, plugins)
@@ -206,22 +261,24 @@ def _replace(
     claims.nodes[node] = made
 
 
-def _is_offered(node: Node) -> bool:
+def _why_left(node: Node, *, may_omit: bool = False) -> str:
+    """Why a node is not offered; "" if it is. With `may_omit` results may be left out."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_omitted]
-    return (
-        node.domain != DOMAIN
-        and not node.measured
-        and not any(True for _ in node.subgraphs())
-        and not any(v.is_omitted for v in node.outputs)
-        and all(
-            v.kind == "tensor"
-            and v.dtype is not None
-            and v.shape is not None
-            and not v.dtype.is_code
-            and (v.constant is None or v.constant.has_data)
-            for v in values
-        )
-    )
+    if node.domain == DOMAIN:
+        return "another provider has them"
+    if any(v.kind != "tensor" or (v.dtype is not None and v.dtype.is_code) for v in values):
+        return "they work on strings, sequences, optionals or maps"
+    if any(True for _ in node.subgraphs()):
+        return "they are branches or loops"
+    if node.measured:
+        return "their sizes depend on data"
+    if not may_omit and any(v.is_omitted for v in node.outputs):
+        return "some of their results are not wanted"
+    if any(v.dtype is None or v.shape is None for v in values):
+        return "the types or shapes of their values are not known"
+    if any(v.constant is not None and not v.constant.has_data for v in values):
+        return "their weights have no contents"
+    return ""
 
 
 def _shown(graph: Graph, nodes: list[Node]) -> tuple[ModelPart, dict[ModelNode, Node]]:

@@ -295,10 +295,18 @@ class Engine:
         """Give the engine a way to make other plans of the same model."""
         self._variants = variants
 
+    @property
+    def regions(self) -> list[Engine]:
+        """Those of the parts that a device runs."""
+        made = [] if self.claims is None else self.claims.made
+        return [c.region.engine for c in made if c.region is not None]
+
     def trim(self) -> None:
         """Give back the memory of intermediate values."""
         for engine in (self, *self.variants.values()):
             engine.executable.trim()
+            for region in engine.regions:
+                region.trim()
 
 
 class UnrankedEngine(Engine):

@@ -11,6 +11,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY, HALVES, INTEGERS, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
+from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.engine import Engine
 
 _WIDTH = 100
@@ -36,6 +37,9 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
         lines += [_condition(g) for g in plan.guards]
         lines += _buffers(plan, known)
         lines += [f"phase {name}: {s * 1e3:.2f} ms" for name, s in engine.timings.items()]
+    for number, region in enumerate(engine.regions, 1):
+        lines += ["", f"region {number}:"]
+        lines += [f"  {line}" for line in explain(region, verbose=verbose).splitlines()]
     for purpose, other in engine.variants.items():
         lines += ["", f"another plan, for {purpose}:"]
         lines += [f"  {line}" for line in explain(other, verbose=verbose).splitlines()]
@@ -45,6 +49,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
 def memory(engine: Engine) -> dict[str, Any]:
     """What an engine holds, in bytes; `devices` has what arenas of devices hold, and for what."""
     engines = [engine, *engine.variants.values()]
+    engines += [inner for e in engines for region in e.regions for inner in _all_plans(region)]
     executables = [e.executable for e in engines]
     devices: dict[str, Any] = {}
     for executable in executables:
@@ -59,6 +64,10 @@ def memory(engine: Engine) -> dict[str, Any]:
         "limit_bytes": budget.limit_bytes,
         "devices": devices,
     }
+
+
+def _all_plans(engine: Engine) -> list[Engine]:
+    return [engine, *engine.variants.values()]
 
 
 def _summary(engine: Engine) -> str:
@@ -91,8 +100,20 @@ def _claims(engine: Engine) -> list[str]:
         if c.refusals:
             text += f", the processor stood in {_count(c.refusals, 'time')}: {c.reason}"
         lines += [text, f"  {' '.join(c.nodes)}"]
+        if c.region is not None:
+            for way, values in (("to", c.region.engine.inputs), ("from", c.region.engine.outputs)):
+                listed = ", ".join(f"{v.name} {_type_of(v)}" for v in values)
+                lines.append(f"  copied {way} the device in each call: {listed or 'nothing'}")
     refused = engine.claims.refused
-    return lines + [f"{name} refused what begins with {node}: {why}" for name, node, why in refused]
+    lines += [f"{name} refused what begins with {node}: {why}" for name, node, why in refused]
+    for why, nodes in engine.claims.left.items():
+        lines += [f"on the processor, since {why}: {_count(len(nodes), 'node')}"]
+        lines += [f"  {' '.join(dict.fromkeys(nodes))}"]
+    return lines
+
+
+def _type_of(value: ValueInfo) -> str:
+    return f"{value.dtype.name}[{', '.join('?' if d is None else str(d) for d in value.shape)}]"
 
 
 def _origin_of_code(timings: Mapping[str, float]) -> str:

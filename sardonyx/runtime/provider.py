@@ -19,6 +19,7 @@ from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
+    from sardonyx.ops.lower import LoweredGraph
     from sardonyx.runtime.compiler import Compiled
     from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.units import Units
@@ -50,6 +51,13 @@ class Provider(Protocol):
     target: Target
     key: str
     accelerator: Accelerator | None
+
+    def check(self, lowered: LoweredGraph) -> None:
+        """Refuse a model before it is compiled.
+
+        Raises:
+            NotImplemented: The provider cannot run it as a whole.
+        """
 
     def formed(self, kernel: Kernel, units: Units) -> None:
         """Begin to generate a kernel that will most likely be needed, before all are formed."""

@@ -513,6 +513,7 @@ class FakeProvider(provider.CudaProvider):
         self.key = f"fake {id(fake)}"
 
     def generate(self, compiled: Any, phase: Any, units: Any) -> Generated:
+        self.check_plan(compiled)
         with compiling:
             from sardonyx.codegen.blob import build
             from sardonyx.codegen.module import emit_module
