@@ -6,9 +6,17 @@ from typing import Any
 
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
-from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
+from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep, set_options
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+
+#: Options of sessions that may be given, as in onnxruntime; others write files.
+_SESSION_OPTIONS = (
+    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "execution_mode",
+    "execution_order", "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads",
+    "log_severity_level", "log_verbosity_level", "logid", "use_deterministic_compute",
+    "use_per_session_threads",
+)  # fmt: skip
 
 
 class OnnxRuntimeBackend:
@@ -20,6 +28,11 @@ class OnnxRuntimeBackend:
         return device is None or cls.supports_device(device)
 
     @classmethod
+    def is_opset_supported(cls, model: Any) -> tuple[bool, str]:
+        """True, and no reason why not: operators of newer sets are taken as they are in ours."""
+        return True, ""
+
+    @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether there is such a device: `CPU` is."""
         return device.partition(":")[0].upper() == "CPU"
@@ -29,7 +42,7 @@ class OnnxRuntimeBackend:
         """A path, bytes, a `ModelProto` or a session, ready to run.
 
         Raises:
-            InvalidArgument: There is no such device, or an option of the session is unknown.
+            InvalidArgument: There is no such device, or an option is none that may be set.
         """
         if isinstance(model, OnnxRuntimeBackendRep):
             return model
@@ -40,8 +53,7 @@ class OnnxRuntimeBackend:
         if isinstance(model, InferenceSession):
             return OnnxRuntimeBackendRep(model)
         options = SessionOptions()
-        for name, value in kwargs.items():
-            setattr(options, name, value)
+        set_options(options, kwargs, _SESSION_OPTIONS)
         return OnnxRuntimeBackendRep(InferenceSession(model, options))
 
     @classmethod

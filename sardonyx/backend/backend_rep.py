@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+
+#: Options of runs that may be given, as in onnxruntime; others stop runs.
+_RUN_OPTIONS = (
+    "log_severity_level",
+    "log_verbosity_level",
+    "logid",
+    "only_execute_path_to_fetches",
+)
+
+
+def set_options(options: Any, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Set options; one that does not exist warns, since onnxruntime passes over it.
+
+    Raises:
+        InvalidArgument: An option is not to be set here: it writes files, or ends runs.
+    """
+    for name, value in given.items():
+        kind = type(options).__name__
+        if name in allowed:
+            setattr(options, name, value)
+        elif hasattr(options, name):
+            what = f"{kind}.{name} cannot be set here"
+            raise InvalidArgument(message("backend", what, expected=f"one of {list(allowed)}"))
+        else:
+            what = f"{kind} has no option {name!r}: it has no effect"
+            text = message("backend", what, do=nearest(name, allowed))
+            warnings.warn(text, UserWarning, stacklevel=3)
 
 
 class OnnxRuntimeBackendRep:
@@ -22,11 +51,10 @@ class OnnxRuntimeBackendRep:
         A dict whose keys are not the inputs' names is itself the value of the only input, a map.
 
         Raises:
-            InvalidArgument: There are too many inputs, or an option of the run is unknown.
+            InvalidArgument: There are too many inputs, or an option is none that may be set.
         """
         options = RunOptions()
-        for name, value in kwargs.items():
-            setattr(options, name, value)
+        set_options(options, kwargs, _RUN_OPTIONS)
         names = [i.name for i in self._session.get_inputs()]
         is_by_name = isinstance(inputs, Mapping) and (
             len(names) != 1 or names[0] in inputs or not inputs

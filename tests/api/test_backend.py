@@ -30,7 +30,16 @@ def test_devices() -> None:
 
 
 def test_wrong_options() -> None:
-    with pytest.raises(AttributeError, match="intra_op_num_threads"):
-        backend.prepare(models.add(), intra_op_threads=1)
+    with pytest.warns(UserWarning, match="intra_op_num_threads"):
+        prepared = backend.prepare(models.add(), intra_op_threads=1)
+    with pytest.warns(UserWarning, match="log_severity_level"):
+        assert np.array_equal(prepared.run([A, A], log_severity=1)[0], A + A)
+    for name in ("enable_profiling", "optimized_model_filepath", "profile_file_prefix"):
+        with pytest.raises(errors.InvalidArgument, match=name):
+            backend.prepare(models.add(), **{name: "x"})
+    with pytest.raises(errors.InvalidArgument, match="terminate"):
+        prepared.run([A, A], terminate=True)
+    assert np.array_equal(prepared.run([A, A], logid="mine")[0], A + A)
+    assert backend.backend.OnnxRuntimeBackend.is_opset_supported(None) == (True, "")
     with pytest.raises(errors.InvalidArgument, match="Too many"):
         backend.prepare(models.add()).run([A, A, A])
