@@ -13,7 +13,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, NotImplemented, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents
+from sardonyx.ops.contents import contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_equal, cast, compute, reindex, reshape
 from sardonyx.tensor.scalar import Scalar

@@ -8,11 +8,12 @@ from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.dtypes import BOOL, INT32, INT64, UINT32
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import integers
 from sardonyx.ops.contrib_transformer import fused_mat_mul
 from sardonyx.ops.gather import gather_nd
 from sardonyx.ops.generate import range_11, trilu_14
 from sardonyx.ops.padding import pad_11
-from sardonyx.ops.registry import integers, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import check_list
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.spectral import dft_17

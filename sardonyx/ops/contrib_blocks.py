@@ -19,7 +19,8 @@ from sardonyx.base.dtypes import (
 )
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import integers, op
+from sardonyx.ops.contents import integers
+from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

@@ -6,7 +6,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents
+from sardonyx.ops.contents import contents
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

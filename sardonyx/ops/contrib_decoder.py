@@ -7,6 +7,7 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, split_heads
+from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import (
     DOMAIN,
     HIDDEN,
@@ -18,7 +19,7 @@ from sardonyx.ops.contrib_attention import (
 )
 from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
 from sardonyx.ops.contrib_grouped import cache_of, grouped_heads, turned
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

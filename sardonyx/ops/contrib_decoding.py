@@ -5,7 +5,8 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.contents import contents
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

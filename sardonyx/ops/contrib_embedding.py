@@ -6,9 +6,10 @@ from sardonyx.base import integer
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import contents
 from sardonyx.ops.normalisation import layer_norm
 from sardonyx.ops.quantise import dequantise
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

@@ -8,6 +8,7 @@ from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.dtypes import FLOAT, FLOAT8E4M3FN
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import integers
 from sardonyx.ops.contrib_blocks import mat_mul_n_bits
 from sardonyx.ops.contrib_misc import bias_dropout
 from sardonyx.ops.contrib_qlinear import channels_first, channels_last
@@ -22,7 +23,7 @@ from sardonyx.ops.contrib_transformer import (
 )
 from sardonyx.ops.convolution_transposed import conv_transpose
 from sardonyx.ops.random import dropout_12
-from sardonyx.ops.registry import integers, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar

@@ -8,12 +8,13 @@ from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import integers
 from sardonyx.ops.contrib_qlinear import channels_first, channels_last
 from sardonyx.ops.convolution import conv
 from sardonyx.ops.normalisation import group_norm, softmax_over
 from sardonyx.ops.pooling import max_pool
 from sardonyx.ops.random import dropout_12
-from sardonyx.ops.registry import integers, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.sampling import grid_sample
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar

@@ -14,9 +14,10 @@ from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads
+from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, Change, added_bias, attend
 from sardonyx.ops.gather import scatter_nd
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

@@ -6,11 +6,12 @@ from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import BOOL, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, attend
 from sardonyx.ops.contrib_grouped import begins_of, cache_of, grouped_heads
 from sardonyx.ops.contrib_paged import turned_rows
 from sardonyx.ops.normalisation import rms_norm
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -18,9 +18,10 @@ from sardonyx.base.integer import known_equal
 from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
+from sardonyx.ops.contents import contents
 from sardonyx.ops.lists import only_added_to
 from sardonyx.ops.regions import Outside, Repeated, final_size, is_inside, results_of, stand_in
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor.assumptions import attempt, because_of, broadcasts_are_undecided

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.contents import contents
+from sardonyx.ops.registry import op
 from sardonyx.ops.windows import make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

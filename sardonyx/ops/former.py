@@ -9,9 +9,10 @@ from sardonyx.base.dtypes import FLOAT, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.activation import thresholded_relu_10
+from sardonyx.ops.contents import contents
 from sardonyx.ops.elementwise import identity_1
 from sardonyx.ops.normalisation import mean_variance_normalization
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.ops.slicing import slice_10
 from sardonyx.tensor import scalar

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sardonyx.base import dtypes, errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.contents import contents
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import check_list
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -10,6 +10,7 @@ from sardonyx.base.dtypes import INT32
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
+from sardonyx.ops.contents import contents
 from sardonyx.ops.generation_decoders import (
     Decoder,
     See,
@@ -17,7 +18,6 @@ from sardonyx.ops.generation_decoders import (
 )
 from sardonyx.ops.generation_encoded import EncodedDecoder
 from sardonyx.ops.regions import Outside, Repeated, seen_inside
-from sardonyx.ops.registry import contents
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar

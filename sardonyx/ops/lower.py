@@ -14,10 +14,11 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
+from sardonyx.ops.contents import DataDependent
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.regions import seen_inside
-from sardonyx.ops.registry import DataDependent, apply, where
+from sardonyx.ops.registry import apply, where
 from sardonyx.ops.sparse_values import as_declared
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption

@@ -11,7 +11,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.object_types import ElementShape, ObjectType, join, object_type
 from sardonyx.base.sizes import Dim, add
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import contents
+from sardonyx.ops.contents import contents
 from sardonyx.tensor.elementwise import compute
 from sardonyx.tensor.host import Result, host_call, take
 from sardonyx.tensor.scalar import load

@@ -8,7 +8,8 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, scattered
-from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.contents import DataDependent, contents, integers
+from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
 from sardonyx.tensor.tensor import Tensor
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, spread, without_axes
-from sardonyx.ops.registry import DataDependent, integers, op
+from sardonyx.ops.contents import DataDependent, integers
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.language import (
     Tensor,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.ops.contents import contents
 from sardonyx.ops.coordinates import (
     ResizedAxis,
     common_scale,
     proportional_lengths,
     scaled_length,
 )
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.resizing import Resizing
 from sardonyx.ops.scales import Scales, check_scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar

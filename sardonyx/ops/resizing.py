@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import contents
 from sardonyx.ops.coordinates import (
     ResizedAxis,
     clamped,
@@ -15,7 +16,6 @@ from sardonyx.ops.coordinates import (
     round_coordinate,
     within,
 )
-from sardonyx.ops.registry import contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,

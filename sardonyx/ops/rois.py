@@ -14,7 +14,8 @@ from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.contents import contents
+from sardonyx.ops.registry import op
 from sardonyx.ops.taps import Tap, corners, linear_taps, total
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

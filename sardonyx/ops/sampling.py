@@ -8,8 +8,9 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.contents import contents
 from sardonyx.ops.coordinates import cubic_weight
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.taps import Tap, corners, linear_taps, make_tap, total
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_shape, compute

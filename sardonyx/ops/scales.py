@@ -12,8 +12,8 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import stack
+from sardonyx.ops.contents import DataDependent, contents
 from sardonyx.ops.coordinates import scaled_length
-from sardonyx.ops.registry import DataDependent, contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_equal, reshape
 from sardonyx.tensor.scalar import Scalar

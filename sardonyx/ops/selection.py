@@ -9,7 +9,8 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.registry import contents, op
+from sardonyx.ops.contents import contents
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -10,7 +10,8 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, with_axes, without_axes
-from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.contents import DataDependent, contents, integers
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import check_list
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar

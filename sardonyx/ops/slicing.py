@@ -9,7 +9,8 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, scattered, stack
-from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.contents import DataDependent, contents, integers
+from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar

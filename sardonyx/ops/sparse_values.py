@@ -14,9 +14,9 @@ from sardonyx.base.object_types import ObjectType, object_type
 from sardonyx.host.sparse import compressed_rows
 from sardonyx.ir.constant import Constant, SparseParts
 from sardonyx.ir.value import Value
+from sardonyx.ops.contents import contents
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import call_for_tensor, calls_for_tensors
-from sardonyx.ops.registry import contents
 from sardonyx.tensor.assumptions import assume_shape
 from sardonyx.tensor.host import Result, host_call
 from sardonyx.tensor.tensor import Buffer, Shape, Tensor

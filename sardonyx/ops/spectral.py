@@ -15,8 +15,9 @@ from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.chosen_axes import chosen_axes, in_a_row, stack
+from sardonyx.ops.contents import DataDependent, contents, integers
 from sardonyx.ops.fourier import LONGEST_DIRECT, transform
-from sardonyx.ops.registry import DataDependent, contents, integers, op
+from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (

@@ -21,9 +21,10 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
+from sardonyx.ops.contents import DataDependent
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
-from sardonyx.ops.registry import DataDependent, apply, record_of, where
+from sardonyx.ops.registry import apply, record_of, where
 from sardonyx.passes.expand import expansion_of
 from sardonyx.tensor.assumptions import collect
 from sardonyx.tensor.composition import compose, is_index_map
