@@ -101,6 +101,11 @@ class OutOfMemory(SardonyxError, MemoryError):
     """An allocation is over a limit, or the system refused it."""
 
 
+def installing(extra: str) -> str:
+    """How an optional part is installed: of the package, and of a checkout."""
+    return f'pip install "sardonyx[{extra}]", or in a checkout pip install -e ".[{extra}]"'
+
+
 def message(where: str, what: str, *, expected: str = "", got: str = "", do: str = "") -> str:
     """Compose an error text of the project's one form."""
     text = f"[{where}] {what.rstrip('.')}."

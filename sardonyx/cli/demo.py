@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.base import errors
-from sardonyx.base.errors import message
+from sardonyx.base.errors import installing, message
 from sardonyx.tools.targets import check_targets
 
 LINES = ("Hello from sardonyx", "ONNX models, compiled", "The quick brown fox 0123456789")
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         from rapidocr import RapidOCR
     except ImportError as error:
         raise errors.NotFound(
-            message("demo", f"A package is missing ({error})", do='pip install -e ".[demo]"')
+            message("demo", f"A package is missing ({error})", do=installing("demo"))
         ) from None
     picture = Image.open(options.image).convert("RGB") if options.image else draw(LINES)
     start = time.perf_counter()

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from sardonyx.base import errors
-from sardonyx.base.errors import OutOfMemory, RuntimeException, message
+from sardonyx.base.errors import OutOfMemory, RuntimeException, installing, message
 
 
 @cache
@@ -24,7 +24,7 @@ def bindings() -> Any:
         from cuda.bindings import driver
     except ImportError as error:
         what = f"The package cuda-bindings is missing: {error}"
-        raise errors.EPFail(message("CUDA", what, do='pip install "sardonyx[cuda]"')) from None
+        raise errors.EPFail(message("CUDA", what, do=installing("cuda"))) from None
     try:
         code, *_ = driver.cuInit(0)
     except RuntimeError as error:  # the package found no driver to load

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import errors
-from sardonyx.base.errors import message
+from sardonyx.base.errors import installing, message
 from sardonyx.base.interrupt import claim
 from sardonyx.base.log import get_logger
 from sardonyx.host.functions import host_function
@@ -33,7 +33,7 @@ def pillow() -> Any:
         import PIL.Image
     except ImportError:
         what = "Pictures are decoded by Pillow, which is not installed"
-        do = "Run pip install 'sardonyx[images]'"
+        do = installing("images")
         raise errors.NotImplemented(message("ImageDecoder", what, do=do)) from None
     return PIL.Image
 

@@ -6,7 +6,14 @@ import os
 from typing import Any
 
 from sardonyx.base import dtypes
-from sardonyx.base.errors import InvalidArgument, InvalidGraph, NotFound, SardonyxError, message
+from sardonyx.base.errors import (
+    InvalidArgument,
+    InvalidGraph,
+    NotFound,
+    SardonyxError,
+    installing,
+    message,
+)
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
@@ -108,7 +115,7 @@ def raise_opset(graph: Graph, needed: int, reason: str) -> Graph:
                 where,
                 f"{reason} needs version {needed} of ONNX's operators, and the package onnx, which "
                 "would convert the model, is missing",
-                do='pip install "sardonyx[tools]"',
+                do=installing("tools"),
             )
         ) from None
     graph.topological_sort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sardonyx.base.errors import NotFound, message
+from sardonyx.base.errors import NotFound, installing, message
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.writer import write
 from sardonyx.quantization.model import write_model
@@ -32,7 +32,7 @@ class Written:
             import onnx
         except ImportError:
             what = "A ModelProto is the package onnx's, which is missing"
-            raise NotFound(message("model", what, do='pip install "sardonyx[tools]"')) from None
+            raise NotFound(message("model", what, do=installing("tools"))) from None
         return onnx.load_from_string(write(self.graph))
 
     def save_model_to_file(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, installing, message
 
 Array = np.ndarray[Any, Any]
 #: Sizes of inputs by name, and the names of those that may change: axis -> name.
@@ -62,7 +62,7 @@ def package(name: str, extra: str, where: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         what = f"The package {name.partition('.')[0]} is needed and cannot be imported: {error}"
-        do = f'pip install "sardonyx[{extra}]"'
+        do = installing(extra)
         raise InvalidArgument(message(where, what, do=do)) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.dtypes import INT32, INT64
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, installing, message
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
@@ -212,7 +212,7 @@ def onnx_package(what: str) -> Any:
         import onnx
     except ImportError:
         raise errors.NotImplemented(
-            message(what, "The package onnx is needed", do='pip install "sardonyx[tools]"')
+            message(what, "The package onnx is needed", do=installing("tools"))
         ) from None
     return onnx
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sardonyx.base.errors import Fail, message
+from sardonyx.base.errors import Fail, installing, message
 
 _WEB = Path(__file__).parent / "web"
 #: In this order they are one script.
@@ -74,7 +74,7 @@ def library_text() -> str:
         if path.is_file():
             return path.read_text("utf-8")
     what = "Pages need the charts of the package plotly"
-    raise Fail(message("view", what, do='pip install "sardonyx[view]"'))
+    raise Fail(message("view", what, do=installing("view")))
 
 
 def _harmless(script: str) -> str:
