@@ -11,7 +11,7 @@ from typing import Any
 
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.cli.arguments import add_dimensions, add_seed, add_threads, sizes_of, whole
 from sardonyx.cli.inputs import make_inputs
 from sardonyx.tools.targets import check_targets
@@ -85,6 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Quantise, compare, print."""
+    if options.data != "random" and not Path(options.data).exists():
+        raise NoSuchFile(message("--data", f"There is no file or folder {options.data}"))
     sizes_of(options.dim)  # before anything else is done
     wrong = _contradiction(options)
     if wrong:
@@ -117,8 +119,6 @@ def _names(text: str) -> list[str]:
 def _contradiction(options: argparse.Namespace) -> str:
     """What is wrong with the arguments taken together, or nothing."""
     blocks = options.mode in ("int4", "int8-blocks")
-    if options.data != "random" and not Path(options.data).exists():
-        return f"--data: there is no file or folder {options.data}"
     if options.mode != "static" and options.activation_type:
         return f"--activation-type has no meaning with --mode {options.mode}"
     if options.mode == "dynamic" and options.format:

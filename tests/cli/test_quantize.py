@@ -88,7 +88,7 @@ def test_without_report(folder: Path, capsys: Any) -> None:
         ("c.onnx c.onnx", 2, "replace the model"),
         ("c.onnx pictures/", 2, "over a folder"),
         ("c.onnx none/o.onnx", 2, "cannot be written"),
-        ("c.onnx o.onnx --data none/", 2, "no file or folder"),
+        ("c.onnx o.onnx --data none/", 1, "no file or folder"),
         ("c.onnx o.onnx --data c.onnx", 2, "no file of arrays"),
         ("t.onnx o.onnx --data pictures/", 2, "no array for the input 'ids'"),
         ("c.onnx o.onnx --exclude nobody", 2, "no node named 'nobody'"),

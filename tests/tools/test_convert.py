@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base.errors import Fail, InvalidArgument
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile
 from sardonyx.cli import main as cli
 from sardonyx.tools.convert import convert
 from sardonyx.tools.convert import convert as package_of_convert
@@ -126,12 +126,14 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
     other = tmp_path / "model.xyz"
     other.write_bytes(b"")
     for source, said in (
-        ("nothing.txt", "no such file"), (str(held), "runs whatever code"),
+        (str(held), "runs whatever code"),
         (str(other), "not known what this file is"), ("no.module:name", "cannot be found"),
         ("os:nothing", "cannot be found"), ({}, "not known what a dict is"),
     ):  # fmt: skip
         with pytest.raises(InvalidArgument, match=said):
             convert(source, tmp_path / "m.onnx")
+    with pytest.raises(NoSuchFile, match="no such file"):
+        convert("nothing.txt", tmp_path / "m.onnx")
     with pytest.raises(InvalidArgument, match="no such framework"):
         convert({}, tmp_path / "m.onnx", framework="caffe")
     with pytest.raises(InvalidArgument, match="not known what a dict is"):

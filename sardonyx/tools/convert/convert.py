@@ -106,6 +106,7 @@ def convert(
         trust_pickle: Whether a pickle may be read: that runs whatever code is in it.
 
     Raises:
+        NoSuchFile: The model's file is not there.
         InvalidArgument: The model cannot be found, a package is missing, or the output is the
             model's own file.
         Fail: The framework cannot read, export or run it.

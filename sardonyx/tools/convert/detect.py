@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, SardonyxError, message
 from sardonyx.tools.convert.source import Source, attribute, package, unpickled
 from sardonyx.tools.convert.table_source import BoostedSource, SklearnSource
 from sardonyx.tools.convert.tensorflow_source import TensorflowSource
@@ -26,6 +26,7 @@ def open_source(model: Any, framework: str | None = None, *, trust_pickle: bool 
         trust_pickle: Whether a pickle may be read: that runs whatever code is in it.
 
     Raises:
+        NoSuchFile: There is no such file.
         InvalidArgument: There is no such model, or it is not known how to read it.
         Fail: The framework cannot read the file, or the function that makes the model fails.
     """
@@ -62,7 +63,7 @@ def _opened(path: str, framework: str | None, trusted: bool) -> tuple[str | None
         if ":" not in path:
             what = "There is no such file"
             expected = "a model's file, or package.module:name"
-            raise InvalidArgument(message(path, what, expected=expected))
+            raise NoSuchFile(message(path, what, expected=expected))
         return framework, _made(attribute(path))
     lower = path.lower()
     if lower.endswith(_PICKLES):
