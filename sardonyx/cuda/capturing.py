@@ -53,10 +53,10 @@ class Relaxed:
 
     def __enter__(self) -> None:
         self._before = set_mode(_RELAXED)
-        self._device.callers_captures += 1
+        self._device.count_capture(1)
 
     def __exit__(self, *_: object) -> None:
-        self._device.callers_captures -= 1
+        self._device.count_capture(-1)
         set_mode(self._before)
 
 

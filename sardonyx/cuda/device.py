@@ -101,6 +101,11 @@ class Device:
                 self._copying = self._copying or made
         return self._copying
 
+    def count_capture(self, change: int) -> None:
+        """One more run is being recorded into a graph of a caller, or one less."""
+        with self._lock:
+            self.callers_captures += change
+
     def record(self) -> Event:
         """An event behind all work of the device so far, in any stream."""
         self.enter()

@@ -63,6 +63,13 @@ MODELS: dict[str, tuple[str, dict[str, Any], int, set[str]]] = {
             else_branch = e () => (float[N,2] q) {{ q = MatMul(x, v) }}> }}""",
         {"x": _grid(6, 8), "names": _NAMES, "c": np.array(True)}, 2, {"StringNormalizer", "If"},
     ),
+    "parts that branches read": (
+        f"""g (float[N,8] x, string[N] names, bool c) => (float[N,2] y, string[N] up) {{ {_UPPER}
+        a = MatMul(x, w) b = Relu(a) y = If(c) <
+            then_branch = t () => (float[N,2] p) {{ p = MatMul(b, v) }},
+            else_branch = e () => (float[N,2] q) {{ d = Add(b, x) q = MatMul(d, v) }}> }}""",
+        {"x": _grid(6, 8), "names": _NAMES, "c": np.array(True)}, 3, {"StringNormalizer", "If"},
+    ),
     "sizes from data": (
         """g (string[N] t) => (float[K,2] z) { u = Unique(t) each = Unsqueeze(u, zero)
         same = Equal(down, each) n = Cast<to=7>(same) ids = ArgMax<axis=0, keepdims=0>(n)
