@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.api.ortvalue import OrtValue
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 
 _LARGEST = 2**31
@@ -35,6 +36,7 @@ class AdapterFormat:
         self._parameters: dict[str, OrtValue] = {}
 
     @staticmethod
+    @names_misfits
     def read_adapter(file_path: str | os.PathLike[str]) -> AdapterFormat:
         """The contents of a file; values share its memory, and are read-only.
 
@@ -130,6 +132,7 @@ class LoraAdapter:
     def __init__(self) -> None:
         self._values: dict[str, OrtValue] | None = None
 
+    @names_misfits
     def Load(self, adapter_path: str | os.PathLike[str]) -> None:  # noqa: N802 - onnxruntime's name
         """Read a file. Raises as `AdapterFormat.read_adapter` does."""
         self._values = AdapterFormat.read_adapter(adapter_path).parameters

@@ -18,6 +18,7 @@ from sardonyx.api.plugins import plugin_devices
 from sardonyx.api.providers import CPU, check_options, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.storage import MemoryKind, memory_kind
 
@@ -40,6 +41,7 @@ class OrtDevice:
         InvalidArgument: The number cannot be one.
     """
 
+    @names_misfits
     def __init__(self, name: str | int = "cpu", device_id: int = 0, *rest: int) -> None:
         if isinstance(name, int) and rest:  # onnxruntime's compiled class: type, memory, number
             name, device_id = _BY_TYPE.get(name, ""), rest[0]
@@ -120,6 +122,7 @@ class OrtMemoryInfo:
         NotImplemented: There is no such memory here.
     """
 
+    @names_misfits
     def __init__(
         self, name: str, allocator_type: OrtAllocatorType, id: int, mem_type: OrtMemType
     ) -> None:
@@ -140,6 +143,7 @@ class OrtMemoryInfo:
         self.device_vendor_id = 0 if name == "Cpu" else _NVIDIA
 
     @staticmethod
+    @names_misfits
     def create_v2(
         name: str,
         device_type: OrtMemoryInfoDeviceType,
@@ -194,6 +198,7 @@ class OrtArenaCfg:
     initial_growth_chunk_size_bytes: int
     max_power_of_two_extend_bytes: int
 
+    @names_misfits
     def __init__(self, *given: Any) -> None:
         if len(given) == 1 and isinstance(given[0], Mapping):
             self.values = {str(k): int(v) for k, v in given[0].items()}
@@ -210,6 +215,7 @@ class OrtArenaCfg:
             raise AttributeError(f"OrtArenaCfg has no {name}")
         return int(self.values.get(name, 0 if name == "max_mem" else -1))
 
+    @names_misfits
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._FIELDS + self._MORE_FIELDS:
             self.values[name] = int(value)
@@ -222,6 +228,7 @@ class OrtArenaCfg:
 class OrtHardwareDevice:
     """A device of this machine: the processor, a GPU, or one of another package's provider."""
 
+    @names_misfits
     def __init__(self, number: int = -1, described: ProviderDevice | None = None) -> None:
         is_gpu = number >= 0
         self.type = OrtHardwareDeviceType.GPU if is_gpu else OrtHardwareDeviceType.CPU
@@ -240,6 +247,7 @@ class OrtHardwareDevice:
 class OrtEpDevice:
     """A device of a provider: the processor, the GPU with a number, or one of another package."""
 
+    @names_misfits
     def __init__(
         self, number: int = -1, plugin: tuple[str, str, ProviderDevice] | None = None
     ) -> None:
@@ -332,6 +340,7 @@ def get_ep_devices() -> list[OrtEpDevice]:
     return found + [OrtEpDevice(plugin=row) for row in plugin_devices()]
 
 
+@names_misfits
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg | None) -> None:
     """Make an arena that sessions share which set `session.use_env_allocators`.
 
@@ -353,6 +362,7 @@ def create_and_register_allocator(memory_info: OrtMemoryInfo, arena: OrtArenaCfg
     register_arena(memory_info.kind_name, memory_info.device_id, given)
 
 
+@names_misfits
 def create_and_register_allocator_v2(
     provider_type: str,
     memory_info: OrtMemoryInfo,

@@ -11,9 +11,10 @@ import numpy as np
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.feeds import as_array
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
-from sardonyx.api.run_options import RunOptions
+from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
@@ -41,6 +42,7 @@ class IOBinding:
         session: The session whose inputs and outputs are bound.
     """
 
+    @names_misfits
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
         record = session._engine.record
@@ -70,6 +72,7 @@ class IOBinding:
 
     # -- inputs -------------------------------------------------------------------------------
 
+    @names_misfits
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Feed an array; later changes to its contents are seen by later runs."""
         held = as_array(arr_on_cpu, self._known_input(name))
@@ -84,6 +87,7 @@ class IOBinding:
         """
         self.bind_cpu_input(name, ortvalue)
 
+    @names_misfits
     def bind_input(
         self,
         name: str,
@@ -114,6 +118,7 @@ class IOBinding:
 
     # -- outputs ------------------------------------------------------------------------------
 
+    @names_misfits
     def bind_output(
         self,
         name: str,
@@ -146,6 +151,7 @@ class IOBinding:
         self._outputs[name] = target
         self._plan = None
 
+    @names_misfits
     def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
         """Have an output written to the memory of a value, or of another library's array."""
         info = self._known(name, self._output_info, "output")
@@ -198,7 +204,9 @@ class IOBinding:
             InvalidArgument: An input or every output is not bound, or bound memory does not fit.
         """
         plan = self._plan
-        fed = self._inputs if run_options is None else run_options.with_adapters(self._inputs)
+        fed: Mapping[str, Any] = self._inputs
+        if run_options is not None:
+            fed = check_run_options(run_options).with_adapters(fed)
         if fed is not self._inputs:
             plan = self._prepare({n: as_array(v, self._known_input(n)) for n, v in fed.items()})
         elif plan is None or plan.session_engine is not self._session._engine:

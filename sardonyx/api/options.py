@@ -20,6 +20,7 @@ from sardonyx.api.optimizers import optimizer_names
 from sardonyx.api.provider_options import ProviderOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
@@ -175,6 +176,7 @@ class SessionOptions(ModelOptions, ProviderOptions):
             _block_base(value)
         self._config[key] = value
 
+    @names_misfits
     def get_session_config_entry(self, key: str) -> str:
         """The value of a configuration entry.
 
@@ -185,10 +187,12 @@ class SessionOptions(ModelOptions, ProviderOptions):
             raise errors.Fail(message("session config", f"{_ABSENT}: {key}"))
         return str(self._config[key])
 
+    @names_misfits
     def config(self, key: str) -> str:
         """The value of a configuration entry, "" if it was not set."""
         return str(self._config.get(key, ""))
 
+    @names_misfits
     def is_on(self, key: str) -> bool:
         """Whether an entry that switches something is "1".
 
@@ -200,6 +204,7 @@ class SessionOptions(ModelOptions, ProviderOptions):
             raise InvalidArgument(message(key, "No such value", expected="0 or 1", got=value))
         return value == "1"
 
+    @names_misfits
     def fill(self, values: Mapping[str, Any], config: Mapping[str, str]) -> None:
         """Set what was left as it was by default, and entries that were not added."""
         for name, value in values.items():
@@ -239,6 +244,7 @@ class SessionOptions(ModelOptions, ProviderOptions):
     def clear_ep_context_data_read_func(self) -> None:
         """Forget the callback, which is never called."""
 
+    @names_misfits
     def set_load_cancellation_flag(self, is_cancel: bool) -> None:
         """Whether sessions that are being made with these options end with ModelLoadCanceled."""
         (self.load_flag.set if is_cancel else self.load_flag.clear)()

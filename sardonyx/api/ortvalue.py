@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.api import dlpack
 from sardonyx.api.devices import OrtDevice, OrtMemoryInfo
 from sardonyx.base import dtypes, errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.host.sparse_tensor import SparseTensor
@@ -78,6 +79,7 @@ class OrtValue:
         self._array = array
 
     @staticmethod
+    @names_misfits
     def ortvalue_from_numpy(
         array: Array,
         /,
@@ -112,6 +114,7 @@ class OrtValue:
         return OrtValue(memory.copy_of(array))
 
     @staticmethod
+    @names_misfits
     def ortvalue_from_numpy_with_onnx_type(array: Array, /, onnx_element_type: int) -> OrtValue:
         """A handle on the array's memory, read as elements of another type of the same size."""
         wanted = numpy_type(onnx_element_type)
@@ -126,6 +129,7 @@ class OrtValue:
         return OrtValue(array.view(wanted))
 
     @staticmethod
+    @names_misfits
     def ortvalue_from_shape_and_type(
         shape: Sequence[int],
         element_type: Any,
@@ -146,6 +150,7 @@ class OrtValue:
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
 
     @staticmethod
+    @names_misfits
     def ortvalue_with_room(
         shape: Sequence[int],
         element_type: Any,
@@ -181,6 +186,7 @@ class OrtValue:
         return OrtValue(make(sizes, kind, axis, room))
 
     @staticmethod
+    @names_misfits
     def from_dlpack(value: Any, is_bool_tensor: bool = False, /) -> OrtValue:
         """A handle on the memory of anything with `__dlpack__`, or of a capsule from there.
 
@@ -276,6 +282,7 @@ class OrtValue:
             return getattr(self._array, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @names_misfits
     def update_inplace(self, value: Any) -> None:
         """Write new contents to the same address; they may lie on any device.
 
@@ -384,6 +391,7 @@ class OrtValueVector(list[OrtValue]):
         """Add one."""
         self.append(value)
 
+    @names_misfits
     def push_back_batch(self, values: Iterable[OrtValue]) -> None:
         """Add several."""
         self.extend(values)
@@ -398,20 +406,24 @@ class OrtValueVector(list[OrtValue]):
         """Which values are of type bool."""
         return [k for k, value in enumerate(self) if value.element_type() == dtypes.BOOL.onnx_id]
 
+    @names_misfits
     def element_type_at(self, index: int) -> int:
         """ONNX's number of a value's element type."""
         return self[index].element_type()
 
+    @names_misfits
     def to_dlpacks(self, to_tensor: Callable[[Any], Any] | None = None) -> list[Any]:
         """All values as DLPack capsules, or as what a function makes of each."""
         capsules = [value.to_dlpack() for value in self]
         return capsules if to_tensor is None else [to_tensor(capsule) for capsule in capsules]
 
+    @names_misfits
     def dlpack_at(self, index: int) -> Any:
         """A value as a DLPack capsule."""
         return self[index].__dlpack__()
 
 
+@names_misfits
 def copy_tensors(
     source: Sequence[OrtValue], target: Sequence[OrtValue], stream: Any = None
 ) -> None:

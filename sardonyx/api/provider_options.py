@@ -9,6 +9,7 @@ from sardonyx.api.devices import OrtEpDevice
 from sardonyx.api.enums import OrtExecutionProviderDevicePolicy
 from sardonyx.api.providers import check_options
 from sardonyx.api.selection import Delegate, chosen, provider_of
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.thread_setup import checked_function
 
@@ -19,11 +20,13 @@ class ProviderOptions:
     _providers: list[tuple[str, dict[str, str]]]
     _selection: list[OrtExecutionProviderDevicePolicy | Delegate]
 
+    @names_misfits
     def add_provider(self, name: str, options: dict[str, str]) -> None:
         """Name an execution provider, in order of preference."""
         check_options(name, options)
         self._providers.append((name, dict(options)))
 
+    @names_misfits
     def add_provider_for_devices(
         self, ep_devices: Sequence[OrtEpDevice], provider_options: dict[str, str]
     ) -> None:
@@ -49,6 +52,7 @@ class ProviderOptions:
             return list(self._providers)
         return chosen(self._selection[-1], source)
 
+    @names_misfits
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
         """Choose the provider by its kind of device, where none is named.
 

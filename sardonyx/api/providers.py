@@ -11,6 +11,7 @@ from sardonyx.api.cuda_options import CUDA, cuda_options
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 
 CPU = "CPUExecutionProvider"
@@ -36,6 +37,7 @@ _CPU_OPTIONS = {
 }
 
 
+@names_misfits
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, str]:
     """Options of one provider, as text.
 
@@ -66,6 +68,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, str]:
     return given
 
 
+@names_misfits
 def choose(
     providers: Sequence[Any] | None,
     options: Sequence[Mapping[str, Any]] | None,

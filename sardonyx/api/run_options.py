@@ -10,6 +10,7 @@ from sardonyx.api.adapters import LoraAdapter
 from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds, time_limit
 
@@ -110,6 +111,7 @@ class RunOptions:
 
         return numbered(self.graph_number)
 
+    @names_misfits
     def get_run_config_entry(self, key: str) -> str:
         """The value of a configuration entry.
 
@@ -150,6 +152,18 @@ class RunOptions:
         for adapter in self._adapters:
             found.update(adapter.feeds())
         return found
+
+
+def check_run_options(given: Any) -> RunOptions:
+    """What a run got as its options.
+
+    Raises:
+        InvalidArgument: They are none.
+    """
+    if not isinstance(given, RunOptions):
+        what, got = "These are no options of a run", type(given).__name__
+        raise InvalidArgument(message("run", what, expected="RunOptions", got=got))
+    return given
 
 
 def _arenas(devices: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
@@ -15,10 +15,11 @@ from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import check_names, choose
-from sardonyx.api.run_options import RunOptions
+from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
 from sardonyx.base import knobs
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
@@ -163,10 +164,10 @@ class InferenceSession(Profiling, UnderWay):
             TimedOut: The run took longer than it may.
             OutOfMemory: The run needs more memory than the session may have.
         """
-        places = self._places(output_names) if output_names else None
+        places = None if output_names is None else self._places(output_names)
         main = self._engine
         if run_options is not None:
-            input_feed = run_options.with_adapters(input_feed)
+            input_feed = check_run_options(run_options).with_adapters(input_feed)
             if run_options.only_execute_path_to_fetches and places and self._is_on_host:
                 main, places = self._for_outputs(places)
         elif timeout is None and stream is None:
@@ -205,7 +206,7 @@ class InferenceSession(Profiling, UnderWay):
     ) -> list[Any]:
         """The outputs at `places`, each in the memory `target`; the others stay on the device."""
         if run_options is not None:
-            feeds = run_options.with_adapters(feeds)
+            feeds = check_run_options(run_options).with_adapters(feeds)
         engine, given = self._fed(feeds)
         targets = [self._kind] * len(self._output_names)
         for place in places:
@@ -261,14 +262,17 @@ class InferenceSession(Profiling, UnderWay):
             if own in run_options.shrinks:
                 self._engine.trim()
 
-    def _places(self, names: Sequence[str]) -> list[int]:
-        if isinstance(names, str):
+    def _places(self, names: Sequence[str]) -> list[int] | None:
+        """Where these outputs stand; None if there are no names, which means all."""
+        if isinstance(names, str) or not isinstance(names, Iterable):
             raise InvalidArgument(
-                message("run", "Names of outputs are no list", expected=f"[{names!r}]", got=names)
+                message(
+                    "run", "Names of outputs are no list", expected=f"[{names!r}]", got=repr(names)
+                )
             )
         places = []
         for name in names:
-            if name not in self._output_names:
+            if not isinstance(name, str) or name not in self._output_names:
                 raise InvalidArgument(
                     message(
                         "run", f"The model has no output {name!r}",
@@ -276,7 +280,7 @@ class InferenceSession(Profiling, UnderWay):
                     )
                 )  # fmt: skip
             places.append(self._output_names.index(name))
-        return places
+        return places or None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with inputs in order or by name; one output comes alone, several as a tuple.
@@ -329,7 +333,7 @@ class InferenceSession(Profiling, UnderWay):
         With the run-config entry `disable_synchronize_execution_providers` the run may be under way
         when this returns: what uses the results later waits for it, on the device.
         """
-        if run_options is None and stream is None and not output_names:
+        if run_options is None and stream is None and output_names is None:
             quick = self._quick_values(input_dict_ort_values)
             if quick is not None:
                 return quick
@@ -347,7 +351,8 @@ class InferenceSession(Profiling, UnderWay):
         if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
             found = self.run(output_names, given, run_options, stream=stream)
         else:
-            places = self._places(output_names) if output_names else self._every
+            places = None if output_names is None else self._places(output_names)
+            places = self._every if places is None else places
             found = self._run_to(given, places, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]
 
@@ -368,6 +373,7 @@ class InferenceSession(Profiling, UnderWay):
                 value._array = array
         return found
 
+    @names_misfits
     def run_with_ortvaluevector(
         self,
         run_options: RunOptions | None,
@@ -406,6 +412,7 @@ class InferenceSession(Profiling, UnderWay):
         if run_options is not None or stream is not None or not iobinding.run_quickly():
             iobinding.run(run_options, stream=stream)
 
+    @names_misfits
     def create_ortvalue_from_shape_and_type(
         self,
         shape: Sequence[int],
@@ -421,6 +428,7 @@ class InferenceSession(Profiling, UnderWay):
             return OrtValue(own.empty(tuple(map(int, shape)), numpy_type(element_type)))
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
+    @names_misfits
     def set_providers(
         self,
         providers: Sequence[Any] | None = None,

@@ -13,6 +13,7 @@ from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU
 from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.storage import MemoryKind
@@ -181,6 +182,7 @@ class SessionFacts:
         if tuned is not None:
             self._tune(tuned)
 
+    @names_misfits
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """The processor's provider has no such options.
 
@@ -195,6 +197,7 @@ class SessionFacts:
         for engine in (self._engine, *self._engine.variants.values()):
             engine.executable.release_graphs(graph_annotation_id)
 
+    @names_misfits
     def explain(self, *, verbose: bool = False) -> str:
         """What a run does: kernels with the nodes they compute, copies, memory, other plans.
 

@@ -8,6 +8,7 @@ from typing import Any
 from sardonyx.api.config_keys import AFFINITY_KEY, DENORMAL_KEY, SPIN_KEY, SPIN_TIME_KEY
 from sardonyx.api.enums import ExecutionMode
 from sardonyx.api.options import SessionOptions
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.thread_setup import (
     ACTIVE_SPIN_NS,
@@ -60,6 +61,7 @@ def set_global_thread_functions(
     _shared_setup = _setup((), where, create=create, join=join, user_data=user_data)
 
 
+@names_misfits
 def set_global_thread_affinities(affinities: str) -> None:
     """Processors for the threads of sessions with `use_per_session_threads = False`.
 

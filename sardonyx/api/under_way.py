@@ -31,7 +31,7 @@ class UnderWay(SessionFacts):
     _output_names: list[str]
     _every: list[int]
     run: Callable[..., list[Any]]
-    _places: Callable[[Sequence[str]], list[int]]
+    _places: Callable[[Sequence[str]], list[int] | None]
     _fed: Callable[[Mapping[str, Any]], tuple[Engine, list[Any]]]
 
     def run_async(
@@ -69,6 +69,9 @@ class UnderWay(SessionFacts):
             raise InvalidArgument(message("run_async", "There are no feeds"))
         if callback is None:
             return self._awaited(output_names, input_feed, run_options, stream)
+        if not callable(callback):
+            got = type(callback).__name__
+            raise InvalidArgument(message("run_async", "The callback is no function", got=got))
         names, feeds, tell = output_names, input_feed, callback
 
         def work() -> None:
@@ -89,7 +92,8 @@ class UnderWay(SessionFacts):
         run_options: RunOptions | None,
         stream: Any,
     ) -> Coroutine[Any, Any, list[Any]]:
-        places = self._places(names) if names else self._every
+        chosen = None if names is None else self._places(names)
+        places = self._every if chosen is None else chosen
         feeding.check_mapping(feeds)
         has_limit = run_options is not None and run_options.timeout_seconds is not None
         if self._is_on_host or has_limit or not self._engine.executable.is_asynchronous:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.arguments import names_misfits
 from sardonyx.host.sparse_checks import (
     Array,
     check_rows,
@@ -109,6 +110,7 @@ class SparseTensor:
             setattr(self, name, getattr(sparse_tensor, name))
 
     @classmethod
+    @names_misfits
     def sparse_coo_from_numpy(
         cls, dense_shape: Sequence[int] | Array, values: Array, coo_indices: Any, ort_device: Device
     ) -> SparseTensor:
@@ -132,6 +134,7 @@ class SparseTensor:
         return cls.made(_COO, shape, held, (indices,), dtype)
 
     @classmethod
+    @names_misfits
     def sparse_csr_from_numpy(
         cls,
         dense_shape: Sequence[int] | Array,
@@ -235,6 +238,7 @@ class SparseTensor:
         if self._format is not layout:
             raise invalid("The sparse tensor has another format", layout.name, self._format.name)
 
+    @names_misfits
     def to_cuda(self, ort_device: Device) -> SparseTensor:
         """A copy in memory of a GPU; sessions read it from there.
 

@@ -11,6 +11,7 @@ from sardonyx.api.generation.batch import Batch
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
 from sardonyx.api.session import InferenceSession
+from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import Fail, InvalidArgument, message
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Generation:
         return "length" if len(new) >= self._limit else None
 
 
+@names_misfits
 def generate(
     model: Any,
     prompt: Any,
