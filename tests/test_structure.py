@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 RANK = {
     "base": 0, "host": 1, "tensor": 1, "ir": 2, "ops": 3, "loader": 4, "passes": 4,
     "plan": 5, "kernel": 6, "codegen": 7, "runtime": 8, "cpu": 8, "cuda": 8,
-    "profiling": 8.5, "api": 9, "capi": 10, "tools": 10, "quantization": 10, "cli": 11,
+    "profiling": 8.5, "api": 9, "capi": 10, "backend": 10, "datasets": 10, "tools": 10,
+    "quantization": 10, "cli": 11,
 }  # fmt: skip
 
 #: Imports against the order, each with its reason.
@@ -92,3 +94,10 @@ def test_locks_of_modules_are_open_in_forked_processes() -> None:
         and plain.search(path.read_text())
     ]
     assert found == []
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]
+    assert project["mypy"]["strict"] is True
+    assert "py.typed" in project["setuptools"]["package-data"]["sardonyx"]

@@ -216,9 +216,12 @@ class OrtArenaCfg:
         return int(self.values.get(name, 0 if name == "max_mem" else -1))
 
     @names_misfits
+    def _put(self, name: str, value: Any) -> None:
+        self.values[name] = int(value)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._FIELDS + self._MORE_FIELDS:
-            self.values[name] = int(value)
+            self._put(name, value)
         elif name == "values":
             object.__setattr__(self, name, value)
         else:
