@@ -243,4 +243,5 @@ def _room(caches: tuple[Cache, ...]) -> int | None:
 def _has_grouped(session: InferenceSession) -> bool:
     from sardonyx.api.assignment import assigned
 
-    return any(n.op_type == "GroupQueryAttention" for n in assigned(session._source)[0].nodes)
+    parts = assigned(session._source)
+    return any(n.op_type == "GroupQueryAttention" for part in parts for n in part.nodes)
