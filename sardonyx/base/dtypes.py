@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import ml_dtypes
 import numpy as np
 
+from sardonyx.base.records import dataclass
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class DType:
-    """An element type.
+    """An element type; there is one object of each.
 
     Attributes:
         name: ONNX's word in lower case (`float`, `int64`); also what `tensor(...)` prints.

@@ -6,7 +6,6 @@ Native code sees such a value as one 64-bit code: its place in a table that the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,6 +14,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.records import dataclass
 
 #: Sizes of tensors inside: a number where it is always the same, None where it is not. None as a
 #: whole: not even the number of axes is known.
@@ -41,6 +41,13 @@ class ObjectType(DType):
     shape: ElementShape
     vacant: bool
     key: DType | None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are of one kind; kernels do not see what is known of shapes."""
+        return self is other or (isinstance(other, ObjectType) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def type_text(self) -> str:

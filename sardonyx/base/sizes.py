@@ -16,12 +16,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Union
-from weakref import WeakValueDictionary
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
-from sardonyx.base.forks import lock_over_forks
-from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.interning import WeakTable
 
 
 class Atom:
@@ -53,21 +51,14 @@ Monomial = tuple[Atom, ...]
 
 
 class Size:
-    """A symbolic integer that is not a known constant. See the module's text."""
+    """A symbolic integer that is not a known constant, compared by identity: see above."""
 
-    __slots__ = ("__weakref__", "_hash", "_text", "terms")
+    __slots__ = ("__weakref__", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
-        self._hash = hash(terms)
         self._text: str | None = None
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
@@ -125,9 +116,8 @@ def _cut(text: str) -> str:
 Dim = Union[int, Size]  # noqa: UP007 - evaluated at run time, where Size | int has no support
 
 # Weak, so that what a model's sizes are made of goes when the model does.
-_SIZES: WeakValueDictionary[tuple[tuple[Monomial, int], ...], Size] = WeakValueDictionary()
-_ATOMS: WeakValueDictionary[object, Atom] = WeakValueDictionary()
-_LOCK = lock_over_forks()
+_SIZES: WeakTable[tuple[tuple[Monomial, int], ...], Size] = WeakTable()
+_ATOMS: WeakTable[object, Atom] = WeakTable()
 _ORDER = itertools.count()
 _INDEX = itertools.count()
 
@@ -138,23 +128,21 @@ def make_atom(
     """The one atom with this key."""
     found = _ATOMS.get(key)
     if found is None:
-        made = Atom(kind, name, arguments, next(_ORDER), payload)
-        with _LOCK:
-            found = _ATOMS.setdefault(key, made)
+        found = _ATOMS.add(key, Atom(kind, name, arguments, next(_ORDER), payload))
     return found
 
 
-def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, tuple[int, ...]]:
-    return (-len(term[0]), tuple([a.order for a in term[0]]))
+def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, object]:
+    monomial = term[0]
+    if len(monomial) == 1:
+        return (-1, monomial[0].order)
+    return (-len(monomial), tuple([a.order for a in monomial]))
 
 
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
     found = _SIZES.get(key)
     if found is None:
-        checkpoint()
-        made = Size(key)
-        with _LOCK:
-            found = _SIZES.setdefault(key, made)
+        found = _SIZES.add(key, Size(key))
     return found
 
 
@@ -168,6 +156,15 @@ def from_terms(terms: Mapping[Monomial, int]) -> Dim:
     if len(kept) > 1:
         kept.sort(key=_monomial_key)
     return _intern(tuple(kept))
+
+
+def from_ordered(terms: list[tuple[Monomial, int]]) -> Dim:
+    """The polynomial with some of the terms of another, in their order."""
+    if not terms:
+        return 0
+    if len(terms) == 1 and not terms[0][0]:
+        return terms[0][1]
+    return _intern(tuple(terms))
 
 
 def terms_of(a: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -265,6 +262,8 @@ def _add_number(a: Size, b: int) -> Dim:
 
 
 def _monomial_product(a: Monomial, b: Monomial) -> Monomial:
+    if len(a) == len(b) == 1 and a[0] is not b[0]:
+        return a + b if a[0].order < b[0].order else b + a
     both = sorted(a + b, key=lambda x: x.order)
     for atom in a:
         if atom.arguments == (0, 1) and atom.kind == "symbol" and atom in b:
@@ -341,6 +340,24 @@ def total(summands: Iterable[Dim]) -> Dim:
     return from_terms(sums)
 
 
+def inner_product(left: Iterable[Dim], right: Iterable[Dim]) -> Dim:
+    """The sum of the products of two equally long rows: no product is made for itself."""
+    number, sums = 0, dict[Monomial, int]()
+    for a, b in zip(left, right, strict=True):
+        if not isinstance(b, int):
+            a, b = b, a
+        if not isinstance(b, int):
+            a, b = multiply(a, b), 1
+        if isinstance(a, int):
+            number += a * b
+        else:
+            for monomial, coefficient in a.terms:
+                sums[monomial] = sums.get(monomial, 0) + coefficient * b
+    if number:
+        sums[()] = sums.get((), 0) + number
+    return from_terms(sums)
+
+
 def variable(a: Dim) -> Atom:
     """The atom that `a` consists of; TypeError if it is anything else."""
     atom = as_atom(a)
@@ -375,8 +392,9 @@ def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     """(c, rest) with a == c * atom + rest, both without `atom`; None if `a` is not linear in it."""
     factor: dict[Monomial, int] = {}
-    rest: dict[Monomial, int] = {}
-    for monomial, coefficient in terms_of(a):
+    rest: list[tuple[Monomial, int]] = []
+    for term in terms_of(a):
+        monomial, coefficient = term
         others = monomial
         if atom in monomial:
             others = tuple([x for x in monomial if x is not atom])
@@ -385,10 +403,13 @@ def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
         for x in others:
             if x.kind in _COMPOSED and any(atom in atoms_of(y) for y in x.arguments):
                 return None
-        (rest if others is monomial else factor)[others] = coefficient
+        if others is monomial:
+            rest.append(term)
+        else:
+            factor[others] = coefficient
     if not factor:
         return 0, a
-    return from_terms(factor), from_terms(rest)
+    return from_terms(factor), from_ordered(rest)
 
 
 def evaluate(a: Dim, symbols: Mapping[str, int], atoms: Mapping[Atom, int] | None = None) -> int:

@@ -7,19 +7,28 @@ from collections.abc import Callable, Mapping
 from sardonyx.base.integer import floordiv, maximum, minimum
 from sardonyx.base.sizes import Atom, Dim, Monomial, from_terms, multiply, of_atom, terms_of
 
+_COMPOSED = {"floordiv": floordiv, "max": maximum, "min": minimum}
+
 
 def substitute(a: Dim, replacements: Mapping[Atom, Dim]) -> Dim:
     """`a` with atoms replaced, everywhere, and simplified again."""
     if isinstance(a, int) or not replacements:
         return a
-    return rebuild(a, lambda atom: replacements.get(atom))
+    return rebuild(a, replacements.get)
 
 
 def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
     if isinstance(a, int):
         return a
-    kept = [all([_is_kept(atom, replace) for atom in monomial]) for monomial, _ in a.terms]
+    kept = []
+    for monomial, _ in a.terms:
+        stays = True
+        for atom in monomial:
+            if atom.kind in _COMPOSED or replace(atom) is not None:
+                stays = False
+                break
+        kept.append(stays)
     if all(kept):
         return a
     sums: dict[Monomial, int] = {}
@@ -27,25 +36,21 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
         if stays:
             sums[monomial] = sums.get(monomial, 0) + coefficient
             continue
-        value: Dim = coefficient
-        for atom in monomial:
+        first, *others = monomial
+        value = _rebuild_atom(first, replace)
+        for atom in others:
             value = multiply(value, _rebuild_atom(atom, replace))
         for changed, number in terms_of(value):
-            sums[changed] = sums.get(changed, 0) + number
+            sums[changed] = sums.get(changed, 0) + number * coefficient
     return from_terms(sums)
-
-
-def _is_kept(atom: Atom, replace: Callable[[Atom], Dim | None]) -> bool:
-    """Whether an atom that consists of no others stays as it is."""
-    return atom.kind not in ("floordiv", "max", "min") and replace(atom) is None
 
 
 def _rebuild_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
     found = replace(atom)
     if found is not None:
         return found
-    if atom.kind in ("floordiv", "max", "min"):
+    if atom.kind in _COMPOSED:
         left, right = (rebuild(x, replace) for x in atom.arguments)
         if (left, right) != atom.arguments:
-            return {"floordiv": floordiv, "max": maximum, "min": minimum}[atom.kind](left, right)
+            return _COMPOSED[atom.kind](left, right)
     return of_atom(atom)

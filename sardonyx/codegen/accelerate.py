@@ -8,10 +8,11 @@ otherwise. The kernel reads the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import offset_of
 from sardonyx.plan.grouping import pointwise

@@ -11,9 +11,9 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.compile import compile_text
 from sardonyx.codegen.elf import Part, join, read_object
 from sardonyx.codegen.target import Target

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.child import ERROR, FRAME, READY, command, compile_part, greeting
 from sardonyx.codegen.target import Target
 

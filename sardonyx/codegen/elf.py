@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.relocate import MACHINES, Place
 
 _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS, _NOTE, _REL = 1, 2, 3, 4, 8, 7, 9

@@ -7,9 +7,10 @@ statements, and each becomes a phi. Loops are rotated: a guard, then the test at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.codegen import emit_effects, emit_memory, emit_mode, emit_vector
 from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type

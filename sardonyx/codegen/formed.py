@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from sardonyx.base import sizes
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.object_types import from_text
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product_schedule import Packing

@@ -8,9 +8,10 @@ Packing runs once, so nothing is lost where its kernel gets extents and strides 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.invocation import Invocation

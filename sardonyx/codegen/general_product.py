@@ -10,9 +10,10 @@ of 96 becomes the same over a rows, 16 b columns and sums of c, called with a = 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_copy import with_values

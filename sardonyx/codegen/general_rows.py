@@ -7,9 +7,10 @@ the first block, a in between, the last. The other axis of the image, and batche
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_copy import with_values

@@ -6,10 +6,10 @@ import ctypes
 import platform
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from sardonyx.base.files import text_of
+from sardonyx.base.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

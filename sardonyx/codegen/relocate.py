@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 
 _PAGE = 4096
 

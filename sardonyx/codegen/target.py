@@ -6,11 +6,11 @@ Nothing here imports llvmlite, so that a session whose code is in the cache neve
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import lru_cache
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.machine import Caches, Machine, read_machine
 from sardonyx.kernel.grain import FEW_CORES, Grain
 

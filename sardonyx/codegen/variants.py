@@ -8,10 +8,11 @@ these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.grain import Grain
 
 #: What each number may be.

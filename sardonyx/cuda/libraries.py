@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import SardonyxError
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.cuda.device import Device
 from sardonyx.plan.library import Offer
 from sardonyx.plan.plan import Command, LibraryCall, Plan

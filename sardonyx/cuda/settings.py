@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sardonyx.base.records import dataclass
 from sardonyx.cuda.arena import STRATEGIES, Arena, ArenaSettings
 from sardonyx.cuda.arenas import register, registered
 from sardonyx.cuda.device import Device, device

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from sardonyx.base.records import dataclass
 from sardonyx.cuda.driver import bindings, call, release
 from sardonyx.cuda.graphs import numbered
 from sardonyx.plan.plan import Command

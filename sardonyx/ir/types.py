@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sardonyx.base.object_types import object_type
+from sardonyx.base.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.base.dtypes import DType

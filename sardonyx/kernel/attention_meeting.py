@@ -7,8 +7,8 @@ A part is the largest score of each query, the sum of powers of the others, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.builder import Register
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.threads import ThreadBuilder

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand, Program
@@ -19,10 +20,14 @@ class Place:
 
     pointer: Operand
     strides: tuple[Dim, ...]
+    _offsets: dict[tuple[Dim, ...], Dim] = field(default_factory=dict, compare=False, repr=False)
 
     def offset(self, indices: tuple[Dim, ...]) -> Dim:
         """Elements from the pointer to the element at `indices`."""
-        return sizes.total(sizes.multiply(i, s) for i, s in zip(indices, self.strides, strict=True))
+        found = self._offsets.get(indices)
+        if found is None:
+            found = self._offsets[indices] = sizes.inner_product(indices, self.strides)
+        return found
 
 
 @dataclass(eq=False, slots=True)

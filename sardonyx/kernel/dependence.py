@@ -20,7 +20,11 @@ class Dependence:
         if isinstance(x, int):
             return False
         if isinstance(x, sizes.Size):
-            return any(self._atom_varies(a, among, loads) for m, _ in x.terms for a in m)
+            for monomial, _ in x.terms:
+                for atom in monomial:
+                    if self._atom_varies(atom, among, loads):
+                        return True
+            return False
         key = (x, among, loads)
         found = self._known.get(key)
         if found is None:
@@ -31,8 +35,9 @@ class Dependence:
     def _atom_varies(self, atom: Atom, among: frozenset[Atom], loads: frozenset[Scalar]) -> bool:
         if atom in among:
             return True
-        if isinstance(atom.payload, Scalar) and self.varies(atom.payload, among, loads):
-            return True
+        payload = atom.payload
+        if payload is not None and isinstance(payload, Scalar):
+            return self.varies(payload, among, loads)
         composed = atom.kind in ("floordiv", "max", "min")
         return composed and any(self.varies(x, among, loads) for x in atom.arguments)
 
@@ -47,14 +52,18 @@ class Dependence:
         self, value: Dim, inside: frozenset[Atom], loads: frozenset[Scalar]
     ) -> tuple[Dim, Dim]:
         """`value` as (part that depends on none of `inside` and `loads`, rest)."""
-        fixed: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for monomial, coefficient in sizes.terms_of(value):
-            varies = any(self._atom_varies(a, inside, loads) for a in monomial)
-            (rest if varies else fixed)[monomial] = coefficient
+        fixed: list[tuple[Monomial, int]] = []
+        rest: list[tuple[Monomial, int]] = []
+        for term in sizes.terms_of(value):
+            varies = False
+            for atom in term[0]:
+                if self._atom_varies(atom, inside, loads):
+                    varies = True
+                    break
+            (rest if varies else fixed).append(term)
         if not rest:
             return value, 0
-        return (sizes.from_terms(fixed), sizes.from_terms(rest)) if fixed else (0, value)
+        return (sizes.from_ordered(fixed), sizes.from_ordered(rest)) if fixed else (0, value)
 
 
 def has_load(x: Scalar) -> bool:

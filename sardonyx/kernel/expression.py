@@ -74,6 +74,7 @@ class Expression(SymbolicIntegers):
         self.parent = self._outer = parent
         self._values: dict[tuple[Scalar, object], Operand] = {}
         self._dims: dict[Dim, Operand] = {}
+        self._own: dict[SymbolicIntegers, frozenset[Atom]] = {}
         for load, value in (values or {}).items():
             self._values[load, None] = value
         self._given = set(values or {}) | (parent._given if parent else set())

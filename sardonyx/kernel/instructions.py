@@ -78,9 +78,10 @@ class InstructionBuilder:
     def lift(self, value: object, type: Type) -> Operand:
         """`value` as an operand of `type`: numbers become constants, scalars are broadcast."""
         if isinstance(value, (Value, Constant)):
-            if value.type == type:
+            own = value.type
+            if own is type or own == type:
                 return value
-            if value.type.lanes == 1 and value.type == type.element:
+            if own.lanes == 1 and own == type.element:
                 return self.splat(value, type.lanes)
             raise self.fail(f"operand {value!r} is {value.type}, not {type}")
         if isinstance(value, (bool, int, float)):
@@ -90,10 +91,13 @@ class InstructionBuilder:
     def let(self, type: Type, op: str, operands: Sequence[Operand], **attributes: object) -> Value:
         """Append `op` with a result of `type`; callers use the named methods."""
         result = self.fresh(type)
-        self.append(Let(result, op, tuple(operands), tuple(sorted(attributes.items()))))
+        facts = tuple(sorted(attributes.items())) if attributes else ()
+        self._stack[-1].statements.append(Let(result, op, tuple(operands), facts))
         return result
 
     def _pair(self, a: object, b: object) -> tuple[Operand, Operand]:
+        if isinstance(a, Value) and isinstance(b, Value) and a.type is b.type:
+            return a, b
         types = [x.type for x in (a, b) if isinstance(x, (Value, Constant))]
         if not types:
             raise self.fail("an operation on two numbers needs no kernel")

@@ -10,8 +10,7 @@ each has starts and sums of its own, which are exact. The second term is there w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import F32, I8, I32, I64, PTR, U8, U32

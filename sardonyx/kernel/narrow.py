@@ -6,12 +6,11 @@ and what is subnormal goes through a conversion or an addition that rounds at th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.types import F32, F64, I32, U8, U32, Type

@@ -11,10 +11,10 @@ A block is one panel and up to 96 rows of one batch.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.balance import balanced_rows

@@ -12,9 +12,10 @@ verify.py checks it, `codegen` turns it into machine code. These kinds exist:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.types import Type
 
 if TYPE_CHECKING:

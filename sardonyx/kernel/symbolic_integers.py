@@ -22,6 +22,7 @@ class SymbolicIntegers:
     _outer: SymbolicIntegers | None
     dependence: Dependence
     _dims: dict[Dim, Operand]
+    _own: dict[SymbolicIntegers, frozenset[Atom]]
 
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of a scalar expression."""
@@ -71,13 +72,21 @@ class SymbolicIntegers:
         """Terms of `value`, with the part that an outer loop has computed as one term."""
         level = self._outer
         while level is not None:
-            own = frozenset(a for a in self.atoms if self.atoms[a] is not level.atoms.get(a))
-            fixed, rest = self.dependence.split(value, own, frozenset())
+            fixed, rest = self.dependence.split(value, self._own_atoms(level), frozenset())
             found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
             if found is not None and found.type.lanes == 1:
                 return [(None, found), *sizes.terms_of(rest)]
             level = level._outer
         return list(value.terms)
+
+    def _own_atoms(self, outer: SymbolicIntegers) -> frozenset[Atom]:
+        """The atoms that have another value here than outside; none changes once it is made."""
+        found = self._own.get(outer)
+        if found is None:
+            others = outer.atoms
+            own = [a for a, value in self.atoms.items() if value is not others.get(a)]
+            found = self._own[outer] = frozenset(own)
+        return found
 
     def atom(self, atom: Atom) -> Operand:
         """The value of one atom."""

@@ -6,8 +6,7 @@ Parts are added in their order, so results do not depend on who is last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.threads import ThreadBuilder
 from sardonyx.kernel.tile_schedule import TileSchedule

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.grain import Tiling
 from sardonyx.kernel.product_schedule import Packing

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.base import integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import symbols_of
 from sardonyx.kernel.context import TICKETS

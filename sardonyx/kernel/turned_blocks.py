@@ -11,9 +11,9 @@ turned before they are stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 
 from sardonyx.base import dtypes
+from sardonyx.base.records import dataclass
 
 _BITS = (
     {"i1": 1, "ptr": 64}
@@ -60,15 +61,20 @@ class Type:
 
     def with_lanes(self, lanes: int) -> Type:
         """The same scalar with another number of lanes."""
-        return Type(self.scalar, lanes)
+        return self if lanes == self.lanes else _with_lanes(self.scalar, lanes)
 
     @property
     def element(self) -> Type:
         """The type of one lane."""
-        return Type(self.scalar)
+        return self if self.lanes == 1 else _with_lanes(self.scalar, 1)
 
     def __repr__(self) -> str:
         return self.scalar if self.lanes == 1 else f"{self.scalar}x{self.lanes}"
+
+
+@cache
+def _with_lanes(scalar: str, lanes: int) -> Type:
+    return Type(scalar, lanes)
 
 
 I1, I8, I16, I32, I64 = (Type(s) for s in ("i1", "i8", "i16", "i32", "i64"))

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.base.substitution import substitute
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.reductions import neutral
 from sardonyx.kernel.representation import value_type
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
-from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.rewriting import Rewriting, rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
 
@@ -148,7 +148,8 @@ def shared_axis(members: Sequence[Member], axes: Sequence[Dim]) -> Shared | None
         if isinstance(extent, int) and extent < 2:
             continue
         step = {sizes.variable(axis): sizes.add(axis, 1)}
-        saved = sum(rewrite(x, atoms=step) in single for x in single)
+        moved = Rewriting(lambda _: None, step)
+        saved = sum(moved.visit(x) in single for x in single)
         if 3 * saved >= len(single) and (best is None or saved > best[0]):
             best = (saved, axis)
     return None if best is None else Shared(best[1], len(bodies), len(single), best[0])
@@ -186,13 +187,13 @@ def _divide(axis: Dim, extent: Dim, count: int) -> WindowBlocks:
 
 def members_at(members: Sequence[Member], axis: Dim, at: Dim) -> list[Member]:
     """The members with a value for one of their axes."""
-    atoms = {sizes.variable(axis): at}
+    moved = Rewriting(lambda _: None, {sizes.variable(axis): at})
     return [
         replace(
             m,
-            body=rewrite(m.body, atoms=atoms),
-            indices=tuple(substitute(i, atoms) for i in m.indices),
-            unrolled=m.unrolled and [rewrite(x, atoms=atoms) for x in m.unrolled],
+            body=moved.visit(m.body),
+            indices=tuple(moved.dim(i) for i in m.indices),
+            unrolled=m.unrolled and [moved.visit(x) for x in m.unrolled],
         )
         for m in members
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.micro import ROWS

@@ -12,13 +12,14 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.base.records import dataclass
 from sardonyx.loader.external_writer import replacing
 
 #: The version of the format that is known.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.ops.normalisation import deviations, per_channel
 from sardonyx.ops.registry import CONSUMED_INPUTS, op
 from sardonyx.tensor.language import (

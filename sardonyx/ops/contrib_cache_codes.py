@@ -6,11 +6,10 @@ docs/contrib_ops/cuda/paged_attention.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import FLOAT, INT8, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_equal, cast, clip, compute, round_even

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import INT32, UINT8, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_blocks import packed_code
 from sardonyx.ops.gather import top_k

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import INT32, INT64, STRING, UINT32, UINT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_varlen import requests_of, row_of, sound_starts, start_of
 from sardonyx.ops.registry import op

@@ -7,11 +7,11 @@ lengths contradict each other, keeps its state and selects nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_varlen import requests_of, row_of, start_of
 from sardonyx.ops.indexing import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import errors, integer, quotients, sizes
 from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import rotate
 from sardonyx.ops.contrib_attention import HIDDEN, Change, attend

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import FLOAT, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, attend
 from sardonyx.ops.contrib_cache_codes import Codes, codes_of

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from sardonyx.base import errors, integer
@@ -16,6 +15,7 @@ from sardonyx.base.dtypes import BOOL, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.integer import known_equal
 from sardonyx.base.object_types import join
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.contents import contents

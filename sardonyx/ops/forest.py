@@ -10,12 +10,12 @@ Everything is checked here, since kernels follow the table blindly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base.dtypes import FLOAT, DType
+from sardonyx.base.records import dataclass
 from sardonyx.ir.constant import Array
 from sardonyx.ops.forest_blocks import blocks, first_of
 from sardonyx.ops.forest_model import LEAF, Trees, fail

@@ -7,10 +7,9 @@ its way: no feature, no limit, no choice. That is for a row on its own, or for f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from sardonyx.base.records import dataclass
 from sardonyx.ir.constant import Array
 from sardonyx.ops.forest import Forest
 from sardonyx.ops.forest_masks import SmallTree

@@ -7,10 +7,11 @@ up to 32 leaves that is faster than to walk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from sardonyx.base.records import dataclass
 from sardonyx.ir.constant import Array
 from sardonyx.ops.forest import Forest, may_be_small
 

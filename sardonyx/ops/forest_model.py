@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.ir.constant import Array
 
 #: What a node asks, in the order in which TreeEnsemble-5 numbers it, and the leaf.

@@ -9,10 +9,10 @@ its tokens' chances, divided by a power of its length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.gather import top_k
 from sardonyx.tensor import scalar

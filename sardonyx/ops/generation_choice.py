@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64, UINT32
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.gather import scatter_elements, top_k
 from sardonyx.ops.generation_decoders import See

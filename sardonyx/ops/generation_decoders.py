@@ -10,11 +10,12 @@ inputs. Rows of one batch stand side by side: `copies` of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import errors, integer, sizes
 from sardonyx.base.dtypes import FLOAT, INT32, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.gather import scatter_elements
 from sardonyx.ops.generation_decoders import See

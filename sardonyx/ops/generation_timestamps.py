@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, compute, exp, log, slice_axis

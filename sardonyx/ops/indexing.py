@@ -6,11 +6,11 @@ Tensors here are in float32, whatever is given and stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import integer, quotients, sizes
 from sardonyx.base.dtypes import FLOAT, INT32
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_varlen import row_of
 from sardonyx.ops.gather import top_k

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph

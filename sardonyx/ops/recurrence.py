@@ -8,11 +8,12 @@ float. A sequence that has ended keeps its state, and its outputs are zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.regions import Outside, results_of, seen_inside, stand_in
 from sardonyx.ops.scope import Scope

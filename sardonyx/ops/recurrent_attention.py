@@ -7,11 +7,11 @@ Bengio 2015).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.recurrence import Activation, Network
 from sardonyx.ops.recurrent import long_short_term

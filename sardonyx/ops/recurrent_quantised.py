@@ -8,10 +8,10 @@ else is computed in float.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.ops.matrix_misc import matmul_integers
 from sardonyx.ops.quantise import dynamic_quantize_linear
 from sardonyx.ops.recurrence import Activation, Network

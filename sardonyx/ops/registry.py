@@ -15,13 +15,15 @@ import importlib
 import keyword
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import CodeType, MappingProxyType
 from typing import Any, TypeVar
 
 from sardonyx.base import errors
 from sardonyx.base.errors import EngineError, InvalidGraph, message
+from sardonyx.base.forks import compiling
+from sardonyx.base.records import dataclass
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, argument_of, kind_of
 from sardonyx.ops.families import FAMILIES
@@ -169,15 +171,23 @@ _FLOAT32 = struct.Struct("<f")
 
 
 @cache
+def load(domain: str) -> None:
+    """Import the families of a domain, so that their records are registered."""
+    with compiling:
+        for family in FAMILIES.get(domain, ()):
+            importlib.import_module(f"sardonyx.ops.{family}")
+
+
 def load_all() -> None:
-    """Import all families, so that their records are registered."""
-    for family in FAMILIES:
-        importlib.import_module(f"sardonyx.ops.{family}")
+    """Import all families."""
+    for domain in FAMILIES:
+        load(domain)
 
 
 @cache
 def _lookup(domain: str, op_type: str, version: int) -> OpRecord | None:
-    load_all()
+    load("")
+    load(domain)
     versions = _RECORDS.get((domain, op_type), ())
     return next((r for r in versions if r.since <= version or not version), None)
 

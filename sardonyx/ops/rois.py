@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
 from sardonyx.ops.registry import op

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from sardonyx.base.dtypes import BY_NAME, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.tensor.tensor import Tensor
 
 _FLOATS = frozenset("float float16 bfloat16 double".split())

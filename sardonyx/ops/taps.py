@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.coordinates import within
 from sardonyx.tensor import scalar

@@ -11,11 +11,11 @@ them fills the cores by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.base.dtypes import INT64
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph

@@ -28,7 +28,7 @@ def extent_of(variable: Dim) -> Dim:
 
 def offset_of(strides: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
     """Elements from the start of an array to the element at `at`."""
-    return sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides, strict=True))
+    return sizes.inner_product(at, strides)
 
 
 def nested_in(dim: Dim) -> list[Scalar]:

@@ -9,10 +9,11 @@ of the block. A left factor that is one digit and a scale already is taken as it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import extent_of, nodes_of
 from sardonyx.plan.groups import Product

@@ -8,10 +8,9 @@ called with different arguments.
 from __future__ import annotations
 
 from dataclasses import replace
-from weakref import WeakValueDictionary
 
 from sardonyx.base.dtypes import DType
-from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.interning import WeakTable
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
@@ -25,10 +24,7 @@ Strides = tuple[Dim, ...]
 Shareable = Rows | Product | Attention
 
 # Weak, as all that is interned: placeholders stand for buffers of models that still are.
-_PLACEHOLDERS: WeakValueDictionary[tuple[int, tuple[Dim, ...], DType], Buffer] = (
-    WeakValueDictionary()
-)
-_PLACEHOLDERS_LOCK = lock_over_forks()
+_PLACEHOLDERS: WeakTable[tuple[int, tuple[Dim, ...], DType], Buffer] = WeakTable()
 
 
 def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
@@ -36,9 +32,7 @@ def placeholder(number: int, shape: tuple[Dim, ...], dtype: DType) -> Buffer:
     key = (number, shape, dtype)
     found = _PLACEHOLDERS.get(key)
     if found is None:
-        made = buffer(f"b{number}", shape, dtype)
-        with _PLACEHOLDERS_LOCK:
-            found = _PLACEHOLDERS.setdefault(key, made)
+        found = _PLACEHOLDERS.add(key, buffer(f"b{number}", shape, dtype))
     return found
 
 

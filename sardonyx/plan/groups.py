@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base.dtypes import DType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.scalar import Scalar

@@ -8,9 +8,10 @@ one reader that would not compute it several times over.
 from __future__ import annotations
 
 from collections.abc import Collection, Container
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.codes import CODES
 from sardonyx.plan.dequantised import Dequantised, is_decoded

@@ -7,11 +7,11 @@ fast, is found out then, and the kernel that computes the same is there if it ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.dtypes import DType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Product

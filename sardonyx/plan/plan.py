@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step, Together
 

@@ -14,9 +14,9 @@ which leaves the whole number, halves to even, in the low bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes
+from sardonyx.base.records import dataclass
 from sardonyx.plan.codes import CODES
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import remake

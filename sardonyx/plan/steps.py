@@ -6,8 +6,7 @@ that follow from those are computed when a segment is entered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom
 from sardonyx.plan.axes import dims_of
 from sardonyx.tensor import scalar

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx.base.records import dataclass
 from sardonyx.profiling.clock import Clock
 from sardonyx.runtime.native_layout import SPAN
 from sardonyx.runtime.recording import RunTrace

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan

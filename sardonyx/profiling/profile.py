@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.plan.facts import PlanFacts
 from sardonyx.profiling.calls import Call, calls_of
 from sardonyx.profiling.clock import Clock, origin

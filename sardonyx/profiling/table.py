@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.profiling.calls import Call

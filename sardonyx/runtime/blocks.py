@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import sizes
 from sardonyx.base.object_types import ObjectType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.kernel.compiled import Kernel

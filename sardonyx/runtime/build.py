@@ -6,13 +6,14 @@ import contextlib
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices

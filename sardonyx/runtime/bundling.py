@@ -12,11 +12,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, BinaryIO
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.version import __version__
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.loader.external_writer import replacing

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.variants import DEFAULT, Variant
 from sardonyx.runtime.cache import Cache, digest
 

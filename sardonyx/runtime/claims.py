@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.host.claimed import keep
 from sardonyx.ir.constant import Constant

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from sardonyx.base.records import dataclass
 from sardonyx.ir.constant import Constant
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.invocation import Invocation
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.target import Target
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base import dtypes, object_types
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.files import Identity, is_unchanged
+from sardonyx.base.records import dataclass
 from sardonyx.plan import serial
 from sardonyx.plan.plan import Appended, Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.steps import JumpIfLess
 from sardonyx.runtime.arena import Words, address_of, aligned_words

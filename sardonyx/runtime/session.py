@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +30,7 @@ from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
+from sardonyx.base.records import dataclass
 from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import team_of
@@ -409,10 +410,10 @@ def build_for(
     """A model, compiled; the compiler is imported when it is first needed."""
     with compiling:
         # The compiler: only where it is needed.
-        from sardonyx.ops.registry import load_all
+        from sardonyx.ops.registry import load
         from sardonyx.runtime.build import build_model
 
-        load_all()
+        load("")
 
     tables = partial(budget.take, purpose="tables that operators need")
     with counting(tables, budget.give):

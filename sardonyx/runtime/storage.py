@@ -10,13 +10,14 @@ import ctypes
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.records import dataclass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 #: A tensor in memory of the processor, or of a device.

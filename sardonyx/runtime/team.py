@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sardonyx.base.records import dataclass
 from sardonyx.runtime.thread_setup import ThreadSetup
 
 #: A thread takes half of its part of the blocks that are left, so the last ones are single.

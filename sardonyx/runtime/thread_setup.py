@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 
 _log = get_logger("pool")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from sardonyx.base import errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
+from sardonyx.base.records import dataclass
 from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar, binary, compare, constant, select, unary

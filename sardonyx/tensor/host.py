@@ -9,10 +9,10 @@ that belongs to the run. Equal strings have equal codes, so that whatever moves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.base.dtypes import INT64, DType
 from sardonyx.base.object_types import ObjectType
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.tensor import Call, Shape, Tensor, make_call
 

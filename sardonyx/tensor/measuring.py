@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.tensor import Tensor
 

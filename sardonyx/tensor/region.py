@@ -6,8 +6,9 @@ buffers that stand for them; those are the operands of the call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.measuring import Measured

@@ -42,22 +42,35 @@ def rewrite(
     atoms: Mapping[Atom, Dim] | None = None,
 ) -> Scalar:
     """Rebuild an expression: atoms replaced in all indices, then loads by `replace_load`."""
-    return _Rewriting(replace_load, atoms or {}).visit(x)
+    return Rewriting(replace_load, atoms or {}).visit(x)
 
 
-class _Rewriting:
-    """What `rewrite` does. Closures that call each other would be left to the collector."""
+class Rewriting:
+    """What `rewrite` does, for several expressions, which may share parts.
 
-    __slots__ = ("_memo", "_replace_load", "_table")
+    Args:
+        replace_load: See `rewrite`.
+        table: The atoms there.
+    """
+
+    # Closures that call each other would be left to the collector.
+    __slots__ = ("_dims", "_memo", "_replace_load", "_table")
 
     def __init__(
         self, replace_load: Callable[[Scalar], Scalar | None], table: Mapping[Atom, Dim]
     ) -> None:
         self._replace_load, self._table = replace_load, table
         self._memo: dict[Scalar, Scalar] = {}
+        self._dims: dict[Dim, Dim] = {}
 
-    def _dim(self, value: Dim) -> Dim:
-        return value if isinstance(value, int) else rebuild(value, self._atom)
+    def dim(self, value: Dim) -> Dim:
+        """A symbolic integer as it is afterwards."""
+        if isinstance(value, int):
+            return value
+        found = self._dims.get(value)
+        if found is None:
+            found = self._dims[value] = rebuild(value, self._atom)
+        return found
 
     def _atom(self, atom: Atom) -> Dim | None:
         found = self._table.get(atom)
@@ -67,7 +80,7 @@ class _Rewriting:
             inner = self.visit(atom.payload)
             if inner is not atom.payload or any(map(self._touches, atom.arguments)):
                 whole = whole_number(inner)
-                low, high = (self._dim(a) for a in atom.arguments)
+                low, high = (self.dim(a) for a in atom.arguments)
                 return whole if whole is not None else sizes.opaque(inner, low, high)
         return None
 
@@ -85,20 +98,20 @@ class _Rewriting:
         if node.op == "constant":
             return node
         if node.op == "size":
-            moved = self._dim(node.dim)
+            moved = self.dim(node.dim)
             return node if moved is node.dim else size(moved)
         if node.op == "load":
             return self._load(node)
         arguments = tuple([self.visit(a) for a in node.arguments])
         same = all(map(is_, arguments, node.arguments))
         if node.op == "check_index":
-            limit = self._dim(node.dim)
+            limit = self.dim(node.dim)
             return node if same and limit is node.dim else check_index(arguments[0], limit)
         return node if same else remake(node, arguments)
 
     def _load(self, node: Scalar) -> Scalar:
         indices = node.at
-        at = tuple([self._dim(i) for i in indices])
+        at = tuple([self.dim(i) for i in indices])
         moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
         replaced = self._replace_load(moved)
         return moved if replaced is None else replaced

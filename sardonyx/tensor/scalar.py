@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, InvalidGraph, message
-from sardonyx.base.forks import lock_over_forks
-from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.interning import WeakTable
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import arithmetic
 from sardonyx.tensor.operations import OF_FLOATS, OF_INTEGERS
@@ -128,8 +126,7 @@ class Scalar:
 
 
 # Weak, so that the weights behind a model's expressions go when the model does.
-_NODES: WeakValueDictionary[object, Scalar] = WeakValueDictionary()
-_NODES_LOCK = lock_over_forks()
+_NODES: WeakTable[object, Scalar] = WeakTable()
 
 
 def make_node(
@@ -140,10 +137,7 @@ def make_node(
     key = (op, dtype, arguments, marker)
     found = _NODES.get(key)
     if found is None:
-        checkpoint()
-        made = Scalar(op, dtype, arguments, payload)
-        with _NODES_LOCK:
-            found = _NODES.setdefault(key, made)
+        found = _NODES.add(key, Scalar(op, dtype, arguments, payload))
     return found
 
 

@@ -12,14 +12,13 @@ Index variables are numbered by axis, so tensors of equal structure are the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
-from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.interning import WeakTable
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.operators import Operators
 
@@ -174,16 +173,12 @@ class Call(Tensor):
 
 
 # Weak, so that the weights behind a model's tensors go when the model does.
-_TENSORS: WeakValueDictionary[object, Tensor] = WeakValueDictionary()
-_TENSORS_LOCK = lock_over_forks()
+_TENSORS: WeakTable[object, Tensor] = WeakTable()
 
 
 def _intern(key: object, tensor: Tensor) -> Tensor:
     found = _TENSORS.get(key)
-    if found is None:
-        with _TENSORS_LOCK:
-            found = _TENSORS.setdefault(key, tensor)
-    return found
+    return _TENSORS.add(key, tensor) if found is None else found
 
 
 def buffer(

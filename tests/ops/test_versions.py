@@ -8,6 +8,7 @@ import onnx.defs
 import pytest
 
 from sardonyx.ops import registry
+from sardonyx.ops.families import FAMILIES
 from sardonyx.ops.signatures import signature_of
 from tests.ops.make_signatures import parameters, types_of
 
@@ -31,6 +32,25 @@ def test_all_operators_have_records():
         if registry.find(schema.name, schema.domain, schema.since_version) is None
     }
     assert without == set(MISSING)
+
+
+_OF_A_DOMAIN = """
+import sys
+from sardonyx.ops import registry
+registry.load("")
+registry.load(sys.argv[1])
+before = {key for key in registry._RECORDS if key[0] == sys.argv[1]}
+registry.load_all()
+late = {key for key in registry._RECORDS if key[0] == sys.argv[1]} - before
+sys.exit(f"{late} are in families of another domain" if late or not before else 0)
+"""
+
+
+@pytest.mark.parametrize("domain", list(FAMILIES))
+def test_a_domain_s_operators_are_in_its_families(domain):
+    command = [sys.executable, "-c", _OF_A_DOMAIN, domain]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.domain}.{s.name}-{s.since_version}")

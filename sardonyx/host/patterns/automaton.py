@@ -8,9 +8,10 @@ pattern has states. The tables are dropped when they have grown large.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.records import dataclass
 from sardonyx.host.patterns.classes import PERL, Characters
 from sardonyx.host.patterns.syntax import Either, One, Part, PatternError, Place, Repeat, Row
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from sardonyx.base.records import dataclass
 
 Range = tuple[int, int]
 LAST = 0x10FFFF

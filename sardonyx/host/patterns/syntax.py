@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
+from sardonyx.base.records import dataclass
 from sardonyx.host.patterns.classes import (
     ANY,
     ANY_BUT_NEWLINE,

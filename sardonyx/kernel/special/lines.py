@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sardonyx.base.records import dataclass
 from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.program import Operand
 from sardonyx.kernel.special.frame import KernelFrame

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.tensor.tensor import Buffer

@@ -1,0 +1,80 @@
+"""Tables of objects that are found again by a key, for as long as somebody holds them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Generic, TypeVar
+
+from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.interrupt import checkpoint
+
+_Key = TypeVar("_Key")
+_Object = TypeVar("_Object")
+
+#: Work without end makes many objects: at every so-manieth it is asked whether it shall end.
+_OBJECTS_BETWEEN = 16
+
+
+class _Entry(weakref.ref[_Object]):
+    """A reference that knows under which key it is."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+class WeakTable(Generic[_Key, _Object]):
+    """Objects by key, weakly. Compiling a model adds ten thousands: `WeakValueDictionary` takes
+    three times as long to add one.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[_Key, _Entry[_Object]] = {}
+        self._lock = lock_over_forks()
+        self._gone: list[_Entry[_Object]] = []
+        self._added = 0
+        self._forget = self._remove  # bound once
+
+    def get(self, key: _Key) -> _Object | None:
+        """The object with this key, if there is one."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry()
+
+    def add(self, key: _Key, made: _Object) -> _Object:
+        """The one object with this key: that which is there, else `made`. A checkpoint, too."""
+        with self._lock:
+            entry = self._entries.get(key)
+            found = None if entry is None else entry()
+            if found is None:
+                entry = _Entry(made, self._forget)
+                entry.key = key
+                self._entries[key] = entry
+                found = made
+            if self._gone:
+                self._remove_gone()
+        self._added += 1
+        if not self._added % _OBJECTS_BETWEEN:
+            checkpoint()
+        return found
+
+    def values(self) -> list[_Object]:
+        """All objects that are there."""
+        found = [entry() for entry in list(self._entries.values())]
+        return [x for x in found if x is not None]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _remove(self, entry: _Entry[_Object]) -> None:
+        """Called when an object goes, at any moment: it must not wait for the lock."""
+        self._gone.append(entry)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._remove_gone()
+            finally:
+                self._lock.release()
+
+    def _remove_gone(self) -> None:
+        while self._gone:
+            entry = self._gone.pop()
+            if self._entries.get(entry.key) is entry:
+                del self._entries[entry.key]
