@@ -4,54 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
-from sardonyx.codegen.blockwise import blockwise_product
+from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
+from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import general_copy
-from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
-from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of
+from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.special import special
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
-from sardonyx.kernel.attention import AttentionKernel
-from sardonyx.kernel.attention_shape import element_of
 from sardonyx.kernel.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.grain import FEW_CORES, Grain, Tiling
-from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
-from sardonyx.kernel.integer_product import IntegerKernel
-from sardonyx.kernel.integer_schedule import IntegerSchedule
-from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.kernel.thread_rows import thread_form
-from sardonyx.kernel.tile import TileKernel
-from sardonyx.kernel.tile_attention import AttentionTileKernel
-from sardonyx.kernel.tile_schedule import TileSchedule, takes
-from sardonyx.kernel.tile_shape import Choice
-from sardonyx.kernel.winograd_form import fitting
-from sardonyx.kernel.winograd_product import WinogradKernel
+from sardonyx.kernel.tile_schedule import takes
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.plan.blockwise import in_blocks
-from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical, as_rows
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
-from sardonyx.plan.hoisting import with_numbers
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.library import Accelerator
-from sardonyx.plan.operand_order import in_order
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -64,7 +50,6 @@ from sardonyx.tensor.tensor import (
     buffer,
     indices,
     make_map,
-    make_reduce,
 )
 from sardonyx.tensor.traverse import loads_of
 
@@ -72,14 +57,6 @@ __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
 #: How names of kernels begin that only move elements.
 COPY = "copy"
-#: How names of contractions begin that round their factors to bfloat16.
-HALVES = "halves"
-#: How names of contractions of floats begin.
-PRODUCT = "product"
-#: How names of contractions of 8-bit codes begin.
-INTEGERS = "integers"
-#: How names of convolutions begin that transform their inputs.
-WINOGRAD = "winograd"
 
 
 @dataclass(eq=False, slots=True)
@@ -97,6 +74,12 @@ class Former:
         choices: Says which structures are computed otherwise than the cost model would.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
+        variant: How the kernel that is being formed is computed.
+        needs: What is packed before a kernel runs, by its structure.
+        walked: Which left factors need no copy, by the structure of the contraction.
+        schedules: Those made to find out.
+        tiled: Kernels in tiles of a contraction, with what they need, by its structure.
+        partials: Memory for parts of an attention's results, by its structure.
     """
 
     lanes: int
@@ -109,15 +92,15 @@ class Former:
     choices: Choices | None = None
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
-    _variant: Variant = DEFAULT
-    _packings: dict[object, list[Packing]] = field(default_factory=dict)
-    _walked: dict[object, bool] = field(default_factory=dict)
-    _schedules: dict[object, ProductSchedule] = field(default_factory=dict)
-    _tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
+    variant: Variant = DEFAULT
+    needs: dict[object, list[Packing]] = field(default_factory=dict)
+    walked: dict[object, bool] = field(default_factory=dict)
+    schedules: dict[object, ProductSchedule] = field(default_factory=dict)
+    tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
-    _partials: dict[object, Buffer | None] = field(default_factory=dict)
+    partials: dict[object, Buffer | None] = field(default_factory=dict)
     _windows: GeneralWindows | None = None
 
     @property
@@ -150,7 +133,7 @@ class Former:
         if isinstance(group, Special):
             return [special(self, group, strides)]
         if isinstance(group, Attention):
-            return [self._attention(group, strides)]
+            return [attention(self, group, strides)]
         if isinstance(group, Product):
             return self._accelerated(group, strides)
         return [self.rows(group, strides)]
@@ -183,10 +166,10 @@ class Former:
         """
         tiling = self.grain.tiling
         if tiling is not None and takes(group, tiling) and not is_prepared(group):
-            return self._tiles(group, strides, tiling, pack)
+            return tiled_product(self, group, strides, tiling, pack)
         found = roles(group)
         if found is not None and not self._fills_no_panel(group, *found):
-            return self._product(group, strides, pack)
+            return product_of_kernels(self, group, strides, pack)
         return self._per_lane(group, strides)
 
     def _fills_no_panel(
@@ -231,38 +214,11 @@ class Former:
         self._packed[contents] = packed
         copy = general_copy(contents, packed, strides) if isinstance(contents, Map) else None
         if copy is None:
-            return packed, [self._pack(contents, packed, strides)]
+            return packed, [self.pack(contents, packed, strides)]
         # What stands for constants there does not say that it never changes.
         never_changes = all(is_constant(x.tensor) for x in loads_of(contents.body))
-        made = self._pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
+        made = self.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
         return packed, [copy.specific(made)]
-
-    def _attention(self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]) -> Invocation:
-        canonical = Canonical(group, strides)
-        key = (canonical.key, self.grain.tiling)
-
-        def build() -> Formed:
-            form = self._attention_form(canonical)
-            made = form.build()
-            self._partials[key] = getattr(form, "partial", None)
-            return Formed(made)
-
-        kernel = self._formed(key, build)
-        actual: dict[Buffer, Tensor] = dict(canonical.buffers)
-        partial = self._partials.get(key)
-        if partial is not None:
-            spare = (UNREAD, group.root.buffer, 0)
-            actual[partial] = Buffer(partial.shape, partial.dtype, spare)
-        return invocation_of(kernel, actual, group)
-
-    def _attention_form(self, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
-        """How an attention is computed."""
-        group, name, tiling = canonical.group, self.name("attention"), self.grain.tiling
-        assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
-        element = element_of(group, tiling) if tiling is not None else None
-        if tiling is not None and element is not None:
-            return AttentionTileKernel(group, canonical.strides, tiling, element, name)
-        return AttentionKernel(group, canonical.strides, self.lanes, self.grain, name)
 
     def name(self, prefix: str) -> str:
         """A name that no kernel has."""
@@ -299,7 +255,7 @@ class Former:
             made.program.as_written = is_early  # it runs once
             return Formed(made)
 
-        kernel = self._formed((canonical.key, tiling), build, name)
+        kernel = self.formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
 
     def _general_windows(self) -> GeneralWindows:
@@ -313,10 +269,19 @@ class Former:
         def build() -> Formed:
             return Formed(general.build(self.lanes, self.grain, self.name(_kind(group))))
 
-        kernel = self._formed(general.key, build)
+        kernel = self.formed(general.key, build)
         return general.specific(invocation_of(kernel, general.actual, group))
 
-    def _formed(
+    def number(self, contents: Map) -> Buffer:
+        """The buffer of one known number."""
+        found, dtype = self._packed.get(contents), contents.dtype
+        if found is None:
+            held = Constant.from_array(np.full(1, contents.body.payload, dtype.numpy))
+            found = buffer(("number", contents), contents.shape, dtype, constant=held)
+            self._packed[contents] = found
+        return found
+
+    def formed(
         self, key: tuple[object, ...], build: Callable[[], Formed], kind: str | None = None
     ) -> Kernel:
         """The kernel of a structure: known, or formed now.
@@ -330,16 +295,17 @@ class Former:
         if kernel is not None:
             return kernel
         variant = DEFAULT if self.choices is None else self.choices.of(key)
-        formed = self._known(key, kind, variant)
+        formed = self.known(key, kind, variant)
         if formed is None:
             with self._varied(variant):
                 formed = build()
             if self.keeper is not None:
                 self.keeper.keep(_kept_as(key, kind, variant), formed)
-        self.kernels[key], self._packings[key] = formed.kernel, formed.packings
+        self.kernels[key], self.needs[key] = formed.kernel, formed.packings
         return formed.kernel
 
-    def _known(self, key: tuple[object, ...], kind: str | None, variant: Variant) -> Formed | None:
+    def known(self, key: tuple[object, ...], kind: str | None, variant: Variant) -> Formed | None:
+        """The kernel of a structure that was formed before; see `formed`."""
         if self.keeper is None:
             return None
         return self.keeper.find(_kept_as(key, kind, variant), self.name)
@@ -347,183 +313,14 @@ class Former:
     @contextmanager
     def _varied(self, variant: Variant) -> Iterator[None]:
         """Inside, kernels are formed in another way."""
-        before, self._variant = (self.grain, self._variant), variant
+        before, self.variant = (self.grain, self.variant), variant
         self.grain = variant.grain(self.grain)
         try:
             yield
         finally:
-            self.grain, self._variant = before
+            self.grain, self.variant = before
 
-    def _product(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
-    ) -> list[Invocation]:
-        """The kernel of a contraction, after the packing of a right factor that never changes."""
-        fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
-        if fixed and self.grain.tiling is None and not (self.halves and may_round(group)):
-            general = general_product(Canonical(group, strides), self.lanes, self.grain)
-            if general is not None:
-                return self._general(general, group, strides)
-        image: list[Invocation] = []
-        codes = in_blocks(group) if fixed and self.dots else None
-        if codes is not None:
-            return blockwise_product(self, codes, strides)
-        bordered = with_borders(group) if fixed else None
-        if bordered is not None:
-            contents, place, group = bordered
-            image = [self._image(contents, place, strides, group)]
-            strides = {**strides, place: row_major(place.shape)}
-        if integer_factors(group) is not None:
-            group, strides, before = self._with_numbers(group, strides)
-            image += before
-        canonical = Canonical(group, strides)
-        # What has no image may get one below, and is another kernel then.
-        key = (canonical.key, fixed, bool(image))
-        if key not in self.kernels and fixed and not image:
-            moved = None if self._stays(key, canonical) else in_order(group)
-            if moved is not None:
-                contents, place, group = moved
-                image = [self._image(contents, place, strides, group, "moved")]
-                canonical = Canonical(group, {**strides, place: row_major(place.shape)})
-                key = (canonical.key, fixed, True)
-        kernel = self._formed(key, lambda: Formed(*self._product_form(canonical, fixed).build()))
-        actual, steps = {**canonical.buffers}, list[Invocation]()
-        for packing in self._packings[key]:
-            actual[packing.packed], before = self.packed_buffer(
-                _actual(packing, canonical), strides
-            )
-            steps += before
-        return [*image, *steps, invocation_of(kernel, actual, group)]
-
-    def _general(
-        self, general: GeneralProduct, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> list[Invocation]:
-        """A contraction by a kernel that others of other sizes use, too."""
-
-        def build() -> Formed:
-            return Formed(*general.build(self.lanes, self.name(PRODUCT)))
-
-        kernel = self._formed(general.key, build)
-        actual, steps = {**general.actual}, list[Invocation]()
-        for packing in self._packings[general.key]:
-            actual[packing.packed], before = self.packed_buffer(general.contents(packing), strides)
-            steps += before
-        return [*steps, general.specific(invocation_of(kernel, actual, group))]
-
-    def _stays(self, key: tuple[object, ...], canonical: Canonical) -> bool:
-        """Whether a contraction needs no copy of its left factor: it walks rows where they lie."""
-        group, structure = canonical.group, canonical.key
-        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        if structure in self._walked:
-            return self._walked[structure]
-        known = None
-        if self.choices is None or self.choices.of(key) == DEFAULT:
-            known = self._known(key, None, DEFAULT)
-        if known is not None:
-            self.kernels[key], self._packings[key] = known.kernel, known.packings
-        elif integer_factors(group) is None:
-            schedule = ProductSchedule(group, canonical.strides, self.lanes, self.grain)
-            self._walked[structure] = schedule.direct
-            self._schedules[structure] = schedule
-            return schedule.direct
-        return True
-
-    def _with_numbers(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> tuple[Product, dict[Tensor, tuple[Dim, ...]], list[Invocation]]:
-        """A contraction of codes whose factors and terms of results lie in memory."""
-        own, steps = dict(strides), list[Invocation]()
-
-        def stored(contents: Map) -> Buffer:
-            if contents.body.op == "constant":
-                return self._number(contents)
-            packed, before = self.packed_buffer(contents, strides)
-            own[packed] = row_major(packed.shape)
-            steps.extend(before)
-            return packed
-
-        return with_numbers(group, stored), own, steps
-
-    def _number(self, contents: Map) -> Buffer:
-        """The buffer of one known number."""
-        found, dtype = self._packed.get(contents), contents.dtype
-        if found is None:
-            held = Constant.from_array(np.full(1, contents.body.payload, dtype.numpy))
-            found = buffer(("number", contents), contents.shape, dtype, constant=held)
-            self._packed[contents] = found
-        return found
-
-    def _image(
-        self,
-        contents: Map,
-        place: Buffer,
-        strides: dict[Tensor, tuple[Dim, ...]],
-        group: Product,
-        name: str = "image",
-    ) -> Invocation:
-        """What lays out the left factor of a contraction."""
-        made = self._pack(contents, place, strides, name)
-        return replace(made, group=group)
-
-    def _product_form(self, canonical: Canonical, fixed: bool) -> ProductKernel:
-        """How a contraction is computed."""
-        group, strides = canonical.group, canonical.strides
-        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        if integer_factors(group) is not None:
-            integers = IntegerSchedule(group, strides, self.lanes, self.grain)
-            return IntegerKernel(integers, self.name(INTEGERS), fixed)
-        schedule = self._schedules.pop(canonical.key, None)
-        if schedule is None or self._variant != DEFAULT:
-            schedule = ProductSchedule(group, strides, self.lanes, self.grain)
-        tiles = None
-        if fixed and self.winograd:
-            tiles = fitting(schedule, self.grain.tiles, self._variant.winograd)
-        if tiles is not None:
-            return WinogradKernel(schedule, tiles, self.name(f"{WINOGRAD}{tiles.outputs}"))
-        if self.halves and may_round(group):
-            halves = HalfSchedule(group, strides, self.lanes, self.grain)
-            return HalfKernel(halves, self.name(HALVES), fixed)
-        return ProductKernel(schedule, self.name(PRODUCT), fixed)
-
-    def _tiles(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, pack: bool
-    ) -> list[Invocation]:
-        """The kernels of a contraction that thread blocks compute in tiles: a run uses one."""
-        canonical = Canonical(group, strides)
-        fixed = {name for name, x in canonical.buffers.items() if pack and is_constant(x)}
-        key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers), pack)
-        if key not in self._tiled:
-            self._tiled[key] = self._form_tiles(canonical, tiling, fixed, alone=not pack)
-        steps: dict[Buffer, list[Invocation]] = {}
-        found = []
-        for number, (kernel, packings, partial) in enumerate(self._tiled[key]):
-            actual: dict[Buffer, Tensor] = dict(canonical.buffers)
-            for packing in packings:
-                packed, before = self.packed_buffer(_actual(packing, canonical), strides)
-                steps.setdefault(packed, before)
-                actual[packing.packed] = packed
-            if partial is not None:
-                spare = (UNREAD, group.root.buffer, number)
-                actual[partial] = Buffer(partial.shape, partial.dtype, spare)
-            found.append(invocation_of(kernel, actual, group))
-        return [*(step for before in steps.values() for step in before), *found]
-
-    def _form_tiles(
-        self, canonical: Canonical, tiling: Tiling, fixed: set[Buffer], *, alone: bool
-    ) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
-        group = canonical.group
-        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        found = []
-        choices = TileSchedule(group, canonical.strides, tiling).choices
-        for choice in [Choice(choices[0].shape)] if alone else choices:
-            schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
-            packings = schedule.pack(fixed.__contains__)
-            name = self.name("tiles")
-            form = TileKernel(schedule, name, choice.parts, choice.used)
-            kernel = self.kernels["tiles", name] = form.build()
-            found.append((kernel, packings, form.partial))
-        return found
-
-    def _pack(
+    def pack(
         self,
         contents: Map | Reduce,
         packed: Buffer,
@@ -532,32 +329,16 @@ class Former:
         *,
         is_early: bool = False,
     ) -> Invocation:
+        """The invocation that writes `contents` to `packed`, before any run if `is_early`."""
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
         own = {**strides, packed: row_major(packed.shape)}
         return self.rows(group, own, name, is_early=is_early)
 
 
-def _actual(packing: Packing, canonical: Canonical) -> Map | Reduce:
-    """What is packed, of the buffers that a group has."""
-    contents = packing.contents
-    body = rewrite(
-        contents.body,
-        lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
-    )
-    if isinstance(contents, Map):
-        return make_map(contents.shape, body)
-    return make_reduce(contents.shape, contents.extents, contents.kind, body, contents.dtype)
-
-
 def _kept_as(key: object, kind: str | None, variant: Variant) -> tuple[object, ...]:
     """What a keeper knows a structure by."""
     return (key, kind) if variant == DEFAULT else (key, kind, *variant.to_numbers().items())
-
-
-def is_constant(tensor: Tensor) -> bool:
-    """Whether the contents never change."""
-    return isinstance(tensor, Buffer) and tensor.constant is not None
 
 
 def _kind(group: object) -> str:

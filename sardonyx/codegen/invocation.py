@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.plan.groups import Group
@@ -70,3 +70,8 @@ def origin_of(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
         for name in origins.get(root.tensor, ()):
             found[name] = None
     return tuple(found)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether the contents never change."""
+    return isinstance(tensor, Buffer) and tensor.constant is not None

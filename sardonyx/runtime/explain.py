@@ -9,7 +9,8 @@ from typing import Any
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
-from sardonyx.codegen.form import COPY, HALVES, INTEGERS, WINOGRAD
+from sardonyx.codegen.form import COPY
+from sardonyx.codegen.form_product import HALVES, INTEGERS, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.engine import Engine

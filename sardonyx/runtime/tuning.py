@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from sardonyx.base.errors import InvalidArgument, OutOfMemory, SardonyxError, me
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.base.object_types import ObjectType
-from sardonyx.codegen import form
+from sardonyx.base.records import dataclass
+from sardonyx.codegen import form_product
+from sardonyx.codegen.form import COPY
 from sardonyx.codegen.variants import CANDIDATES, DEFAULT, Choices, Variant
 from sardonyx.cpu.threads import team_of
 from sardonyx.plan.identity import Identities
@@ -45,10 +47,10 @@ _WORTH = 0.97
 _LEAST_RUNS, _MOST_RUNS, _SECONDS = 5, 50, 2.0
 #: How names of kernels begin that a number of a variant can change.
 _CHANGES: Mapping[str, tuple[str, ...]] = {
-    "winograd": (form.WINOGRAD, form.PRODUCT),
-    "rows": (form.PRODUCT, form.INTEGERS, form.HALVES),
-    "vectors": (form.PRODUCT, form.INTEGERS, form.HALVES),
-    "elements": (form.COPY, "map", "rows"),
+    "winograd": (form_product.WINOGRAD, form_product.PRODUCT),
+    "rows": (form_product.PRODUCT, form_product.INTEGERS, form_product.HALVES),
+    "vectors": (form_product.PRODUCT, form_product.INTEGERS, form_product.HALVES),
+    "elements": (COPY, "map", "rows"),
 }
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from sardonyx.codegen.form import Former
+from sardonyx.codegen import form_product, form_tiles
 from sardonyx.runtime import files
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.known import KnownKernels
@@ -85,8 +85,8 @@ def test_known_structures_are_not_formed_again(name, counts, monkeypatch):
     first = counts[-1]
     assert first[0] == 0
     assert first[1] > 0
-    for form in ("_attention_form", "_product_form"):
-        monkeypatch.setattr(Former, form, None)
+    for module, form in ((form_tiles, "_attention_form"), (form_product, "_form")):
+        monkeypatch.setattr(module, form, None)
     monkeypatch.setattr("sardonyx.codegen.form.RowsKernel", None)
     check(name)
     assert counts[-1] == (first[1], 0)

@@ -1,0 +1,183 @@
+"""Contractions by kernels of their own: general ones, of images, of codes, Winograd's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.blockwise import blockwise_product
+from sardonyx.codegen.formed import Formed
+from sardonyx.codegen.general_product import GeneralProduct, general_product
+from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
+from sardonyx.codegen.variants import DEFAULT
+from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
+from sardonyx.kernel.integer_product import IntegerKernel
+from sardonyx.kernel.integer_schedule import IntegerSchedule
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.winograd_form import fitting
+from sardonyx.kernel.winograd_product import WinogradKernel
+from sardonyx.plan.blockwise import in_blocks
+from sardonyx.plan.bordered import with_borders
+from sardonyx.plan.canonical import Canonical
+from sardonyx.plan.groups import Product
+from sardonyx.plan.hoisting import with_numbers
+from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.layout import row_major
+from sardonyx.plan.operand_order import in_order
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import load
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
+from sardonyx.tensor.traverse import loads_of
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.form import Former
+
+#: How names of contractions begin that round their factors to bfloat16.
+HALVES = "halves"
+#: How names of contractions of floats begin.
+PRODUCT = "product"
+#: How names of contractions of 8-bit codes begin.
+INTEGERS = "integers"
+#: How names of convolutions begin that transform their inputs.
+WINOGRAD = "winograd"
+
+
+def product_of_kernels(
+    former: Former, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
+) -> list[Invocation]:
+    """The kernel of a contraction, after the packing of a right factor that never changes."""
+    fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
+    if fixed and former.grain.tiling is None and not (former.halves and may_round(group)):
+        general = general_product(Canonical(group, strides), former.lanes, former.grain)
+        if general is not None:
+            return _general(former, general, group, strides)
+    image: list[Invocation] = []
+    codes = in_blocks(group) if fixed and former.dots else None
+    if codes is not None:
+        return blockwise_product(former, codes, strides)
+    bordered = with_borders(group) if fixed else None
+    if bordered is not None:
+        contents, place, group = bordered
+        image = [_image(former, contents, place, strides, group)]
+        strides = {**strides, place: row_major(place.shape)}
+    if integer_factors(group) is not None:
+        group, strides, before = _with_numbers(former, group, strides)
+        image += before
+    canonical = Canonical(group, strides)
+    # What has no image may get one below, and is another kernel then.
+    key = (canonical.key, fixed, bool(image))
+    if key not in former.kernels and fixed and not image:
+        moved = None if _stays(former, key, canonical) else in_order(group)
+        if moved is not None:
+            contents, place, group = moved
+            image = [_image(former, contents, place, strides, group, "moved")]
+            canonical = Canonical(group, {**strides, place: row_major(place.shape)})
+            key = (canonical.key, fixed, True)
+    kernel = former.formed(key, lambda: Formed(*_form(former, canonical, fixed).build()))
+    actual, steps = {**canonical.buffers}, list[Invocation]()
+    for packing in former.needs[key]:
+        actual[packing.packed], before = former.packed_buffer(
+            contents_of(packing, canonical), strides
+        )
+        steps += before
+    return [*image, *steps, invocation_of(kernel, actual, group)]
+
+
+def _general(
+    former: Former, general: GeneralProduct, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+) -> list[Invocation]:
+    """A contraction by a kernel that others of other sizes use, too."""
+
+    def build() -> Formed:
+        return Formed(*general.build(former.lanes, former.name(PRODUCT)))
+
+    kernel = former.formed(general.key, build)
+    actual, steps = {**general.actual}, list[Invocation]()
+    for packing in former.needs[general.key]:
+        actual[packing.packed], before = former.packed_buffer(general.contents(packing), strides)
+        steps += before
+    return [*steps, general.specific(invocation_of(kernel, actual, group))]
+
+
+def _stays(former: Former, key: tuple[object, ...], canonical: Canonical) -> bool:
+    """Whether a contraction needs no copy of its left factor: it walks rows where they lie."""
+    group, structure = canonical.group, canonical.key
+    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    if structure in former.walked:
+        return former.walked[structure]
+    known = None
+    if former.choices is None or former.choices.of(key) == DEFAULT:
+        known = former.known(key, None, DEFAULT)
+    if known is not None:
+        former.kernels[key], former.needs[key] = known.kernel, known.packings
+    elif integer_factors(group) is None:
+        schedule = ProductSchedule(group, canonical.strides, former.lanes, former.grain)
+        former.walked[structure] = schedule.direct
+        former.schedules[structure] = schedule
+        return schedule.direct
+    return True
+
+
+def _with_numbers(
+    former: Former, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+) -> tuple[Product, dict[Tensor, tuple[Dim, ...]], list[Invocation]]:
+    """A contraction of codes whose factors and terms of results lie in memory."""
+    own, steps = dict(strides), list[Invocation]()
+
+    def stored(contents: Map) -> Buffer:
+        if contents.body.op == "constant":
+            return former.number(contents)
+        packed, before = former.packed_buffer(contents, strides)
+        own[packed] = row_major(packed.shape)
+        steps.extend(before)
+        return packed
+
+    return with_numbers(group, stored), own, steps
+
+
+def _image(
+    former: Former,
+    contents: Map,
+    place: Buffer,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    group: Product,
+    name: str = "image",
+) -> Invocation:
+    """What lays out the left factor of a contraction."""
+    made = former.pack(contents, place, strides, name)
+    return replace(made, group=group)
+
+
+def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
+    """How a contraction is computed."""
+    group, strides = canonical.group, canonical.strides
+    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    if integer_factors(group) is not None:
+        integers = IntegerSchedule(group, strides, former.lanes, former.grain)
+        return IntegerKernel(integers, former.name(INTEGERS), fixed)
+    schedule = former.schedules.pop(canonical.key, None)
+    if schedule is None or former.variant != DEFAULT:
+        schedule = ProductSchedule(group, strides, former.lanes, former.grain)
+    tiles = None
+    if fixed and former.winograd:
+        tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
+    if tiles is not None:
+        return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
+    if former.halves and may_round(group):
+        halves = HalfSchedule(group, strides, former.lanes, former.grain)
+        return HalfKernel(halves, former.name(HALVES), fixed)
+    return ProductKernel(schedule, former.name(PRODUCT), fixed)
+
+
+def contents_of(packing: Packing, canonical: Canonical) -> Map | Reduce:
+    """What is packed, of the buffers that a group has."""
+    contents = packing.contents
+    body = rewrite(
+        contents.body,
+        lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
+    )
+    if isinstance(contents, Map):
+        return make_map(contents.shape, body)
+    return make_reduce(contents.shape, contents.extents, contents.kind, body, contents.dtype)

@@ -1,0 +1,102 @@
+"""Contractions and attentions that thread blocks of a GPU compute in tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.form_product import contents_of
+from sardonyx.codegen.formed import Formed
+from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of, is_constant
+from sardonyx.kernel.attention import AttentionKernel
+from sardonyx.kernel.attention_shape import element_of
+from sardonyx.kernel.compiled import Kernel
+from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.product_schedule import Packing
+from sardonyx.kernel.tile import TileKernel
+from sardonyx.kernel.tile_attention import AttentionTileKernel
+from sardonyx.kernel.tile_schedule import TileSchedule
+from sardonyx.kernel.tile_shape import Choice
+from sardonyx.plan.canonical import Canonical
+from sardonyx.plan.groups import Attention, Product
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.form import Former
+
+
+def tiled_product(
+    former: Former,
+    group: Product,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    tiling: Tiling,
+    pack: bool,
+) -> list[Invocation]:
+    """The kernels of a contraction that thread blocks compute in tiles: a run uses one."""
+    canonical = Canonical(group, strides)
+    fixed = {name for name, x in canonical.buffers.items() if pack and is_constant(x)}
+    key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers), pack)
+    if key not in former.tiled:
+        former.tiled[key] = _form_tiles(former, canonical, tiling, fixed, alone=not pack)
+    steps: dict[Buffer, list[Invocation]] = {}
+    found = []
+    for number, (kernel, packings, partial) in enumerate(former.tiled[key]):
+        actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+        for packing in packings:
+            packed, before = former.packed_buffer(contents_of(packing, canonical), strides)
+            steps.setdefault(packed, before)
+            actual[packing.packed] = packed
+        if partial is not None:
+            spare = (UNREAD, group.root.buffer, number)
+            actual[partial] = Buffer(partial.shape, partial.dtype, spare)
+        found.append(invocation_of(kernel, actual, group))
+    return [*(step for before in steps.values() for step in before), *found]
+
+
+def _form_tiles(
+    former: Former, canonical: Canonical, tiling: Tiling, fixed: set[Buffer], *, alone: bool
+) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
+    group = canonical.group
+    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    found = []
+    choices = TileSchedule(group, canonical.strides, tiling).choices
+    for choice in [Choice(choices[0].shape)] if alone else choices:
+        schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
+        packings = schedule.pack(fixed.__contains__)
+        name = former.name("tiles")
+        form = TileKernel(schedule, name, choice.parts, choice.used)
+        kernel = former.kernels["tiles", name] = form.build()
+        found.append((kernel, packings, form.partial))
+    return found
+
+
+def attention(
+    former: Former, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
+) -> Invocation:
+    """The kernel of an attention: in tiles where they take its type, else as processors do it."""
+    canonical = Canonical(group, strides)
+    key = (canonical.key, former.grain.tiling)
+
+    def build() -> Formed:
+        form = _attention_form(former, canonical)
+        made = form.build()
+        former.partials[key] = getattr(form, "partial", None)
+        return Formed(made)
+
+    kernel = former.formed(key, build)
+    actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+    partial = former.partials.get(key)
+    if partial is not None:
+        spare = (UNREAD, group.root.buffer, 0)
+        actual[partial] = Buffer(partial.shape, partial.dtype, spare)
+    return invocation_of(kernel, actual, group)
+
+
+def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
+    """How an attention is computed."""
+    group, name, tiling = canonical.group, former.name("attention"), former.grain.tiling
+    assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
+    element = element_of(group, tiling) if tiling is not None else None
+    if tiling is not None and element is not None:
+        return AttentionTileKernel(group, canonical.strides, tiling, element, name)
+    return AttentionKernel(group, canonical.strides, former.lanes, former.grain, name)
