@@ -39,6 +39,7 @@ from sardonyx.api.enums import (
 )
 from sardonyx.api.generation.generate import Generation, generate
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
+from sardonyx.api.load import load
 from sardonyx.api.module import (
     disable_telemetry_events,
     enable_telemetry_events,
@@ -128,6 +129,7 @@ __all__ = [
     "get_version_string",
     "has_collective_ops",
     "install_as_onnxruntime",
+    "load",
     "onnxruntime_validation",
     "package_name",
     "preload_dlls",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,3 +151,46 @@ def _same(value: OrtValue) -> OrtValue:
 
 def _library(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
+
+
+def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
+    """The memory that outputs are to be written to; None for those that get new memory.
+
+    Raises:
+        InvalidArgument: There are more or fewer than outputs, or one is no array of its type.
+    """
+    if out is None:
+        return [None] * len(infos)
+    if not isinstance(out, (list, tuple)) or len(out) != len(infos):
+        got = f"{len(out)}" if isinstance(out, (list, tuple)) else type(out).__name__
+        what = "`out` is a list with an array, or None, for each output that is returned"
+        raise InvalidArgument(message("run out", what, expected=f"{len(infos)}", got=got))
+    return [_target(given, info) for given, info in zip(out, infos, strict=True)]
+
+
+def _target(given: Any, info: ValueInfo) -> Any:
+    if given is None:
+        return None
+    where = f"output {info.name}"
+    held = None if isinstance(given, (list, tuple, str)) else as_array(given, info)
+    if not isinstance(held, (np.ndarray, DeviceArray)):
+        raise InvalidArgument(message(where, "This is no memory", got=type(given).__name__))
+    if isinstance(held, np.ndarray) and not held.flags.writeable:
+        raise InvalidArgument(message(where, "The array in `out` is read-only"))
+    return held
+
+
+def given_back(results: list[Any], out: Sequence[Any] | None) -> list[Any]:
+    """Results, with what the caller gave in place of its memory where all of that was written."""
+    given = out or [None] * len(results)
+    found = []
+    for result, mine in zip(results, given, strict=True):
+        is_whole = mine is not None and tuple(np.shape(result)) == tuple(_shape_of(mine))
+        whole = mine if is_whole else result
+        found.append(OrtValue(whole) if isinstance(whole, DeviceArray) else whole)
+    return found
+
+
+def _shape_of(value: Any) -> Any:
+    shape = value.shape
+    return shape() if callable(shape) else shape

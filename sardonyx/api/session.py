@@ -140,17 +140,23 @@ class InferenceSession(Profiling, UnderWay):
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
         *,
+        out: Sequence[Any] | None = None,
         timeout: float | None = None,
         stream: Any = None,
     ) -> list[Any]:
         """Run the model once.
 
         Args:
-            output_names: Which outputs to return; None or empty for all.
+            output_names: Which outputs to return; None or empty for all. Names of inner tensors
+                may be among them: a plan that gives these values is compiled when they are first
+                asked for.
             input_feed: Arrays (or lists, OrtValues, anything with `__dlpack__` or
                 `__cuda_array_interface__`) by input name. Overridable initializers may be among
                 them. What lies on the session's device is not copied.
             run_options: May end the run from another thread, or after some time.
+            out: For each output that is returned, an array (or `OrtValue`, or array of another
+                library) to write it to, or None. It must have the output's type, and at least as
+                many elements.
             timeout: Seconds that the run may take.
             stream: A stream of the session's GPU: a handle, a stream of torch or cupy, or an
                 object with `__cuda_stream__`. By default one of the session's own.
@@ -164,13 +170,17 @@ class InferenceSession(Profiling, UnderWay):
             TimedOut: The run took longer than it may.
             OutOfMemory: The run needs more memory than the session may have.
         """
-        places = None if output_names is None else self._places(output_names)
-        main = self._engine
+        main, places = self._engine, None
+        if output_names is not None:
+            main, places = self._chosen(output_names)
+        if out is not None or (main is not self._engine and not self._is_on_host):
+            return self._run_into(main, input_feed, places, out, run_options, timeout, stream)
         if run_options is not None:
             input_feed = check_run_options(run_options).with_adapters(input_feed)
-            if run_options.only_execute_path_to_fetches and places and self._is_on_host:
+            fetches = run_options.only_execute_path_to_fetches and main is self._engine
+            if fetches and places and self._is_on_host:
                 main, places = self._for_outputs(places)
-        elif timeout is None and stream is None:
+        elif timeout is None and stream is None and main is self._engine:
             names = self._names
             if type(input_feed) is dict and len(input_feed) == len(names):
                 found = self._quick_run(tuple(map(input_feed.get, names)))
@@ -221,6 +231,34 @@ class InferenceSession(Profiling, UnderWay):
             self._after_run(run_options)
         return [results[k] for k in places]
 
+    def _run_into(
+        self,
+        main: Engine,
+        feeds: Mapping[str, Any],
+        places: list[int] | None,
+        out: Sequence[Any] | None,
+        run_options: RunOptions | None,
+        timeout: float | None,
+        stream: Any,
+    ) -> list[Any]:
+        """The outputs of an engine at `places`, in memory of the caller where there is some."""
+        options = run_options or RunOptions()
+        feeds = check_run_options(options).with_adapters(feeds)
+        engine, given = self._sorted_feeds(feeds, main)
+        self._check_stream(stream)
+        infos = main.record.outputs
+        places = list(range(len(infos))) if places is None else places
+        held = feeding.targets(out, [infos[k] for k in places])
+        unread = None if self._is_on_host else main.executable.memory_kind
+        into: list[Any] = [unread] * len(infos)
+        for place, target in zip(places, held, strict=True):
+            into[place] = target
+        wanted = Wanted(into, stream, not options.is_left)
+        with options.limit(timeout) as cancel, options.graph():
+            results = engine.run_to(given, wanted, cancel)
+        self._after_run(run_options)
+        return feeding.given_back([results[k] for k in places], out)
+
     def _check_stream(self, stream: Any) -> None:
         if stream is not None and self._is_on_host:
             what = "The session works on the processor, which has no streams"
@@ -261,6 +299,22 @@ class InferenceSession(Profiling, UnderWay):
                 raise InvalidArgument(message("memory.enable_memory_arena_shrinkage", what))
             if own in run_options.shrinks:
                 self._engine.trim()
+
+    def _chosen(self, names: Sequence[str]) -> tuple[Engine, list[int] | None]:
+        """What gives these outputs, or inner values, and where they are among what it gives."""
+        unknown = isinstance(names, (list, tuple)) and set(names) - set(self._output_names)
+        if not unknown or not all(isinstance(n, str) for n in names):
+            return self._engine, self._places(names)
+        listed = tuple(dict.fromkeys(names))
+        try:
+            engine = self._engine.with_inner(listed)
+        except InvalidArgument as error:
+            missing = [n for n in names if repr(n) in str(error)] or sorted(unknown)
+            advice = nearest(missing[0], self._output_names)
+            raise InvalidArgument(f"{error} {advice}".rstrip()) from None
+        if engine is None:
+            return self._engine, self._places(names)
+        return engine, [listed.index(n) for n in names]
 
     def _places(self, names: Sequence[str]) -> list[int] | None:
         """Where these outputs stand; None if there are no names, which means all."""
@@ -315,6 +369,23 @@ class InferenceSession(Profiling, UnderWay):
         from sardonyx.runtime.explain import memory
 
         return Memory(memory(self._engine))
+
+    def warmup(self, feeds: Mapping[str, Any] | None = None) -> float:
+        """Have ready what first runs would make: memory, graphs, plans and algorithms of libraries.
+
+        Args:
+            feeds: Shapes, or arrays, by input. Inputs whose sizes are known may be left out; for a
+                shape, zeros are fed. Call it once for each shape that will come.
+
+        Returns:
+            The seconds that it took. On a GPU it waits until libraries have found algorithms.
+
+        Raises:
+            InvalidArgument: There is no such input, or its sizes are not known.
+        """
+        from sardonyx.api.load import warm_up
+
+        return warm_up(self, feeds)
 
     def trim(self) -> None:
         """Give back what is held between runs: the next one takes it again."""

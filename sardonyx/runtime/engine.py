@@ -281,6 +281,14 @@ class Engine:
             return self
         return self._variants.of_outputs(names) or self
 
+    def with_inner(self, names: tuple[str, ...]) -> Engine | None:
+        """The engine that gives these values, outputs or inner ones; None if there is none.
+
+        Raises:
+            InvalidArgument: The model has no such value.
+        """
+        return None if self._variants is None else self._variants.of_inner(names)
+
     @property
     def variants(self) -> dict[str, Engine]:
         """Other plans of the same model that runs needed, by what they are for."""
@@ -473,6 +481,14 @@ class Variants:
         except SardonyxError as reason:
             _logger.info("All outputs are computed: %s", reason)
             return None
+
+    def of_inner(self, names: tuple[str, ...]) -> Engine | None:
+        """The plan that gives values of these names, outputs or inner ones.
+
+        Raises:
+            InvalidArgument: The model has no such value.
+        """
+        return self._for_feeds(f"the values {', '.join(names)}", None, fetched=names)
 
     def with_one(self, error: UnexpectedOne) -> Engine | None:
         """The plan for feeds that make a size 1, so that Squeeze drops an axis.

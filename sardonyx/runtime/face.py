@@ -79,11 +79,22 @@ def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
 
 
 def keep_outputs(graph: Graph, names: tuple[str, ...]) -> None:
-    """Give out the outputs of these names alone; () for all."""
-    if names:
-        kept = [value for value in graph.outputs if value.name in names]
-        graph.outputs.clear()
-        graph.outputs.extend(kept)
+    """Give out these outputs alone, or inner values of the graph, in this order; () for all.
+
+    Raises:
+        InvalidArgument: There is no such value.
+    """
+    if not names:
+        return
+    inner = (value for node in graph.nodes for value in node.outputs)
+    values = [*inner, *graph.inputs, *graph.initializers.values(), *graph.outputs]
+    by_name = {value.name: value for value in values if value.name}
+    for name in names:
+        if name not in by_name:
+            what = f"The model has no output or inner tensor {name!r}"
+            raise InvalidArgument(message("run", what))
+    graph.outputs.clear()
+    graph.outputs.extend(by_name[name] for name in names)
 
 
 def replace_initializers(graph: Graph, contents: Mapping[str, Any]) -> None:
