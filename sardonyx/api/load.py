@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.api.config_keys import SESSION_KEYS
+from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.feeds import check_mapping
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.providers import CPU, CUDA, cuda_is_missing
+from sardonyx.api.providers import CPU, cuda_is_missing
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
@@ -92,7 +94,8 @@ def warm_up(
     feeds: Mapping[str, Sequence[int] | Any] | None = None,
 ) -> float:
     """See `InferenceSession.warmup`."""
-    given = {} if feeds is None else dict(feeds)
+    given = {} if feeds is None else feeds
+    check_mapping(given)
     inputs: dict[str, ValueInfo] = {v.name: v for v in session._engine.inputs}
     for name in given:
         if name not in inputs:

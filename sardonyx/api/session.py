@@ -302,8 +302,9 @@ class InferenceSession(Profiling, UnderWay):
 
     def _chosen(self, names: Sequence[str]) -> tuple[Engine, list[int] | None]:
         """What gives these outputs, or inner values, and where they are among what it gives."""
-        unknown = isinstance(names, (list, tuple)) and set(names) - set(self._output_names)
-        if not unknown or not all(isinstance(n, str) for n in names):
+        are_names = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
+        unknown = set(names) - set(self._output_names) if are_names else None
+        if not unknown:
             return self._engine, self._places(names)
         listed = tuple(dict.fromkeys(names))
         try:

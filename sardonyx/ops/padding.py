@@ -63,8 +63,8 @@ def _counts(
     """The counts, and the axes that they are for; None: for all."""
     try:
         chosen = None if axes is None else integers(axes, "The axes")
-        count = 2 * (x.rank if chosen is None else len(chosen))
-        return contents(pads, "The pads", count=count), chosen
+        needed = 2 * (x.rank if chosen is None else len(chosen))
+        return contents(pads, "The pads", count=needed), chosen
     except DataDependent as reason:
         if axes is None or reason.tensor is not axes:
             raise

@@ -91,7 +91,7 @@ def keep_outputs(graph: Graph, names: tuple[str, ...]) -> None:
     by_name = {value.name: value for value in values if value.name}
     for name in names:
         if name not in by_name:
-            what = f"The model has no output or inner tensor {name!r}"
+            what = f"The model has no output {name!r}, nor an inner tensor of that name"
             raise InvalidArgument(message("run", what))
     graph.outputs.clear()
     graph.outputs.extend(by_name[name] for name in names)

@@ -225,12 +225,12 @@ def test_pools_wait_as_long_as_they_are_told() -> None:
         pytest.skip("threads never wait awake where they share a processor")
     spins = []
     for key, value in (
-        ("spin_duration_us", "0"),
-        ("spin_duration_us", "20"),
-        ("allow_spinning", "1"),
+        ("session.intra_op.spin_duration_us", "0"),
+        ("session.intra_op.spin_duration_us", "20"),
+        ("session.intra_op.allow_spinning", "1"),
     ):
         given = options(2)
-        given.add_session_config_entry(f"session.intra_op.{key}", value)
+        given.add_session_config_entry(key, value)
         made = pool.shared_pool(2, setup_setting(given))
         assert made is not None
         spins.append(int(made._words[POOL["spins"]]))
