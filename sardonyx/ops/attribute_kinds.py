@@ -25,7 +25,8 @@ class Kind(NamedTuple):
     is_long: bool = False
 
 
-_KINDS: dict[str, Kind] = {
+#: By what annotations say.
+KINDS: dict[str, Kind] = {
     "int": Kind(False, (int,)),
     "float": Kind(False, (float, int)),
     "str": Kind(False, (str,)),
@@ -45,7 +46,7 @@ _KINDS: dict[str, Kind] = {
 
 def kind_of(annotation: str) -> Kind:
     """The kind that an annotation stands for; one that may be None has a default."""
-    return _KINDS[annotation.removesuffix(" | None")]
+    return KINDS[annotation.removesuffix(" | None")]
 
 
 def argument_of(where: str, name: str, value: object, kind: Kind) -> object:

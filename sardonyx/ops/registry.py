@@ -87,6 +87,8 @@ class OpRecord:
 
 
 _RECORDS: dict[tuple[str, str], list[OpRecord]] = {}
+#: Operators that the program registered.
+_OWN: set[tuple[str, str]] = set()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 #: What version 1 of many operators had besides: which inputs might be overwritten.
@@ -197,10 +199,52 @@ def find(op_type: str, domain: str = "", version: int = 0) -> OpRecord | None:
     return _lookup(domain, op_type, version)
 
 
+def record_for(op_type: str, since: int, domain: str, function: Lowering) -> OpRecord:
+    """The record of an operator that takes what a function takes.
+
+    Raises:
+        KeyError: An attribute's annotation is none of `attribute_kinds.KINDS`.
+    """
+    return _record(op_type, since, domain, function, frozenset(), frozenset())
+
+
+def add(record: OpRecord) -> bool:
+    """Register an operator of the program's own, in place of one that it registered before.
+
+    Returns:
+        Whether it is registered: not where the package has an operator of that name.
+    """
+    load(record.domain)
+    key = record.domain, record.op_type
+    if key not in _OWN and key in _RECORDS:
+        return False
+    _OWN.add(key)
+    others = [r for r in _RECORDS.get(key, ()) if r.since != record.since]
+    _RECORDS[key] = sorted([*others, record], key=lambda r: -r.since)
+    _lookup.cache_clear()
+    return True
+
+
+def remove(domain: str, op_type: str) -> bool:
+    """Forget an operator of the program's own; whether there was one."""
+    key = domain, op_type
+    if key not in _OWN:
+        return False
+    _OWN.remove(key)
+    del _RECORDS[key]
+    _lookup.cache_clear()
+    return True
+
+
+def is_own(node: Node) -> bool:
+    """Whether a node's operator is of the program's own."""
+    return (node.domain, node.op_type) in _OWN
+
+
 def records() -> tuple[OpRecord, ...]:
-    """All records, by domain, name and version."""
+    """All records of the package, by domain, name and version."""
     load_all()
-    found = [r for versions in _RECORDS.values() for r in versions]
+    found = [r for key, versions in _RECORDS.items() if key not in _OWN for r in versions]
     return tuple(sorted(found, key=lambda r: (r.domain, r.op_type, r.since)))
 
 

@@ -140,7 +140,7 @@ def sums_of(
 def operators_of(graph: Graph) -> dict[str, tuple[str, int]]:
     """The operators of a file's nodes, by name, with their numbers; a function's are joined."""
     found: dict[str, tuple[str, int]] = {}
-    for number, node in enumerate(_nodes(graph)):
+    for number, node in enumerate(nodes_of(graph)):
         for name in node.origin[:1] or (node.name,):
             before = found.get(name)
             if before is None:
@@ -150,11 +150,12 @@ def operators_of(graph: Graph) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _nodes(graph: Graph) -> Iterator[Node]:
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """All nodes, those of inner graphs behind the node that has them."""
     for node in graph.nodes:
         yield node
         for inner in node.subgraphs():
-            yield from _nodes(inner)
+            yield from nodes_of(inner)
 
 
 def used_operators(

@@ -22,11 +22,12 @@ from sardonyx.ir.graph import Graph
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.loader.load import load
 from sardonyx.loader.runs import reading_with
+from sardonyx.ops import registry
 from sardonyx.ops.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
-from sardonyx.plan.facts import PlanFacts, operators_of, used_operators
+from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
@@ -63,6 +64,7 @@ class Built:
         kernels: By what they were formed for.
         facts: What else decides on how a structure is formed; "" if no kernels are kept.
         claims: What providers outside the package compute.
+        is_own: Whether there are operators of the program's own: another program's may differ.
     """
 
     record: Record
@@ -71,6 +73,7 @@ class Built:
     kernels: dict[object, Kernel]
     facts: str
     claims: Claims
+    is_own: bool
 
 
 def build_model(
@@ -104,6 +107,7 @@ def build_model(
         declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
         operators = operators_of(graph)
+        is_own = any(map(registry.is_own, nodes_of(graph)))
         unranked = unranked_inputs(graph)
         files = graph.files
     if unranked:
@@ -156,7 +160,7 @@ def build_model(
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
-    return Built(record, generated, constants, compiled.former.kernels, facts, claims)
+    return Built(record, generated, constants, compiled.former.kernels, facts, claims, is_own)
 
 
 def _preparing(options: EngineOptions) -> Team:

@@ -261,6 +261,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
+                key = None if built.is_own else key
                 engine = write_engine(built, provider, cache, key, team, timings, budget)
                 engine.claims = built.claims if options.plugins.all else None
     finally:

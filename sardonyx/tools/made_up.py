@@ -67,7 +67,7 @@ def input_sizes(nodes: Iterable[Any], given: Mapping[str, int] | None = None) ->
     known = dict(given or {})
     for node, axis, d in free:
         place = f"{node.name}.{axis}"
-        if place in known and isinstance(d, str) and d:
+        if place in known and _is_name(d):
             size = known.setdefault(d, known[place])
             if size != known[place]:
                 what = f"{place} is {d!r}, which has two sizes: {size} and {known[place]}"
@@ -77,7 +77,7 @@ def input_sizes(nodes: Iterable[Any], given: Mapping[str, int] | None = None) ->
     elsewhere = {d for node, axis, d in free if d and (node.name, axis) not in pictures}
     chosen: dict[str, int] = {}
     for node, axis, d in free:
-        name = d if isinstance(d, str) and d else f"{node.name}.{axis}"
+        name = d if _is_name(d) else f"{node.name}.{axis}"
         if name not in known and f"{node.name}.{axis}" not in known:
             wanted = _OTHER if d in elsewhere else pictures.get((node.name, axis), _OTHER)
             chosen.setdefault(name, wanted)
@@ -90,6 +90,11 @@ def input_sizes(nodes: Iterable[Any], given: Mapping[str, int] | None = None) ->
         for node in inputs
     }
     return Sizes(shapes, chosen)
+
+
+def _is_name(d: Any) -> bool:
+    """Whether it is the name of a size: some exporters write a question mark for any."""
+    return isinstance(d, str) and d not in ("", "?")
 
 
 def _is_free(d: Any) -> bool:
