@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 _NEXT, _SPARE = "\n// next\n", "\n// spare\n"
 #: So many modules are compiled side by side, at most.
 _MOST_MODULES = 16
-_OF_THE_HOST = "The model works on strings, sequences, optionals or maps"
+_OF_THE_HOST = (
+    "The model works on strings, sequences, optionals or maps, or calls functions of Python"
+)
 
 
 class CudaProvider:

@@ -19,6 +19,11 @@ FUNCTIONS: dict[tuple[str, str, int], Callable[..., Any]] = {}
 Expected = tuple[tuple[str, tuple[int | None, ...], int], ...]
 
 
+def is_function(domain: str, op_type: str) -> bool:
+    """Whether an operator is a function of the program's own."""
+    return any(key[:2] == (domain, op_type) for key in FUNCTIONS)
+
+
 @host_maker
 def call(
     domain: str,

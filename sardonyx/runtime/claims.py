@@ -15,6 +15,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.host.claimed import keep
+from sardonyx.host.own import is_function
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.long_list import LongList
@@ -263,7 +264,7 @@ def _replace(
 
 
 def _why_left(node: Node, *, may_omit: bool = False) -> str:
-    """Why a node is not offered; "" if it is. With `may_omit` results may be left out."""
+    """Why a node is not offered; "" if it is. A provider of the package `may_omit` results."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_omitted]
     if node.domain == DOMAIN:
         return "another provider has them"
@@ -271,6 +272,8 @@ def _why_left(node: Node, *, may_omit: bool = False) -> str:
         return "they work on strings, sequences, optionals or maps"
     if any(True for _ in node.subgraphs()):
         return "they are branches or loops"
+    if may_omit and is_function(node.domain, node.op_type):
+        return "they are functions of Python"
     if node.measured:
         return "their sizes depend on data"
     if not may_omit and any(v.is_omitted for v in node.outputs):
