@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.optimizers import KEY as DISABLED
 from sardonyx.api.providers import CPU
 from sardonyx.api.settings import Settings
 from sardonyx.base.errors import Fail, InvalidArgument
 from sardonyx.tools.tune import TuneOptions
 from sardonyx.tools.tune.inputs import Facts
-from sardonyx.tools.tune.outcome import DEFAULT, Outcome, Report, name_of
+from sardonyx.tools.tune.outcome import DEFAULT, LAYOUTS, Outcome, Report, name_of
 from sardonyx.tools.tune.plot import drawing
 from sardonyx.tools.tune.process import TrialFailed
 from sardonyx.tools.tune.search import OutOfTime
@@ -102,6 +103,9 @@ SEARCHES: list[tuple[str, Cost, TuneOptions, Facts, int, str]] = [
      "default"),
     ("direct convolutions", lambda s: 7 if _has(s, "session.disable_winograd") else 10,
      TuneOptions(), Facts(), 2, "no winograd"),
+    ("layouts of the file",
+     lambda s: 7 if s.extra_session_config.get(DISABLED) == LAYOUTS else 10, TuneOptions(),
+     Facts(), 2, "layouts of the file"),
     ("precision is not lowered unasked",
      lambda s: 1 if _has(s, "session.allow_bfloat16_products") else 10, TuneOptions(), Facts(), 2,
      "default"),

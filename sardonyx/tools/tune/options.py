@@ -11,7 +11,8 @@ from sardonyx.base.errors import InvalidArgument, message
 #: What may be searched, in the order of the search: what needs no compilation comes first, and
 #: what takes as much time as there is comes last.
 DIMENSIONS = (
-    "provider", "threads", "blocks", "concurrency", "batch", "mode", "winograd", "precision",
+    "provider", "threads", "blocks", "concurrency", "batch", "mode", "winograd", "layout",
+    "precision",
     "level", "binding", "kernels",
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.optimizers import KEY as DISABLED
 from sardonyx.api.settings import Settings
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.tools.tune.statistics import interval, median, percentile
@@ -14,6 +15,8 @@ from sardonyx.tools.tune.statistics import interval, median, percentile
 DEFAULT = Settings()
 #: Options of a GPU's provider, which by default rounds factors of products to TF32.
 EXACT = {"use_tf32": "0"}
+#: What plans layouts, by the names that onnxruntime's optimisers of that kind have.
+LAYOUTS = "NchwcTransformer;NhwcTransformer"
 #: Shorter words for what differs from the defaults.
 _WORDS = {
     "intra_op_num_threads": "threads", "inter_op_num_threads": "branches",
@@ -130,6 +133,8 @@ def name_of(settings: Settings) -> str:
         word = _WORDS.get(key, key)
         if key == "execution_mode":
             word = "parallel"
+        if key == DISABLED and value == LAYOUTS:
+            word, value = "layouts of the file", 1
         words.append(word if str(value) == "1" and "num_threads" not in key else f"{word}={value}")
     if settings.tuning_results:
         words.append("kernels")

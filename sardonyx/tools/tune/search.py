@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.optimizers import KEY as DISABLED
 from sardonyx.api.providers import CPU
 from sardonyx.api.settings import Settings
 from sardonyx.tools.tune.inputs import Facts
 from sardonyx.tools.tune.options import DIMENSIONS, TuneOptions
-from sardonyx.tools.tune.outcome import DEFAULT, EXACT, Outcome
+from sardonyx.tools.tune.outcome import DEFAULT, EXACT, LAYOUTS, Outcome
 from sardonyx.tools.tune.process import TrialFailed
 
 #: A trial has to take less than this share of the best one's time to be gone on from. What is only
@@ -209,6 +210,11 @@ class Search:
     def _winograd(self) -> None:
         if self._facts.has_convolutions and self._is_on_processor:
             self._try_entry("session.disable_winograd", "1")
+
+    def _layout(self) -> None:
+        """The layouts of the file, instead of those that the planner chooses and copies into."""
+        if self._facts.has_convolutions and self._is_on_processor:
+            self._try_entry(DISABLED, LAYOUTS)
 
     def _precision(self) -> None:
         if not self._options.tolerance or not self._facts.has_products:
