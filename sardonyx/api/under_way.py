@@ -31,7 +31,7 @@ class UnderWay(SessionFacts):
     _output_names: list[str]
     _every: list[int]
     run: Callable[..., list[Any]]
-    _places: Callable[[Sequence[str]], list[int] | None]
+    _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
     _fed: Callable[[Mapping[str, Any]], tuple[Engine, list[Any]]]
 
     def run_async(
@@ -92,12 +92,13 @@ class UnderWay(SessionFacts):
         run_options: RunOptions | None,
         stream: Any,
     ) -> Coroutine[Any, Any, list[Any]]:
-        chosen = None if names is None else self._places(names)
+        engine, chosen = (self._engine, None) if names is None else self._chosen(names)
         places = self._every if chosen is None else chosen
         feeding.check_mapping(feeds)
         has_limit = run_options is not None and run_options.timeout_seconds is not None
-        if self._is_on_host or has_limit or not self._engine.executable.is_asynchronous:
-            # The processor needs a thread; so does a plan that the host steers.
+        is_other = engine is not self._engine
+        if self._is_on_host or has_limit or is_other or not engine.executable.is_asynchronous:
+            # The processor needs a thread; so does a plan that the host steers, or an inner value.
             return _in_a_thread(partial(self.run, names, feeds, run_options, stream=stream))
         return self._on_device(places, feeds, run_options, stream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,15 @@ def test_inner_tensors_by_name(level: str) -> None:
     assert session.run(["b"], _FEEDS, out=[kept])[0] is kept
     np.testing.assert_allclose(kept, _INNER["b"])
     assert [o.name for o in session.get_outputs()] == ["y", "total"]
+
+
+def test_inner_tensors_are_awaited_too(session: sardonyx.InferenceSession) -> None:
+    async def both() -> list[Any]:
+        return await session.run_async(["c", "y"], _FEEDS)
+
+    c, y = asyncio.run(both())
+    np.testing.assert_allclose(c, _INNER["c"])
+    np.testing.assert_allclose(y, _OUTER["y"])
 
 
 def test_names_that_are_nowhere(session: sardonyx.InferenceSession) -> None:
