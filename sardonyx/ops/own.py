@@ -181,6 +181,7 @@ def _register(domain: str, op_type: str, since: int, own: Any, lowered: Callable
         raise InvalidArgument(message(where, what, expected=", ".join(KINDS))) from None
     if not registry.add(replace(record, lowering=lowered, flags=frozenset(("strings",)))):
         raise InvalidArgument(message(where, "sardonyx has an operator of this name"))
+    host.FUNCTIONS.pop((domain, op_type, since), None)  # it may have been a function before
 
 
 def _plain(given: Any, op_type: str) -> Any:

@@ -13,6 +13,7 @@ from onnx import ModelProto, helper, parser
 import sardonyx
 from sardonyx import operators
 from sardonyx.base import errors
+from sardonyx.host.own import is_function
 from sardonyx.operators import Output, Tensor
 from sardonyx.operators import language as t
 
@@ -77,6 +78,15 @@ def test_a_lowering_that_changed_is_not_taken_from_the_cache() -> None:
     first = _run(model, x=X)[0]
     _swish(scale=3.0)
     np.testing.assert_allclose(_run(model, x=X)[0], 3 * first, rtol=1e-6)
+
+
+def test_a_lowering_in_place_of_a_function() -> None:
+    operators.function(DOMAIN, "Swish", [Output(like=0)])(lambda x: x)
+    model = _model("y = com.example.Swish(x)")
+    np.testing.assert_array_equal(_run(model, x=X)[0], X)
+    _swish()
+    np.testing.assert_allclose(_run(model, x=X)[0], X / (1 + np.exp(-X)), rtol=1e-5)
+    assert not is_function(DOMAIN, "Swish")
 
 
 def test_versions_and_several_results() -> None:
