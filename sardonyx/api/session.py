@@ -126,10 +126,11 @@ class InferenceSession(Profiling, UnderWay):
                 _logger.warning(text, name, nearest(name, record.denotations))
 
     def _choose_run(self) -> None:
-        slow = self._gives_memory_back or (self._tap is not None and self._tap.is_open)
+        slow = self._gives_memory_back
         self._quick_run: QuickRun = not_again if slow else self._engine.quick_run
-        # What stays on a device.
-        kept = not_again if slow else self._engine.run_alike
+        # What stays on a device. Its quick way notes nothing.
+        is_recorded = self._tap is not None and self._tap.is_open
+        kept = not_again if slow or is_recorded else self._engine.run_alike
         self._run_alike = self._quick_run if self._is_on_host else kept
 
     # -- running ------------------------------------------------------------------------------

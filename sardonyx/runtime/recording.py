@@ -13,12 +13,16 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy import empty
 from numpy.typing import NDArray
 
+from sardonyx.base.errors import ContradictingSizes, SardonyxError
 from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.steps import JumpIfLess
+from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Words, address_of, aligned_words
+from sardonyx.runtime.arrays import ITEMS_OFFSET
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.library import recording
@@ -34,6 +38,8 @@ Spans = tuple[int, NDArray[np.int64]]
 #: Rows that a thread has room for, at least and beyond what the commands are expected to need.
 _LEAST_ROWS = 1 << 10
 _LEAST_OF_MANY = 1 << 16
+#: Rows that are allocated at once, at least.
+_LEAST_OF_BLOCKS = 1 << 14
 
 
 @dataclass(slots=True)
@@ -128,33 +134,46 @@ class Sink(Protocol):
 class Tracks:
     """Room for what the threads of a frame note.
 
+    What is taken stays where it was noted: pages are touched once, by the thread that notes. Where
+    the next run might not find room, there is new memory for it.
+
     Args:
         kernels: Addresses of the plan's kernels.
         threads: How many tracks there are.
-        capacity: Rows of each.
+        capacity: Rows that each run finds room for.
     """
 
     def __init__(self, kernels: Words, threads: int, capacity: int) -> None:
-        # Pages that nothing is written to take no memory.
-        self._rows = np.empty((threads, capacity, SPAN.words), np.int64)
+        self._needed, self._threads = capacity, threads
+        self._capacity = max(2 * capacity, _LEAST_OF_BLOCKS)
         self._words = aligned_words(RECORDER.words + threads * TRACK.words)
         self._words[RECORDER["kernels"]] = address_of(kernels)
-        self._words[RECORDER["capacity"]] = capacity
-        self._tracks = self._words[RECORDER.words :].reshape(threads, TRACK.words)
-        self._tracks[:, TRACK["count"]] = 0
-        self._tracks[:, TRACK["rows"]] = [address_of(rows) for rows in self._rows]
-        self.capacity, self.address = capacity, address_of(self._words)
+        self._words[RECORDER["capacity"]] = self._capacity
+        tracks = self._words[RECORDER.words :].reshape(threads, TRACK.words)
+        self._counts, self._addresses = tracks[:, TRACK["count"]], tracks[:, TRACK["rows"]]
+        self.address = address_of(self._words)
+        self._renew()
+
+    def _renew(self) -> None:
+        # Pages that nothing is written to take no memory.
+        self._rows = np.empty((self._threads, self._capacity, SPAN.words), np.int64)
+        self._addresses[:] = [address_of(rows) for rows in self._rows]
+        self._counts[:] = 0
+        self._starts = [0] * self._threads
 
     def take(self) -> tuple[list[Spans], int]:
-        """What was noted, and how much more there was no room for; there is room again."""
+        """What was noted since the last call, and how much more there was no room for."""
         found: list[Spans] = []
         dropped = 0
-        for number, count in enumerate(self._tracks[:, TRACK["count"]].tolist()):
-            kept = min(count, self.capacity)
-            dropped += count - kept
-            if kept:
-                found.append((number, self._rows[number, :kept].copy()))
-        self._tracks[:, TRACK["count"]] = 0
+        counts = self._counts.tolist()
+        for number, (start, count) in enumerate(zip(self._starts, counts, strict=True)):
+            end = min(count, self._capacity)
+            dropped += count - end
+            if end > start:
+                found.append((number, self._rows[number, start:end]))
+        self._starts = counts
+        if max(counts) > self._capacity - self._needed:
+            self._renew()
         return found, dropped
 
 
@@ -164,13 +183,15 @@ class RecordedFrame(Frame):
     Attributes:
         tracks: Of the threads.
         moments: Of Python.
+        sizes: What symbols stood for in the last run.
     """
 
-    __slots__ = ("moments", "tracks")
+    __slots__ = ("moments", "sizes", "tracks")
 
     def __init__(self, image: Image, functions: int, budget: Any, tracks: Tracks) -> None:
         super().__init__(image, functions, budget)
         self.moments: list[Moment] = []
+        self.sizes: dict[str, int] = {}
         self.tracks = tracks
         self._set("recorder", tracks.address)
 
@@ -230,10 +251,15 @@ class RecordedExecutable(Executable):
                 held[0].moments.clear()
 
     def _finish(self, trace: RunTrace, frame: RecordedFrame) -> None:
+        slots = frame.table("slots")
+        frame.sizes = {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
+        self._hand_over(trace, frame)
+
+    def _hand_over(self, trace: RunTrace, frame: RecordedFrame) -> None:
+        """Give the sink what was noted; sizes are those that the frame knows."""
         trace.spans, trace.dropped = frame.tracks.take()
         trace.moments, frame.moments = frame.moments, []
-        slots = frame.table("slots")
-        trace.sizes = {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
+        trace.sizes = frame.sizes
         trace.arena_bytes = frame.capacity_bytes
         trace.thread = threading.get_ident(), threading.get_native_id()
         trace.threads = self.team.size
@@ -243,30 +269,77 @@ class RecordedExecutable(Executable):
         trace.ended_ns = time.perf_counter_ns()
         self._sink.take(trace)
 
-    @contextmanager
-    def _timed(self, frame: Frame, name: str, command: int = -1) -> Iterator[None]:
+    def _note(self, frame: Frame, name: str, started_ns: int, command: int = -1) -> None:
+        """Note that something was done from then until now."""
         assert isinstance(frame, RecordedFrame)  # noqa: S101 - there are no others
-        started_ns = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            frame.moments.append(Moment(command, name, started_ns, time.perf_counter_ns()))
+        frame.moments.append(Moment(command, name, started_ns, time.perf_counter_ns()))
 
     def _do_commands(self, frame: Frame, items: int, outputs: list[Any]) -> int:
-        with self._timed(frame, "execute"):
+        started_ns = time.perf_counter_ns()
+        try:
             return super()._do_commands(frame, items, outputs)
+        finally:
+            self._note(frame, "execute", started_ns)
 
     def _resolve(self, frame: Frame) -> None:
-        with self._timed(frame, "resolve"):
+        started_ns = time.perf_counter_ns()
+        try:
             super()._resolve(frame)
+        finally:
+            self._note(frame, "resolve", started_ns)
 
     def _call_host(self, frame: Frame, number: int) -> None:
-        with self._timed(frame, "host", number):
+        started_ns = time.perf_counter_ns()
+        try:
             super()._call_host(frame, number)
+        finally:
+            self._note(frame, "host", started_ns, number)
 
     def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
-        """None: `run` is what notes."""
-        return None
+        """See `RunsAgain.run_again`: a run that costs little more than one without notes.
+
+        After a large model nothing of Python is left in caches, so steps count.
+        """
+        started_ns = time.perf_counter_ns()
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            return None
+        assert isinstance(frame, RecordedFrame)  # noqa: S101 - there are no others
+        sound = False
+        try:
+            outputs = self._repeat(frame, feeds, started_ns) if frame.is_known else None
+            sound = True
+            return outputs
+        except MemoryError:
+            return None
+        except ContradictingSizes:
+            sound = True
+            return None
+        except BaseException as error:
+            sound = isinstance(error, SardonyxError)
+            trace = RunTrace(self.plan, self._record, started_ns)
+            trace.error = f"{type(error).__name__}: {error}"
+            self._finish(trace, frame)
+            raise
+        finally:
+            self._let_go(frame, sound)
+
+    def _repeat(
+        self, frame: RecordedFrame, feeds: tuple[object, ...], started_ns: int
+    ) -> list[Array] | None:
+        outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None then
+        items = tuple(outputs)
+        made = id(items) + ITEMS_OFFSET
+        if self._native_fits(frame.address, id(feeds) + ITEMS_OFFSET, made):
+            return None
+        code = self._do_commands(frame, made, outputs)
+        if code:
+            raise refusals.fault(code, frame, self.plan, None)
+        trace = RunTrace(self.plan, self._record, started_ns)
+        # Sizes that data decide may differ from run to run.
+        (self._finish if self._segmented else self._hand_over)(trace, frame)
+        return outputs
 
     def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:
         """A function that leaves it to `run_into`."""

@@ -22,7 +22,7 @@ from sardonyx.codegen.machine import Caches, Machine
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import target_for
 from sardonyx.profiling.profile import Profile
-from sardonyx.runtime import native_record
+from sardonyx.runtime import native_record, recording
 from tests.support.session import model_of
 
 _random = np.random.default_rng(6)
@@ -209,6 +209,49 @@ def test_a_run_that_fails_is_in_the_profile(tmp_path: Path) -> None:
     assert ["error" in r["args"] for r in runs] == [True, False]
     assert "out of range" in runs[0]["args"]["error"]
     assert "1 failed" in repr(p)
+
+
+def test_runs_like_the_last_one_are_noted_as_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run has its own notes, also where memory for them is used up again and again."""
+    monkeypatch.setattr(recording, "_LEAST_OF_BLOCKS", 1)
+    monkeypatch.setattr(recording, "_LEAST_ROWS", 1)
+    session = _session(options=_threads(1))
+    rows = [2, 2, 2, 5, 5, 2, 2] * 40
+    renewed = []
+    renew = recording.Tracks._renew
+    monkeypatch.setattr(
+        recording.Tracks, "_renew", lambda tracks: (renewed.append(tracks), renew(tracks))[1]
+    )
+    with session.profile() as profile:
+        for n in rows:
+            x = _x(n)
+            y, m = session.run(None, x)
+            assert np.allclose(m, y.mean(1, keepdims=True), atol=1e-5)
+    assert len(renewed) > 5
+    runs = list(profile.runs())
+    assert [run.trace.sizes["N"] for run in runs] == rows
+    assert {tuple(c.command for c in run.calls if c.shares) for run in runs} == {
+        tuple(c.command for c in runs[0].calls if c.shares)
+    }
+    assert [run.calls[0].started_ns for run in runs] == sorted(
+        run.calls[0].started_ns for run in runs
+    )
+    assert not any(run.trace.dropped or run.trace.error for run in runs)
+
+
+def test_a_failure_in_a_run_like_the_last_one_is_in_the_profile() -> None:
+    text = "g (float[8,4] x, int64[2] k) => (float[2,4] y) { y = Gather(x, k) }"
+    session = _session(text, {})
+    x = _random.standard_normal((8, 4)).astype(np.float32)
+    with session.profile() as profile:
+        for k in ([0, 7], [1, 2], [3, 9], [5, 5]):
+            feeds = {"x": x, "k": np.array(k)}
+            if max(k) < 8:
+                np.testing.assert_array_equal(session.run(None, feeds)[0], x[k])
+            else:
+                with pytest.raises(errors.SardonyxError, match="Gather"):
+                    session.run(None, feeds)
+    assert [bool(run.trace.error) for run in profile.runs()] == [False, False, True, False]
 
 
 def test_branches_walked_side_by_side(tmp_path: Path) -> None:
