@@ -41,7 +41,7 @@ class CommandInfo:
         operator: What it computes: the operator of its sums, or those of its nodes.
         node_index: Which node of the file `name` is; -1 for none.
         nodes: All nodes that it computes.
-        operators: Their operators.
+        operators: The operator of each of them; "" where it is not known.
         inputs, outputs: Tensors that it reads and writes.
         operations: Multiplications and additions of its sums; 0 if it has none.
         in_use_bytes: Intermediate values that are alive while it runs, in whole cache lines.
@@ -109,20 +109,14 @@ def _command(
     own = facts.commands.get(number, CommandFacts())
     nodes = command.origin
     kernel = command.kernel if command.host is None else command.host.function
-    operators = tuple(
-        dict.fromkeys(
-            part
-            for node in nodes
-            if node in facts.operators
-            for part in facts.operators[node][0].split("+")
-        )
-    )
+    operators = tuple(facts.operators.get(node, ("", -1))[0] for node in nodes)
     name = own.main or (nodes[-1] if nodes else kernel)
     operator, index = facts.operators.get(own.main, ("", -1))
     operator = own.operator or operator
     if not operator:
-        more = "+..." if len(operators) > _MOST_OPERATORS else ""
-        operator = "+".join(operators[:_MOST_OPERATORS]) + more or kernel.rsplit("_", 1)[0]
+        parts = distinct(operators)
+        more = "+..." if len(parts) > _MOST_OPERATORS else ""
+        operator = "+".join(parts[:_MOST_OPERATORS]) + more or kernel.rsplit("_", 1)[0]
         index = facts.operators.get(name, ("", -1))[1]
     return CommandInfo(
         number, kernel, name, operator, index, nodes, operators,
@@ -130,6 +124,11 @@ def _command(
         [_tensor(plan, t, known) for t in own.writes],
         _value(own.operations, known) or 0,
     )  # fmt: skip
+
+
+def distinct(operators: tuple[str, ...]) -> list[str]:
+    """Those of a command's nodes that are known, each once; a function's nodes have several."""
+    return [*dict.fromkeys(part for o in operators if o for part in o.split("+"))]
 
 
 def _tensor(plan: Plan, tensor: TensorFacts, known: Mapping[str, int]) -> TensorInfo:

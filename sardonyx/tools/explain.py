@@ -19,7 +19,7 @@ from sardonyx.passes.dimensions import fix_denoted
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
-from sardonyx.profiling.commands import describe
+from sardonyx.profiling.commands import describe, distinct
 from sardonyx.runtime.engine import Engine
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import Sizes, check_sizes, explained, input_sizes
@@ -190,7 +190,7 @@ def _kernels(engine: Engine, purpose: str) -> Iterator[KernelFacts]:
         own, cost = info[number], costs[number]
         yield KernelFacts(
             purpose, number, own.kernel, "host" if command.host else executable.runs_on,
-            own.operator, list(own.nodes), list(own.operators),
+            own.operator, list(own.nodes), distinct(own.operators),
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.inputs],
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.outputs],
             own.operations, None if cost is None or not whole else cost / whole,

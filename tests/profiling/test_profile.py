@@ -107,6 +107,11 @@ def test_a_file_has_what_onnxruntime_writes(tmp_path: Path) -> None:
     assert {n for e in _nodes(events) for n in e["args"]["nodes"]} == {
         "first", "second", "third", "fourth",
     }  # fmt: skip
+    assert {
+        pair
+        for e in _nodes(events)
+        for pair in zip(e["args"]["nodes"], e["args"]["ops"], strict=True)
+    } == {("first", "MatMul"), ("second", "Add"), ("third", "Relu"), ("fourth", "ReduceMean")}
     product = next(e for e in _nodes(events) if e["args"]["op_name"] == "MatMul")
     assert product["name"] == "first_kernel_time"
     facts = product["args"]

@@ -35,8 +35,9 @@ def _events() -> list[Event]:
              ("soft", "Softmax", ["soft"])]
         ):  # fmt: skip
             begin, took = start + 10 + 4 * k * unit, (4 - k) * unit
+            ops = ["Conv", "Relu"] if len(parts) == 2 else [op]
             found.append(
-                node(name, begin, took - 2, op=op, nodes=parts, memory=1_000_000 * (3 - k),
+                node(name, begin, took - 2, op=op, nodes=parts, ops=ops, memory=1_000_000 * (3 - k),
                      arena=5_000_000, kernel=f"k_{op}", command=str(k), **more)
             )  # fmt: skip
             found.append(kernel(f"k_{op}", begin + 1, took // 2, tid=2, op=op))
@@ -220,6 +221,7 @@ def test_who_holds_memory(opened: Browser) -> None:
 def test_placement_says_what_is_computed_together(opened: Browser) -> None:
     _tab(opened, "placement")
     assert _column(opened, "placement", 0) == ["conv1", "relu1", "conv2", "soft"]
+    assert _column(opened, "placement", 1) == ["Conv", "Relu", "Conv", "Softmax"]
     assert _column(opened, "placement", 5) == ["2", "2", "1", "1"]
     opened.click("#placement .row")
     assert "conv1, relu1" in opened.text("#node")

@@ -61,10 +61,13 @@ def placement_of_trace(trace: Trace) -> list[Placed]:
         if command.owner >= 0:
             continue
         plan = f"plan {command.plan}" if command.plan > 0 else ""
-        for number in command.nodes or (command.name,):
+        nodes, operators = command.nodes, command.node_operators
+        if not nodes:
+            nodes, operators = (command.name,), (command.operator,)
+        for node, operator in zip(nodes, operators, strict=True):
             kernel = texts[command.kernel] or texts[command.name]
             placed = Placed(
-                texts[number], texts[command.operator], texts[command.provider], kernel,
+                texts[node], texts[operator], texts[command.provider], kernel,
                 command.number, plan, (),
             )  # fmt: skip
             rows[placed] = None

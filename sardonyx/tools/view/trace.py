@@ -39,7 +39,7 @@ class Command:
     Attributes:
         name: The node that it is called after; of a Kernel event the kernel.
         operator, provider, kernel: Texts.
-        nodes: All ONNX nodes in it.
+        nodes: All ONNX nodes in it; node_operators: the operator of each.
         reads, writes: Types and shapes.
         read_bytes, weight_bytes, written_bytes: Of these.
         operations: Of its sums.
@@ -52,6 +52,7 @@ class Command:
     provider: int
     kernel: int
     nodes: tuple[int, ...]
+    node_operators: tuple[int, ...]
     reads: int
     writes: int
     read_bytes: int
@@ -177,6 +178,9 @@ class _Reader:
         nodes = args.get("nodes")
         plan, number = _integer(args.get("plan"), -1), _integer(args.get("command"), -1)
         names = [str(n) for n in nodes] if isinstance(nodes, list) else [name]
+        operators = args.get("ops")
+        if not isinstance(operators, list) or len(operators) != len(names):
+            operators = [args.get("op_name", "")] * len(names)
         reads, writes = _shapes(args, "input_type_shape"), _shapes(args, "output_type_shape")
         kernel = str(args.get("kernel", ""))
         key = (name, plan, number, kernel, reads, writes)
@@ -186,7 +190,8 @@ class _Reader:
                 key,
                 Command(
                     text(name), text(args.get("op_name", "")), text(args.get("provider", "")),
-                    text(kernel), tuple(map(text, names)), text(reads), text(writes),
+                    text(kernel), tuple(map(text, names)), tuple(text(str(o)) for o in operators),
+                    text(reads), text(writes),
                     _integer(args.get("activation_size")), _integer(args.get("parameter_size")),
                     _integer(args.get("output_size")), _integer(args.get("operations")),
                     plan, number,
@@ -202,9 +207,10 @@ class _Reader:
         if found is None:
             around = self._trace.commands[owner] if owner >= 0 else None
             nodes = around.nodes if around is not None else ()
+            operators = around.node_operators if around is not None else ()
             provider = around.provider if around is not None else text("")
             command = Command(
-                text(name), operator, provider, text(name), nodes, text(""), text(""),
+                text(name), operator, provider, text(name), nodes, operators, text(""), text(""),
                 0, 0, 0, 0, -1, -1, owner,
             )  # fmt: skip
             found = self._add(key, command)
