@@ -80,6 +80,7 @@ class RunsAlike(Resident):
         """After a run that failed: what it uses is let go of."""
         frame.new_serial()
         frame.alike = None
+        frame.stop()
         with contextlib.suppress(SardonyxError):
             frame.queue.synchronize()
         frame.take_fault()
@@ -142,7 +143,7 @@ class RunsAlike(Resident):
         frame.graph = graph
         graph.launch(queue.handle)
         frame.copy_out(apart)
-        queue.synchronize()
+        frame.finish()
         if frame.has_fault:
             self.check_fault(frame, None)
         return results

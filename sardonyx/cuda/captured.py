@@ -150,8 +150,8 @@ class RunsCaptured(Walks):
 
     def _refuse(self, feeds: Sequence[Any], wanted: Wanted) -> None:
         reason = ""
-        if self.mapped:
-            reason = "the host reads sizes or conditions that the run computes"
+        if self.mapped or self.steering is not None:
+            reason = "it has branches, loops, or sizes that the run computes"
         elif self._host is not None:
             reason = "the host draws keys of random numbers in each run"
         elif TIMES.get() is not None:

@@ -35,7 +35,7 @@ class Device:
             )
         self.number = number
         self._device = call("cuDeviceGet", number)
-        self._context = int(call("cuDevicePrimaryCtxRetain", self._device))
+        self.context = int(call("cuDevicePrimaryCtxRetain", self._device))
         self.name = call("cuDeviceGetName", 128, self._device).split(b"\0")[0].decode()
         major, minor, self.processors = (
             self._attribute(f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -61,7 +61,7 @@ class Device:
 
     def enter(self) -> None:
         """Let this thread's calls mean this device."""
-        call("cuCtxSetCurrent", self._context)
+        call("cuCtxSetCurrent", self.context)
 
     def memory_info(self) -> tuple[int, int]:
         """Free bytes and all bytes."""
@@ -112,7 +112,7 @@ class Device:
         event = Event(self)
         record = getattr(bindings(), "cuCtxRecordEvent", None)  # CUDA 12.5
         with self.capturing:
-            if record is not None and record(self._context, event.handle)[0] == 0:
+            if record is not None and record(self.context, event.handle)[0] == 0:
                 return event
         self.synchronize()
         return self.copying.record()

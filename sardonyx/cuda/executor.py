@@ -23,11 +23,13 @@ from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, 
 from sardonyx.cuda.captured import RunsCaptured
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.frame import CudaFrame
+from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.growing import CudaRooms
 from sardonyx.cuda.libraries import Libraries
-from sardonyx.cuda.marks import find_nvtx
+from sardonyx.cuda.marks import MARKS, find_nvtx
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.started import CudaStarted
+from sardonyx.cuda.steered import LeftToHost
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray
@@ -55,8 +57,9 @@ _MOST_FAILURES = 3
 class CudaExecutable(RunsCaptured):
     """As `Executable`, on a device.
 
-    Sizes that only a run knows are read by the host: plans with such sizes keep their values in
-    memory of the host that the device reaches, and the host waits for what it reads.
+    Where branches, loops and sizes that only a run knows leave memory as it is, the device steers:
+    they are part of the run's graph. Other plans with such sizes keep their values in memory of the
+    host that the device reaches, and the host waits for what it reads.
 
     Args:
         plan: What to do.
@@ -69,6 +72,7 @@ class CudaExecutable(RunsCaptured):
         graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`: then a warning says
             why if they do not.
         libraries: What does some of the commands.
+        steers: Whether the device may steer runs itself; by default it does where it can.
     """
 
     def __init__(
@@ -82,8 +86,15 @@ class CudaExecutable(RunsCaptured):
         stream: int = 0,
         graphs: str = "automatic",
         libraries: Libraries | None = None,
+        steers: bool = True,
     ) -> None:
-        super().__init__(plan, module, constants, device, budget, arena, libraries)
+        steers = steers and graphs != "off"
+        super().__init__(plan, module, constants, device, budget, arena, libraries, steers)
+        self._parts = plan, module, constants, device, budget, arena, stream, "off"
+        #: The same, steered by the host: for runs that the device cannot steer.
+        self._by_host: CudaExecutable | None = None
+        self._may_be_refused = any(s.conditional for s in plan.segments)
+        plan = self.plan
         self._default_queue = device.stream_of(stream) if stream else None
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
@@ -104,7 +115,7 @@ class CudaExecutable(RunsCaptured):
         if self._marks is not None:
             return "each node is marked for NVTX (SARDONYX_NVTX)"
         if self.mapped:
-            return "the host reads sizes or conditions that the run computes"
+            return f"the host reads sizes or conditions that the run computes: {self.unsteerable}"
         if self._host is not None:
             return "the host draws keys of random numbers in each run"
         return ""
@@ -124,17 +135,50 @@ class CudaExecutable(RunsCaptured):
         """See `Executable.run_to`."""
         if wanted.is_captured:
             return self.run_captured(feeds, wanted, cancel)
+        if self._is_for_host():
+            return self.by_host.run_to(feeds, wanted, cancel)
         frame, queue = self._frame_for(wanted)
-        sound = False
+        sound, results = False, None
         try:
             results = self._run_in(frame, queue, feeds, wanted, cancel)
+            sound = True
+        except LeftToHost:
             sound = True
         except SardonyxError:
             sound = True
             raise
         finally:
             self._let_go(frame, sound)
-        return results
+        return results if results is not None else self.by_host.run_to(feeds, wanted, cancel)
+
+    # -- runs that the device would steer -----------------------------------------------------
+
+    @property
+    def by_host(self) -> CudaExecutable:
+        """What does runs that the device cannot steer, with weights of its own."""
+        if self._by_host is None:
+            self._by_host = CudaExecutable(*self._parts, steers=False)
+        return self._by_host
+
+    def _is_for_host(self) -> bool:
+        """Whether a run is to be no graph, which the device needs to steer it."""
+        if self.steering is None:
+            return False
+        by_kernel = TIMES.get() is not None or (self._marks or MARKS.get()) is not None
+        return by_kernel or bool(self._no_graph) or GRAPH_ID.get() < 0
+
+    def _resolve(self, frame: Frame) -> None:
+        """See `Executable._resolve`.
+
+        Sizes of branches are worked out before it is known which one is taken. If they cannot be,
+        the host's run says whether those of the one that is are wrong.
+        """
+        try:
+            super()._resolve(frame)
+        except SardonyxError as error:
+            if self.steering is not None and self._may_be_refused:
+                raise LeftToHost(str(error)) from error
+            raise
 
     @property
     def is_asynchronous(self) -> bool:
@@ -148,7 +192,7 @@ class CudaExecutable(RunsCaptured):
 
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """See `Executable.start`."""
-        if self.mapped:
+        if self.mapped or self._is_for_host():
             return super().start(feeds, wanted)
         if self.callers_capture(wanted) is not None:
             what = "The stream is being captured by the caller: nobody can await such a run"
@@ -158,6 +202,8 @@ class CudaExecutable(RunsCaptured):
             results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), None)
         except BaseException as error:
             self._let_go(frame, isinstance(error, SardonyxError))
+            if isinstance(error, LeftToHost):
+                return Started(self.by_host.run_to(feeds, wanted))
             raise
         return CudaStarted(self, frame, results)
 
@@ -293,7 +339,7 @@ class CudaExecutable(RunsCaptured):
 
     def _finish(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
         """Wait for a run; it may have taken longer than it may."""
-        frame.queue.synchronize()
+        frame.finish(cancel)
         self.check_fault(frame, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
@@ -327,6 +373,9 @@ class CudaExecutable(RunsCaptured):
         graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
         held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
         text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
+        if self.steering is not None:
+            count = len(self.steering.turns)
+            text += f"; {count} turns in each decide on branches, loops and sizes"
         return [text, *others]
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES, TICKETS
+from sardonyx.plan.plan import Command
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.native_layout import WORD
+from sardonyx.runtime.native_layout import JOB, WORD
+from sardonyx.runtime.steering import TABLES
 
 if TYPE_CHECKING:
     from sardonyx.cuda.alike import Alike
@@ -28,7 +32,11 @@ if TYPE_CHECKING:
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
 _FAULT_WORDS = 4
+#: Behind a fault there is a word by which the host ends loops of the device.
+_STOP = _FAULT_WORDS
 _SERIALS = itertools.count(1)
+#: The host looks at once whether a run that the device steers is over; after so long, now and then.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 2e-3, 5e-5
 
 
 class CudaFrame(Frame):
@@ -52,9 +60,10 @@ class CudaFrame(Frame):
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_stand_ins", "_workspace", "alike", "busy", "copied",
-        "feeds", "given", "graph", "graphs", "is_mapped", "launches", "memory", "own_queue",
-        "queue", "serial", "stands_in", "waited",
+        "_contexts", "_device", "_found", "_is_steered", "_stand_ins", "_unscheduled",
+        "_workspace",
+        "alike", "busy", "copied", "feeds", "given", "graph", "graphs", "is_mapped", "launches",
+        "memory", "own_queue", "queue", "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -65,25 +74,35 @@ class CudaFrame(Frame):
         self.graph: Graph | None = None
         self.serial = 0
         self.alike: Alike | None = None
-        self.stands_in = False
         self.copied: frozenset[tuple[str, int]] = frozenset()
         self._stand_ins: dict[tuple[str, int], DeviceMemory] = {}
         self.waited: set[str] = set()
-        plan = owner.plan
+        plan, steering = owner.plan, owner.steering
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
         # Native code asks for the outputs whose shapes are known from the start, and no others.
         known = [plan.outputs[k] for k in owner.image.later[0]] if owner.mapped else plan.outputs
         self.given = Records((o.dtype.stored, len(o.dims)) for o in known)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
-        self._found = PinnedWords(owner.device, _FAULT_WORDS)
+        self._found = PinnedWords(owner.device, _FAULT_WORDS + 1)
         # Behind the contexts there are zeros: nothing cancels a kernel, and no thread block has
         # drawn a ticket.
         self._contexts = DeviceMemory(owner.device_memory.arena, "contexts of kernels")
         self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + 4 * TICKETS)
+        tables = [self.table("arguments")]
+        world = tables[0]
+        self._is_steered = steering is not None
+        self._unscheduled = steering.unscheduled if steering is not None else ()
+        if steering is not None:
+            tables = [self.table(name) for name in TABLES[:-1]]
+            first, last = (self._places[TABLES[k]] for k in (0, -2))
+            world = self.words[first.start : last.stop]
         self.launches = Launches(
             owner.device_memory.arena, owner.module, owner.image, self.table("jobs"),
-            self.table("arguments"), self._contexts.address, self.queue, owner.mapped,
+            self.table("arguments"), (world, tables), self._contexts.address, self.queue,
+            owner.mapped,
         )  # fmt: skip
+        # Libraries get copies from the start: there are no runs without a graph meanwhile.
+        self.stands_in = self._is_steered and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
         self.graphs = Graphs()
@@ -97,13 +116,26 @@ class CudaFrame(Frame):
     def supply(self, segment: int) -> None:
         """See `Frame.supply`; kernels learn where they may work, too."""
         super().supply(segment)
-        each = -(-self.get("scratch_bytes") // 64) * 64
+        each = -(-max(self.get("scratch_bytes"), self._schedule_rest()) // 64) * 64
         warps = self._device.processors * PER_PROCESSOR * THREADS[1]
         if each:
             warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
             self.scratch.grow(each * warps)
         self.launches.limit(warps)
         self._place_contexts(self.scratch.address, each)
+
+    def _schedule_rest(self) -> int:
+        """Schedule what native code leaves to the device; gives the most that it works in."""
+        slots, most = self.table("slots"), 0
+        jobs = self.table("jobs").reshape(-1, JOB.words)
+        for number in self._unscheduled:
+            blocks, scratch = self._image.slots_of(number)
+            is_known = not self._image.tape.segment_of[blocks]
+            # Else a turn says how many there are: a kernel does them with what it was given.
+            some = THREADS[1] * self._device.processors
+            jobs[number, JOB["blocks"]] = slots[blocks] if is_known else some
+            most = max(most, int(slots[scratch]))
+        return most
 
     def _place_contexts(self, scratch: int, each_bytes: int) -> None:
         """Tell kernels where they may work, and where faults go."""
@@ -115,6 +147,9 @@ class CudaFrame(Frame):
         table[:count, FIELDS["scratch_bytes"] // WORD] = each_bytes
         table[:count, FIELDS["command"] // WORD] = np.arange(count)
         table[:count, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
+        commands = self._image.plan.commands
+        turns = [k for k, step in enumerate(commands) if not isinstance(step, Command)]
+        table[turns, FIELDS["cancel"] // WORD] = self._found.address + WORD * _STOP
         table[:count, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
         kept = staging.upload(address, table, self.queue)
         self.queue.keep(self.queue.record(), kept)
@@ -218,6 +253,23 @@ class CudaFrame(Frame):
             busy[1].synchronize()
             busy[0].forget()
 
+    def stop(self) -> None:
+        """Let loops of the device end soon."""
+        self._found.words[_STOP] = 1
+
+    def finish(self, cancel: CancelFlag | None = None) -> None:
+        """Wait for a run on the host; one that the device steers ends early if `cancel` is set."""
+        if not self._is_steered:
+            self.queue.synchronize()
+            return
+        end, start = self.queue.record(), time.monotonic()
+        while not end.is_over:
+            if cancel is not None and cancel.is_set:
+                self.stop()
+            # Other threads of Python work meanwhile; a long run need not be noticed at once.
+            time.sleep(_PAUSE_SECONDS if time.monotonic() - start > _PATIENCE_SECONDS else 0)
+        self.queue.synchronize()
+
     @property
     def has_fault(self) -> bool:
         """Whether something went wrong in a run that has happened."""
@@ -227,7 +279,8 @@ class CudaFrame(Frame):
         """What went wrong, if anything: code, command, and two numbers. It is forgotten."""
         words = self._found.words
         if not words[0]:
+            words[_STOP] = 0
             return None
-        found: list[int] = words.tolist()
+        found: list[int] = words[:_FAULT_WORDS].tolist()
         words[:] = 0
         return found

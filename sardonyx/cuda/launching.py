@@ -9,7 +9,7 @@ other sizes, too.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from sardonyx.cuda.staging import pinned_arena
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import SIZE_BYTES
 from sardonyx.plan.plan import Command, PointerArgument
+from sardonyx.plan.steering import Turn
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, WORD
@@ -102,6 +103,8 @@ class Launches:
         image: The plan.
         jobs: The frame's table of that name.
         arguments: The frame's table of that name; it stays where it is.
+        world: What the table on the device is a copy of, with the arguments in it; and the parts
+            of it that turns work on.
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
         waits: Whether steps read what kernels write.
@@ -114,6 +117,7 @@ class Launches:
         image: Image,
         jobs: Words,
         arguments: Words,
+        world: tuple[Words, Sequence[Words]],
         contexts: int,
         queue: Stream,
         waits: bool,
@@ -129,7 +133,12 @@ class Launches:
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
         self._table = DeviceMemory(arena, "arguments of kernels")
-        self._table.grow(max(WORD, arguments.nbytes))
+        # Behind it there is a word by which turns tell each other that something is wrong.
+        self._world, self._tables = world
+        self._table.grow(self._world.nbytes + WORD)
+        self._contexts = contexts
+        #: Where the arguments begin in it.
+        self._arguments_at = address_of(arguments) - address_of(self._world)
         #: What the table has once all copies to it have happened.
         self._sent = b""
         #: Where copies to the table begin; each with the end of a run that may still read it.
@@ -200,7 +209,7 @@ class Launches:
 
     def use_table(self) -> None:
         """Launch what reads the table, with room for all sizes of the bucket."""
-        self._tails[:, 1] = self._table.address + self._places
+        self._tails[:, 1] = self._table.address + self._arguments_at + self._places
         self._blocks = self._jobs[:, JOB["blocks"]].copy()
         self._jobs[self._kernels, JOB["blocks"]] = self._capacities()
 
@@ -211,14 +220,14 @@ class Launches:
 
     def send(self) -> None:
         """Copy the arguments to the device, in the order of the stream, unless they are there."""
-        content = self._arguments.tobytes()
+        content = self._world.tobytes()
         if content == self._sent:
             return
         if not self._pinned or self._pinned[-1][1] is not None:
             self._pinned.append((self._unused(), None))
         pinned = self._pinned[-1][0]
         pinned.view[: len(content)] = content
-        size, stream = self._arguments.nbytes, self.queue.handle
+        size, stream = self._world.nbytes, self.queue.handle
         call("cuMemcpyAsync", self._table.address, pinned.address, size, stream)
         self._sent = content
 
@@ -228,7 +237,7 @@ class Launches:
             if end is None or end.is_done:
                 del self._pinned[place]
                 return pinned
-        return PinnedWords(self.queue.device, len(self._arguments))
+        return PinnedWords(self.queue.device, len(self._world))
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""
@@ -236,12 +245,15 @@ class Launches:
         if self._pinned:
             self._pinned[-1] = (self._pinned[-1][0], event)
 
-    def launch(self, number: int, *, early: bool = True) -> None:
+    def launch(self, number: int, *, early: bool = True) -> bool:
         """Launch a kernel from here: the command of a library that did not take it.
 
         Args:
             number: The command's.
             early: Whether it may begin before the work in front of it has ended.
+
+        Returns:
+            Whether it has anything to do.
         """
         record, blocks = self._records[number], int(self._jobs[number, JOB["blocks"]])
         if blocks > 0:
@@ -255,6 +267,31 @@ class Launches:
             given[LAUNCHED["stream"]] = self.queue.handle
             given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
             launch_kernel(address_of(given) + WORD * LAUNCHED["grid_xy"], function, parameters)
+        return blocks > 0
+
+    def launch_turn(self, turn: Turn, first: int, second: int) -> None:
+        """Launch a turn, which works on the table on the device.
+
+        Args:
+            turn: Which.
+            first, second: What the driver calls its conditions; 0 for none.
+        """
+        start = address_of(self._world)
+        tables = [self._table.address + address_of(t) - start for t in self._tables]
+        halt = self._table.address + self._world.nbytes
+        context = self._contexts + turn.command * SIZE_BYTES
+        values = np.array([*tables, halt, first, second, 1, context, 0], np.int64)
+        addresses = address_of(values) + WORD * np.arange(len(values))
+        record = np.zeros(LAUNCHED.words, np.int64)
+        given = {
+            "grid_xy": 1 | 1 << 32, "grid_z_block_x": 1 | THREADS[0] << 32,
+            "block_yz": THREADS[1] | 1 << 32, "stream": self.queue.handle,
+        }  # fmt: skip
+        _fill(record, LAUNCHED.names, given)
+        function = int(self._module.function(turn.name))
+        launch_kernel(
+            address_of(record) + WORD * LAUNCHED["grid_xy"], function, address_of(addresses)
+        )
 
 
 def _library_words(

@@ -26,6 +26,7 @@ from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.files import read_entry
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.steering import turns_of
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
@@ -110,9 +111,9 @@ class CudaProvider:
         with phase("emit"):
             units.take(compiled.programs(early))
         with phase("llvm"):
-            needed, spare = self._compiled(
-                [compiled.programs(some) if some else [] for some in (used, names - used)]
-            )
+            parts = [compiled.programs(some) if some else [] for some in (used, names - used)]
+            parts[0] += turns_of(compiled.main)
+            needed, spare = self._compiled(parts)
             initial = load_blob(units.blob(early))
         with phase("driver"):
             code = Module(self.device, needed, spare)

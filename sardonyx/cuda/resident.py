@@ -16,6 +16,7 @@ from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
+from sardonyx.cuda.steered import find_steering
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaMemory
 from sardonyx.plan.plan import Plan
@@ -25,6 +26,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.image import Image
+from sardonyx.runtime.steering import fault_of_turn
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
@@ -42,6 +44,12 @@ class Resident(Executable):
         budget: What its memory counts in.
         arena: Where memory of the device comes from; by default that of all values.
         libraries: What does some of the commands.
+        steers: Whether the device may steer runs itself.
+
+    Attributes:
+        steering: How the device steers runs; None if it does not.
+        unsteerable: Why it does not, if there is anything to be steered.
+        mapped: Whether the host steers, and values lie where it reads them.
     """
 
     def __init__(
@@ -53,15 +61,24 @@ class Resident(Executable):
         budget: Budget | None,
         arena: Arena | None,
         libraries: Libraries | None,
+        steers: bool = True,
     ) -> None:
         self.device, self.module = device, module
-        self.mapped = len(plan.segments) > 1
         device.enter()
+        self.steering, self.unsteerable = None, "the host was asked to steer"
+        if steers:
+            self.steering, self.unsteerable = find_steering(plan, device)
+        if self.steering is not None:
+            plan = self.steering.plan
+        self.mapped = len(plan.segments) > 1 and self.steering is None
         self.device_memory = CudaMemory(device, arena)
         self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
         addresses = self._upload(constants)
         self.libraries = libraries or Libraries({})
         self._calls = {} if self.mapped else self.libraries.calls_of(plan)
+        if self.steering is not None:  # a library's arguments are part of the graph
+            for number in self.steering.varying:
+                self._calls.pop(number, None)
         hosted = self._calls.keys()
         self.image = Image(plan, module, constants, Team(), remote=addresses, hosted=hosted)
         super().__init__(plan, module, constants, budget=budget, image=self.image)
@@ -181,6 +198,8 @@ class Resident(Executable):
         fault = frame.take_fault()
         if fault is not None:
             code, *rest = fault
+            if fault_of_turn(code)[0]:
+                raise refusals.turned(code, rest[1], rest[2], frame, self.image)
             for name, value in zip(("command", "a", "b"), rest, strict=True):
                 frame.note_fault(name, value)
             raise refusals.fault(code, frame, self.plan, cancel)

@@ -22,9 +22,11 @@ from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
 from sardonyx.cuda.launching import PinnedWords
 from sardonyx.cuda.libraries import Place
 from sardonyx.cuda.marks import MARKS, Nvtx, name_of
+from sardonyx.cuda.steered import LeftToHost, record, warm_up
 from sardonyx.cuda.timing import TIMES, Timeline, Times
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.steering import Steering
 
 _logger = get_logger("cuda")
 #: So many captures that fail in a row, and there are no more.
@@ -51,6 +53,8 @@ class Walks(RunsAlike):
         """Do a run: replay its graph, or launch one kernel after the other."""
         number, frame.graph = GRAPH_ID.get(), None
         times = TIMES.get()
+        if self.steering is not None:
+            return self._launch_steered(frame, items, self.steering)
         if times is not None:
             return self._launch_timed(frame, items, outputs, times)
         marks = self._marks or MARKS.get()
@@ -80,6 +84,44 @@ class Walks(RunsAlike):
         graph.launch(frame.queue.handle)
         return 0
 
+    def _launch_steered(self, frame: CudaFrame, items: int, steering: Steering) -> int:
+        """Do a run that the device steers: it is always a graph.
+
+        Raises:
+            LeftToHost: The driver does not capture it.
+        """
+        frame.skip()
+        code = self._native_execute(frame.address, items, 0)  # writes the arguments
+        if code:
+            return code
+        key = (GRAPH_ID.get(), frame.launches.bucket, frame.launches.fixed, self.libraries.version)
+        graph = frame.graphs.find(key)
+        if graph is None:
+            graph = self._capture_steered(frame, steering)
+            frame.graphs.add(key, graph)
+        frame.launches.send()
+        frame.graph = graph
+        graph.launch(frame.queue.handle)
+        return 0
+
+    def _capture_steered(self, frame: CudaFrame, steering: Steering) -> Graph:
+        self.device.turns.wait()
+        try:
+            warm_up(self, frame)
+            graph = frame.capture(lambda: record(self, frame, steering))
+        except SardonyxError as error:
+            self._note_failure(error)
+            raise LeftToHost(message("CUDA graph", f"It cannot be captured: {error}")) from None
+        self._failures = 0
+        return graph
+
+    def _note_failure(self, error: SardonyxError) -> None:
+        """After some failures in a row there are no more captures."""
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES:
+            self._no_graph = f"the driver does not capture it: {error}"
+            _logger.warning("runs go without a graph: %s", self._no_graph)
+
     def _settle_addresses(self, frame: CudaFrame, key: Key) -> None:
         """From now on libraries get copies, if feeds and results lie elsewhere in each run."""
         if frame.launches.moving and not frame.stands_in and frame.graphs.are_too_many(key):
@@ -106,7 +148,7 @@ class Walks(RunsAlike):
 
         def work(number: int) -> None:
             if number in hosted:
-                self._call_host(frame, number, timeline.let_go)
+                self.call_host(frame, number, timeline.let_go)
             else:
                 frame.launches.launch(number, early=False)
 
@@ -132,7 +174,7 @@ class Walks(RunsAlike):
             if isinstance(command, Command):
                 with marks.range(name_of(command)):
                     if number in self.image.hosted:
-                        self._call_host(frame, number)
+                        self.call_host(frame, number)
                     else:
                         frame.launches.launch(number)
         frame.skip()
@@ -159,20 +201,29 @@ class Walks(RunsAlike):
         try:
             graph = frame.capture(record)
         except SardonyxError as error:
-            self._failures += 1
-            if self._failures >= _MOST_FAILURES:
-                self._no_graph = f"the driver does not capture it: {error}"
-                _logger.warning("runs go without a graph: %s", self._no_graph)
+            self._note_failure(error)
             return None
         self._failures = 0
         return graph
 
-    def _call_host(
-        self, frame: Frame, number: int, before_waiting: Callable[[], None] = lambda: None
+    def _call_host(self, frame: Frame, number: int) -> None:
+        self.call_host(frame, number)
+
+    def call_host(
+        self,
+        frame: Frame,
+        number: int,
+        before_waiting: Callable[[], None] = lambda: None,
+        *,
+        early: bool = True,
     ) -> None:
         """Let a library do a command, or launch the kernel that does the same; or draw a key.
 
-        `before_waiting` is called before anything may wait for the stream.
+        Args:
+            frame: The run's.
+            number: The command's.
+            before_waiting: Called before anything may wait for the stream.
+            early: Whether a kernel may begin before the work in front of it has ended.
         """
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
         if number not in self._calls:
@@ -193,7 +244,7 @@ class Walks(RunsAlike):
             self._undone.discard(number)
         else:
             self._undone.add(number)
-            frame.launches.launch(number)
+            frame.launches.launch(number, early=early)
         frame.go_on(number + 1)
 
     def _draw(self, frame: CudaFrame, number: int) -> None:

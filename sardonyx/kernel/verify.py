@@ -230,7 +230,7 @@ class _Verifier:
                 self.fail(fault)
         elif statement.op in ("flush_denormals", "set_float_mode"):
             self.want(statement.operands[0], I64, "The mode")
-        elif statement.op not in ("call", "pause", "fence", "prefetch"):
+        elif statement.op not in ("call", "pause", "fence", "prefetch", "steer"):
             self.fail(f"Unknown statement {statement.op!r}")
 
     def of_threads(self, op: str) -> None:

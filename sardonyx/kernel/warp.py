@@ -207,6 +207,10 @@ class _Warp:
         operands = tuple(self.of(x) for x in effect.operands)
         if effect.op in ("prefetch", "pause"):
             return
+        if effect.op == "steer":
+            with self.b.if_(self.b.eq(self.thread, 0)):
+                self.b.append(Effect(effect.op, operands, effect.attributes))
+            return
         self.b.append(Effect(effect.op, operands, effect.attributes))
 
     # -- between threads ----------------------------------------------------------------------

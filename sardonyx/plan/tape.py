@@ -82,6 +82,11 @@ class Tape:
         return [dim for steps in self._steps for _, dim in steps]
 
     @property
+    def constants(self) -> dict[int, int]:
+        """The slots of constants, with their values."""
+        return {slot: value for value, slot in self._constants.items()}
+
+    @property
     def ranges(self) -> list[tuple[int, int]]:
         """For each segment, its first instruction and the one behind its last."""
         ends = [*itertools.accumulate(map(len, self._steps))]

@@ -410,6 +410,31 @@ class Image:
         made.address = address_of(made._words)
         return made, kernels
 
+    def rows(self, table: str, segment: int) -> list[list[int]]:
+        """The rows of a table that belong to a segment."""
+        name = "pointers" if table in ("moving", "resting") else table
+        width = ROW_WORDS.get(name, 1)
+        first, end = self._ranges[table][segment]
+        found: list[list[int]] = self._tables[name][first * width : end * width].reshape(-1, width)
+        return [[int(word) for word in row] for row in found]
+
+    def first_row(self, table: str, segment: int) -> int:
+        """The number of the first of these rows."""
+        return self._ranges[table][segment][0]
+
+    def size_slot(self, buffer: int) -> int:
+        """The slot of a buffer's size."""
+        return int(self._tables["buffers"][buffer])
+
+    def buffer_segment(self, buffer: int) -> int:
+        """The segment from which a buffer's size is known."""
+        return self._buffer_segments[buffer]
+
+    def slots_of(self, number: int) -> tuple[int, int]:
+        """The slots of a command's blocks, and of what it works in."""
+        row = self._tables["commands"].reshape(-1, COMMAND.words)[number]
+        return int(row[COMMAND["blocks"]]), int(row[COMMAND["scratch"]])
+
     def buffers_of(self, kind: str) -> list[tuple[int, int]]:
         """(buffer, number) of the buffers of a kind."""
         return [(k, b.number) for k, b in enumerate(self.plan.buffers) if b.kind == kind]

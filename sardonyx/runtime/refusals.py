@@ -14,7 +14,8 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.context import FAULTS
-from sardonyx.plan.plan import Command, Plan
+from sardonyx.plan.plan import Command, Guard, Plan
+from sardonyx.plan.steps import Measure
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
@@ -31,6 +32,7 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
+from sardonyx.runtime.steering import GUARD, MEASURE, OFFSET, fault_of_turn
 from sardonyx.tensor.assumptions import SEVERAL
 
 
@@ -56,17 +58,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         guard = image.guards[number]
         sides = (guard.left, guard.right)
         left, right = (int(slots[image.tape.slot(x, guard.segment)]) for x in sides)
-        what = "The feeds' shapes contradict each other"
-        if guard.reason:
-            what += f": {guard.reason}"
-        if SEVERAL in guard.reason and guard.right == 1:
-            return UnexpectedOne(message("run", what), repr(guard.left))
-        kind = image.misfit(slots, guard.segment, guard)
-        if guard.right == 0:  # not two sizes, but a condition
-            return kind(message("run", what))
-        return kind(
-            message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
-        )
+        return _unequal(guard, left, right, frame, image)
     if code in (OVERFLOW, DIVISION):
         what = "is too large" if code == OVERFLOW else "divides by zero or a negative number"
         text = f"The size {image.tape.expressions[number]!r} {what} for these feeds"
@@ -90,15 +82,43 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         where = command.where if isinstance(command, Command) else str(command)
         return image.misfit(slots, 0)(message(where, "These feeds give it a negative size"))
     if code == BAD_MEASURE:
-        measure = image.measures[number]
-        what = f"It computes the size {frame.get('detail_b')}"
-        expected = f"from {measure.low!r} to {measure.high!r}"
-        return InvalidArgument(
-            message(f"node {', '.join(measure.origin)}", what, expected=expected)
-        )
+        return _mismeasured(image.measures[number], frame.get("detail_b"))
     if code == BAD_OFFSET:
         return EngineError(message("plan", "A command's argument lies outside its buffer"))
     return EngineError(message("run", f"The native code gave {code}"))
+
+
+def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) -> SardonyxError:
+    what = "The feeds' shapes contradict each other"
+    if guard.reason:
+        what += f": {guard.reason}"
+    if SEVERAL in guard.reason and guard.right == 1:
+        return UnexpectedOne(message("run", what), repr(guard.left))
+    kind = image.misfit(frame.table("slots"), guard.segment, guard)
+    if guard.right == 0:  # not two sizes, but a condition
+        return kind(message("run", what))
+    return kind(
+        message("run", what, expected=_value(guard.left, left), got=_value(guard.right, right))
+    )
+
+
+def _mismeasured(measure: Measure, value: int) -> InvalidArgument:
+    expected = f"from {measure.low!r} to {measure.high!r}"
+    what = f"It computes the size {value}"
+    return InvalidArgument(message(f"node {', '.join(measure.origin)}", what, expected=expected))
+
+
+def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:
+    """The error for a fault of a turn, where a device steers: see `runtime.steering`."""
+    kind, number = fault_of_turn(code)
+    if kind == GUARD:
+        return _unequal(image.guards[number], a, b, frame, image)
+    if kind == MEASURE:
+        return _mismeasured(image.measures[number], a)
+    if kind == OFFSET:
+        return EngineError(message("plan", "A command's argument lies outside its buffer"))
+    what = "A size that the run computes is too large, or divides by zero or a negative number"
+    return InvalidArgument(message("run", what))
 
 
 def _value(dim: Dim, value: int) -> str:

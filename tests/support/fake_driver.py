@@ -32,6 +32,7 @@ from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.steering import turns_of
 
 _KERNEL = ctypes.CFUNCTYPE(
     None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
@@ -77,6 +78,10 @@ class _Names:
 
 
 _numbers = itertools.count(1000)
+#: What graphs of conditional nodes may have in them.
+_IN_NODES = ("launch", "copy", "set", "node")
+#: What a condition is before a kernel has set it.
+_UNSET = -7
 
 
 class CUmemorytype(enum.IntEnum):
@@ -91,6 +96,11 @@ class _Event:
     stream: int | None = None
     mark = 0
     is_captured = False
+    asked = 0
+
+
+#: So often somebody asks whether an event has happened, and it has: a device goes on by itself.
+_PATIENCE = 20
 
 
 @dataclass
@@ -134,11 +144,21 @@ class FakeDriver:
     CUmemorytype = CUmemorytype
     CUDA_MEMCPY2D = types.SimpleNamespace
     CUdevice_attribute = CUstream_flags = CUstreamCaptureMode = _Names()
+    CUgraphConditionalNodeType = CUgraphNodeType = CUdevice_attribute
+    CUstreamUpdateCaptureDependencies_flags = CUdevice_attribute
+    CUDA_CONDITIONAL_NODE_PARAMS = CUgraphNodeParams = types.SimpleNamespace
     CUevent_flags = CUpointer_attribute = CUstreamWaitValue_flags = CUdevice_attribute
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
         self._working = threading.RLock()
+        #: Graphs of conditional nodes; conditions, whose names are addresses of their values; and
+        #: what was captured when the capture to a node's graph began.
+        self._bodies: dict[int, list[Callable[[], None]]] = {}
+        self._conditions: dict[int, ctypes.c_int32] = {}
+        self._outer: list[tuple[list[Callable[[], None]] | None, int]] = []
+        #: How often conditional nodes did a graph of theirs.
+        self.passes = 0
         self._modes = threading.local()
         #: User objects: what to call with what, once no graph refers to them.
         self._objects: dict[int, tuple[int, int]] = {}
@@ -320,7 +340,7 @@ class FakeDriver:
 
     def cuEventRecord(self, event: int, stream: int) -> Any:
         held = self.events[event]
-        held.stream = int(stream)
+        held.stream, held.asked = int(stream), 0
         held.is_captured = self.capture is not None and held.stream == self.captured
         held.mark = self.done.get(held.stream, 0) + len(self.queues.setdefault(held.stream, []))
         return (CUresult.CUDA_SUCCESS,)
@@ -331,6 +351,9 @@ class FakeDriver:
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         if held.is_captured:
             return (CUresult.CUDA_ERROR_CAPTURED_EVENT,)
+        held.asked += 1
+        if held.asked > _PATIENCE:
+            self._wait_for(held)
         is_done = held.stream is None or self.done.get(held.stream, 0) >= held.mark
         return (CUresult.CUDA_SUCCESS if is_done else CUresult.CUDA_ERROR_NOT_READY,)
 
@@ -398,7 +421,7 @@ class FakeDriver:
         """Put work in a stream, or in the graph that it is captured to."""
         if self.capture is None or int(stream) != self.captured:
             self.queues.setdefault(int(stream), []).append(work)
-        elif what in self.uncapturable:
+        elif what in self.uncapturable or (self._outer and what not in _IN_NODES):
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         else:
             self.capture.append(work)
@@ -414,6 +437,9 @@ class FakeDriver:
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
         assert self.capture is not None
+        if self._outer:  # to the graph of a node
+            self.capture, self.captured = self._outer.pop()
+            return CUresult.CUDA_SUCCESS, 0
         self.captures += 1
         number = self.captures
         self.graphs[number], self.capture = self.capture, None
@@ -466,6 +492,53 @@ class FakeDriver:
                 function, given = self._objects.pop(number)
                 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(given)
 
+    def cuStreamGetCaptureInfo(self, stream: int) -> Any:
+        assert self.capture is not None and int(stream) == self.captured
+        graph = next((k for k, b in self._bodies.items() if b is self.capture), self.captures + 1)
+        return CUresult.CUDA_SUCCESS, 1, 0, graph, ["node"] * 5, [None] * 5, 1
+
+    def cuGraphConditionalHandleCreate(self, graph: int, *_: int) -> Any:
+        made = ctypes.c_int32(_UNSET)
+        address = ctypes.addressof(made)
+        self._conditions[address] = made
+        return CUresult.CUDA_SUCCESS, address
+
+    def cuGraphAddNode(self, graph: int, before: Any, edges: Any, count: int, given: Any) -> Any:
+        assert self.capture is not None and len(before) == len(edges) == count == 1
+        wanted = given.conditional
+        value, bodies = self._conditions[wanted.handle], []
+        for _ in range(wanted.size):
+            number = next(_numbers)
+            bodies.append(self._bodies.setdefault(number, []))
+            wanted.phGraph_out = [*getattr(wanted, "phGraph_out", ()), number]
+        is_loop = "WHILE" in wanted.type.name
+
+        def work() -> None:
+            assert value.value != _UNSET, "a kernel sets a condition before a node asks for it"
+            while True:
+                side = 0 if value.value else 1
+                if side < len(bodies):
+                    self.passes += 1
+                    for inner in bodies[side]:
+                        inner()
+                if not (is_loop and value.value):
+                    break
+            value.value = _UNSET
+
+        return self.do("node", work, self.captured) + ("node",)
+
+    def cuStreamUpdateCaptureDependencies(
+        self, stream: int, nodes: Any, edges: Any, count: int, flags: Any
+    ) -> Any:
+        assert nodes == ["node"] and edges is None and count == 1
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuStreamBeginCaptureToGraph(self, stream: int, graph: int, *_: Any) -> Any:
+        assert int(stream) != self.captured
+        self._outer.append((self.capture, self.captured))
+        self.capture, self.captured = self._bodies[graph], int(stream)
+        return (CUresult.CUDA_SUCCESS,)
+
     def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
         self.graphs[-graph] = self.graphs[graph]
         self._retained[-graph] = list(self._retained.get(graph, []))
@@ -517,7 +590,11 @@ class FakeProvider(provider.CudaProvider):
         with compiling:
             from sardonyx.codegen.blob import build
             from sardonyx.codegen.module import emit_module
-        code = load_blob(build(emit_module(compiled.programs(), self.target), self.target))
+        turns = turns_of(compiled.main)
+        programs = [*compiled.programs(), *turns]
+        code = load_blob(build(emit_module(programs, self.target), self.target))
+        for program in turns:
+            self.fake.slots[code.address(program.name)] = len(program.parameters)
         for invocation in compiled.invocations:
             program = invocation.kernel.program
             if invocation.kernel.host is not None:
