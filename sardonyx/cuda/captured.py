@@ -21,6 +21,7 @@ from sardonyx.cuda.binding import KERNEL_ALIGNMENT, check_feed, spans_of
 from sardonyx.cuda.capturing import Lifetime, Relaxed, is_captured
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.frame import CudaFrame
+from sardonyx.cuda.steered import record, warm_up
 from sardonyx.cuda.stream import Stream, handle_of
 from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray, CudaMemory
@@ -28,6 +29,7 @@ from sardonyx.cuda.walking import Walks
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.steering import Steering
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted
 
 #: So long a capture waits for libraries that still measure: they are better left alone.
@@ -150,8 +152,8 @@ class RunsCaptured(Walks):
 
     def _refuse(self, feeds: Sequence[Any], wanted: Wanted) -> None:
         reason = ""
-        if self.mapped or self.steering is not None:
-            reason = "it has branches, loops, or sizes that the run computes"
+        if self.mapped:
+            reason = "the host reads sizes or conditions that the run computes"
         elif self._host is not None:
             reason = "the host draws keys of random numbers in each run"
         elif TIMES.get() is not None:
@@ -199,7 +201,11 @@ class RunsCaptured(Walks):
             outputs = [own.empty(*found, "a rehearsal", queue) for found in frame.results if found]
             for number, made in enumerate(outputs):
                 frame.given.put(number, made.address)
-            self._do(frame, outputs, cancel)
+            if self.steering is None:
+                self._do(frame, outputs, cancel)
+            else:  # of zeros loops might have no end
+                self._prepare_steered(frame, frame.given.address)
+                warm_up(self, frame)
             queue.synchronize()
             queue.forget()
             frame.take_fault()  # of zeros, which say nothing about the feeds
@@ -261,7 +267,10 @@ class RunsCaptured(Walks):
         kept += [*given, *made]
         frame.launches.use_stream(queue)
         try:
-            self._do(frame, made, cancel)
+            if self.steering is None:
+                self._do(frame, made, cancel)
+            else:
+                self._record_steered(frame, self.steering)
         finally:
             frame.launches.use_stream(frame.own_queue)
         for work, result in zip(made, given, strict=True):
@@ -269,6 +278,16 @@ class RunsCaptured(Walks):
                 to = result.address if isinstance(result, CudaArray) else address_of(result)
                 call("cuMemcpyAsync", to, work.address, work.nbytes, queue.handle)
         return given
+
+    def _record_steered(self, frame: CudaFrame, steering: Steering) -> None:
+        """Record a run that the device steers; each replay begins with the table as it is now."""
+        self._prepare_steered(frame, frame.given.address)
+        frame.launches.send()
+        frame.launches.use_table()
+        try:
+            record(self, frame, steering)
+        finally:
+            frame.launches.use_arguments()
 
     def _target(self, number: int, found: tuple[Any, Any], target: Any) -> Any:
         """Where a result is wanted, as an array of its shape."""

@@ -90,8 +90,7 @@ class Walks(RunsAlike):
         Raises:
             LeftToHost: The driver does not capture it.
         """
-        frame.skip()
-        code = self._native_execute(frame.address, items, 0)  # writes the arguments
+        code = self._prepare_steered(frame, items)
         if code:
             return code
         key = (GRAPH_ID.get(), frame.launches.bucket, frame.launches.fixed, self.libraries.version)
@@ -103,6 +102,11 @@ class Walks(RunsAlike):
         frame.graph = graph
         graph.launch(frame.queue.handle)
         return 0
+
+    def _prepare_steered(self, frame: CudaFrame, items: int) -> int:
+        """Write the addresses of feeds and results where the device's table is copied from."""
+        frame.skip()
+        return self._native_execute(frame.address, items, 0)
 
     def _capture_steered(self, frame: CudaFrame, steering: Steering) -> Graph:
         self.device.turns.wait()

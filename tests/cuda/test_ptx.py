@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.build import compile_lowered
+from sardonyx.runtime.steering import turns_of
 from tests.engine import networks
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
@@ -109,6 +111,21 @@ def test_ptxas_takes_every_kernel(name: str, architecture: str) -> None:
     said = assemble(text, architecture)
     kernels = [p.name for p in programs if p.kind != "function"]
     assert [x for x in kernels if f"Compiling entry function '{x}'" not in said] == []
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_turns_set_conditions(architecture: str) -> None:
+    """The driver has the function that they call; for ptxas it is one of another file."""
+    graph = load(GRAPHS["a loop"]().SerializeToString())
+    optimise(graph)
+    target = ptx_target(architecture)
+    compiled, _ = compile_lowered(graph, lower(graph), target)
+    turns = turns_of(compiled.main)
+    text = emit_ptx([*compiled.programs(), *turns], target)
+    assert all(f".entry {turn.name}(" in text for turn in turns)
+    assert text.count(".extern .func cudaGraphSetConditional") == 1
+    if shutil.which("ptxas") is not None:
+        assemble(text, architecture, "-c")
 
 
 @pytest.mark.parametrize("most", [1, 3, 100])

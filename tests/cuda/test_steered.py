@@ -10,6 +10,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from tests.cuda.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -179,6 +180,20 @@ def test_all_ways_to_run(gpu: FakeDriver | None, name: str) -> None:
             session.run_with_iobinding(binding, options)
         binding.synchronize_outputs()
         _check(binding.copy_outputs_to_cpu(), wanted)
+
+
+@pytest.mark.parametrize("name", ["branches in a loop", "as often as is fed", "products"])
+def test_they_become_part_of_a_callers_graph(gpu: FakeDriver | None, name: str) -> None:
+    session, reference = _session(CASES[name])
+    feeds = CASES[name].feeds
+    there = _on_device(feeds[0])
+    with captured(lambda s: session.run_with_ort_values(None, there, stream=s.handle)) as graph:
+        for given in feeds:
+            if given["x"].shape == feeds[0]["x"].shape:
+                for n, value in there.items():
+                    value.update_inplace(np.asarray(given[n]))
+                graph.replay()
+                _check(graph.given, reference.run(None, given))
 
 
 @pytest.mark.parametrize("reason", BY_HOST)

@@ -15,12 +15,20 @@ with_ptxas = pytest.mark.skipif(
 )
 
 
-def assemble(text: str, architecture: str) -> str:
+def assemble(text: str, architecture: str, *options: str) -> str:
     """What ptxas says of registers and spilling; fails with its text where it takes it not."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(text)
-        command = ["ptxas", f"-arch={architecture}", "-v", str(source), "-o", f"{source}.out"]
+        command = [
+            "ptxas",
+            f"-arch={architecture}",
+            "-v",
+            *options,
+            str(source),
+            "-o",
+            f"{source}.out",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
