@@ -35,8 +35,9 @@ _FAULT_WORDS = 4
 #: Behind a fault there is a word by which the host ends loops of the device.
 _STOP = _FAULT_WORDS
 _SERIALS = itertools.count(1)
-#: The host looks at once whether a run that the device steers is over; after so long, now and then.
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 2e-3, 5e-5
+#: Whether a run with loops is over the host asks all the time; after so long, now and then. Once in
+#: so many times it looks for other reasons to end it.
+_PATIENCE_SECONDS, _PAUSE_SECONDS, _LOOKS = 1e-3, 5e-5, 16
 
 
 class CudaFrame(Frame):
@@ -60,8 +61,7 @@ class CudaFrame(Frame):
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_is_steered", "_stand_ins", "_unscheduled",
-        "_workspace",
+        "_contexts", "_device", "_found", "_has_loops", "_stand_ins", "_unscheduled", "_workspace",
         "alike", "busy", "copied", "feeds", "given", "graph", "graphs", "is_mapped", "launches",
         "memory", "own_queue", "queue", "serial", "stands_in", "waited",
     )  # fmt: skip
@@ -90,7 +90,7 @@ class CudaFrame(Frame):
         self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + 4 * TICKETS)
         tables = [self.table("arguments")]
         world = tables[0]
-        self._is_steered = steering is not None
+        self._has_loops = steering is not None and steering.has_loops
         self._unscheduled = steering.unscheduled if steering is not None else ()
         if steering is not None:
             tables = [self.table(name) for name in TABLES[:-1]]
@@ -102,7 +102,7 @@ class CudaFrame(Frame):
             owner.mapped,
         )  # fmt: skip
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
-        self.stands_in = self._is_steered and bool(self.launches.moving)
+        self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
         self.graphs = Graphs()
@@ -258,16 +258,21 @@ class CudaFrame(Frame):
         self._found.words[_STOP] = 1
 
     def finish(self, cancel: CancelFlag | None = None) -> None:
-        """Wait for a run on the host; one that the device steers ends early if `cancel` is set."""
-        if not self._is_steered:
+        """Wait for a run on the host; with loops of the device it ends early if `cancel` is set."""
+        if not self._has_loops:
             self.queue.synchronize()
             return
-        end, start = self.queue.record(), time.monotonic()
-        while not end.is_over:
+        end, start, looks = self.queue.record(), time.monotonic(), 0
+        while not end.is_done:
+            looks += 1
+            if looks % _LOOKS:
+                continue
             if cancel is not None and cancel.is_set:
                 self.stop()
-            # Other threads of Python work meanwhile; a long run need not be noticed at once.
-            time.sleep(_PAUSE_SECONDS if time.monotonic() - start > _PATIENCE_SECONDS else 0)
+            if end.is_over:
+                break
+            if time.monotonic() - start > _PATIENCE_SECONDS:
+                time.sleep(_PAUSE_SECONDS)
         self.queue.synchronize()
 
     @property

@@ -177,7 +177,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, `steer`, a call, or a mode."""
+    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, `steer`, call, or mode."""
 
     op: str
     operands: tuple[Operand, ...]

@@ -164,15 +164,14 @@ class _Reader:
 
     def _loop_at(self, at: int) -> int | None:
         """Where the test of a loop's first trip is, if a loop begins at `at`."""
-        command, following = self.commands[at], self.commands[at + 1 : at + 3]
-        match command, *following:
-            case JumpUnless(), JumpIfLess(), Jump() as leave:
-                is_one = self._loop_at(at + 1) is not None and leave.target == command.target
-                return at + 1 if is_one else None
-            case JumpIfLess(), Jump() as leave, *_:
-                return at if command.target == at + 2 < leave.target else None
-            case _:
-                return None
+        listed = [*self.commands[at : at + 3], None, None]
+        command, following, leave = listed[:3]
+        if isinstance(command, JumpIfLess) and isinstance(following, Jump):
+            return at if command.target == at + 2 < following.target else None
+        if isinstance(command, JumpUnless) and isinstance(leave, Jump):
+            is_one = leave.target == command.target and self._loop_at(at + 1) is not None
+            return at + 1 if is_one else None
+        return None
 
     def _loop(self, at: int, test: int, steps: list[int]) -> tuple[Loop, int]:
         begin, leave = test + 2, self.commands[test + 1]

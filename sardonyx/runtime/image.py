@@ -415,8 +415,8 @@ class Image:
         name = "pointers" if table in ("moving", "resting") else table
         width = ROW_WORDS.get(name, 1)
         first, end = self._ranges[table][segment]
-        found: list[list[int]] = self._tables[name][first * width : end * width].reshape(-1, width)
-        return [[int(word) for word in row] for row in found]
+        part = self._tables[name][first * width : end * width].reshape(-1, width)
+        return [[int(word) for word in row] for row in part]
 
     def first_row(self, table: str, segment: int) -> int:
         """The number of the first of these rows."""

@@ -64,6 +64,11 @@ class Steering:
     unscheduled: tuple[int, ...]
     varying: frozenset[int]
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether runs may take any time."""
+        return any(turn.gate is not None and turn.gate.trips is not None for turn in self.turns)
+
 
 def steering_of(plan: Plan) -> Steering:
     """How a device steers a plan.
@@ -213,7 +218,7 @@ class _Writer:
 
     def going(self) -> Value:
         """1 as long as nothing is wrong, else 0."""
-        return self.b.index_cast(self.b.eq(self._value(self.of("halt", 0)), 0))
+        return self._one_if(self.b.eq(self._value(self.of("halt", 0)), 0))
 
     def steer(self, handle: str, value: Value) -> None:
         """Set a condition, if there is a node for it."""
@@ -252,7 +257,7 @@ class _Writer:
         assert isinstance(jump, JumpUnless)  # noqa: S101 - `plan.steering` says so
         base = b.load(PTR, b.parameter("bases"), jump.buffer)
         at = b.offset(base, self._size(jump.offset_bytes, jump.segment))
-        return b.index_cast(b.ne(b.load(U8, at), 0))
+        return self._one_if(b.ne(b.load(U8, at), 0))
 
     def _unless_told(self, lets: Value, counter: Operand) -> Value:
         """Now and then: 0 if the host ends the run, or a kernel has met a fault."""
@@ -348,6 +353,9 @@ class _Writer:
             value = b.max(x, y) if operation == MAXIMUM else b.min(x, y)
         beyond = b.compare("ge", value, LIMIT)
         return value, b.binary("or", beyond, b.compare("le", value, -LIMIT))
+
+    def _one_if(self, test: Value) -> Value:
+        return self._value(self.b.index_cast(test))
 
     def _value(self, operand: Operand) -> Value:
         """An operand that may be a constant, as a value."""
