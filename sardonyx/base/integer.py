@@ -2,15 +2,15 @@
 
 Divisions, minima and maxima are simplified where bounds prove that they may be, and the bounds of
 an expression follow from those of the divisions, minima and maxima in it. What was found is
-remembered until `forget`.
+remembered until `remembering.forget`.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import gcd
 
 from sardonyx.base.quotients import divide_with_remainder
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import (
     Atom,
     Dim,
@@ -43,7 +43,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     return _floordiv(a, b)
 
 
-@lru_cache(maxsize=1 << 16)
+@remembering(1 << 16)
 def weight(a: Dim) -> int:
     """How many atoms it has when written out, parts that are shared counted again and again."""
     if isinstance(a, int):
@@ -56,7 +56,7 @@ def weight(a: Dim) -> int:
     return sum(inner)
 
 
-@lru_cache(maxsize=1 << 16)
+@remembering(1 << 16)
 def _floordiv(a: Dim, b: Dim) -> Dim:
     quotient, rest = divide_with_remainder(a, b)
     if rest == 0:
@@ -131,7 +131,7 @@ def _ordered(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     return (a, b) if keys[0] <= keys[1] else (b, a)
 
 
-@lru_cache(maxsize=1 << 16)
+@remembering(1 << 16)
 def bounds(a: Dim) -> tuple[Dim, Dim | None]:
     """(lowest, highest) in terms of symbols only; highest None if unbounded.
 
@@ -205,7 +205,7 @@ def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
     return low, highs[0] if highs else None
 
 
-@lru_cache(maxsize=1 << 16)
+@remembering(1 << 16)
 def is_nonnegative(a: Dim) -> bool:
     """Whether `a` is provably at least 0 (symbols are at least 0)."""
     if isinstance(a, int):
@@ -261,12 +261,3 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
 def hangs_on_choice(a: Dim) -> bool:
     """Whether it contains a symbol that `sizes.measured` gave and that can only be 0 or 1."""
     return any(atom.arguments == (0, 1) for atom in atoms_of(a, "symbol"))
-
-
-def forget() -> None:
-    """Forget what was found, so that sizes can go which nothing else holds.
-
-    Called when a model is compiled: what it found helps no other model.
-    """
-    for remembered in (_floordiv, bounds, is_nonnegative, weight):
-        remembered.cache_clear()

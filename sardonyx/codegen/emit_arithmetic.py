@@ -39,23 +39,25 @@ def extreme(e: Emitter, op: str, type: Type, a: str, b: str) -> str:
 
 def _divide(e: Emitter, op: str, type: Type, a: str, b: str, divisor: object) -> str:
     """Truncating; by zero gives 0, and the most negative number by -1 wraps, without a trap."""
-    one, zero = e.lit(type, 1), e.lit(type, 0)
-    by_zero = e.compare("eq", type, b, zero)
-    unsafe = by_zero
-    if not type.is_unsigned:
-        lowest = e.compare("eq", type, a, e.lit(type, 1 << type.bits - 1))
-        minus = e.compare("eq", type, b, e.lit(type, -1))
-        wraps = e.binary("and", I1.with_lanes(type.lanes), lowest, minus)
-        unsafe = e.binary("or", I1.with_lanes(type.lanes), by_zero, wraps)
     known = divisor.value if isinstance(divisor, Constant) else 0
-    safe = b if known not in (0, -1) else e.select(unsafe, type, one, b)
-    if type.lanes > 1 and type.bits <= 32 and isinstance(known, int) and known in (0, -1):
+    is_safe = known not in (0, -1)
+    one, zero = e.lit(type, 1), e.lit(type, 0)
+    by_zero, safe = "", b
+    if not is_safe:
+        by_zero = unsafe = e.compare("eq", type, b, zero)
+        if not type.is_unsigned:
+            lowest = e.compare("eq", type, a, e.lit(type, 1 << type.bits - 1))
+            minus = e.compare("eq", type, b, e.lit(type, -1))
+            wraps = e.binary("and", I1.with_lanes(type.lanes), lowest, minus)
+            unsafe = e.binary("or", I1.with_lanes(type.lanes), by_zero, wraps)
+        safe = e.select(unsafe, type, one, b)
+    if type.lanes > 1 and type.bits <= 32 and not is_safe:
         quotient = _divide_through_floats(e, type, a, safe)
     else:
         quotient = e.binary("udiv" if type.is_unsigned else "sdiv", type, a, safe)
     if op == "rem":
         return e.binary("sub", type, a, e.binary("mul", type, quotient, safe))
-    return quotient if known not in (0, -1) else e.select(by_zero, type, zero, quotient)
+    return quotient if is_safe else e.select(by_zero, type, zero, quotient)
 
 
 def _divide_through_floats(e: Emitter, type: Type, a: str, b: str) -> str:

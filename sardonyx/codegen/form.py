@@ -19,6 +19,7 @@ from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
 from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.special import special
+from sardonyx.codegen.strided_copy import strided_copy
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
@@ -212,7 +213,11 @@ class Former:
             return packed, []
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
-        copy = general_copy(contents, packed, strides) if isinstance(contents, Map) else None
+        copy = None
+        if isinstance(contents, Map):
+            copy = strided_copy(contents, packed, strides) or general_copy(
+                contents, packed, strides
+            )
         if copy is None:
             return packed, [self.pack(contents, packed, strides)]
         # What stands for constants there does not say that it never changes.
@@ -332,7 +337,7 @@ class Former:
         """The invocation that writes `contents` to `packed`, before any run if `is_early`."""
         root = Root(contents, packed, (contents.body,))
         group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
-        own = {**strides, packed: row_major(packed.shape)}
+        own = {packed: row_major(packed.shape), **strides}
         return self.rows(group, own, name, is_early=is_early)
 
 

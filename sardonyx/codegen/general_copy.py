@@ -38,7 +38,7 @@ class GeneralCopy:
     Attributes:
         contents: What is written.
         target: Stands for where it is written.
-        strides: Of the sources' stand-ins.
+        strides: Of the sources' stand-ins; of the target's, where it is not row-major.
         actual: What the stand-ins stand for.
         values: What the symbols stand for.
     """
@@ -75,6 +75,16 @@ def with_values(made: Invocation, values: Mapping[Atom, Dim]) -> Invocation:
     return replace(made, kernel=kernel, arguments=arguments)
 
 
+def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
+    """The innermost extent: a few whole vectors, or a number of elements."""
+    if value % _LANES and value <= _MOST_LANES:
+        return value
+    unit = 1 if value % _LANES else _LANES
+    made = sizes.symbol("general elements" if unit == 1 else "general vectors")
+    values[sizes.variable(made)] = value // unit
+    return sizes.multiply(made, unit)
+
+
 def general_copy(
     contents: Map, target: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
 ) -> GeneralCopy | None:
@@ -105,16 +115,8 @@ def general_copy(
         values[sizes.variable(made)] = value
         return made
 
-    def lanes(value: int) -> Dim:
-        """The innermost extent: a few whole vectors, or a number of elements."""
-        if value % _LANES:
-            return value if value <= _MOST_LANES else symbol(value)
-        made = sizes.symbol("general vectors")
-        values[sizes.variable(made)] = value // _LANES
-        return sizes.multiply(made, _LANES)
-
     *outer, last = contents.shape
-    shape = (*map(symbol, outer), lanes(int(last)))
+    shape = (*map(symbol, outer), lanes_extent(int(last), values))
     stand_ins: dict[Tensor, Buffer] = {}
     moved: dict[Tensor, tuple[Dim, ...]] = {}
     for number, tensor in enumerate(read):

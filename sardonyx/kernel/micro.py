@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 
 from sardonyx.base import sizes
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Operand, Program
@@ -50,6 +51,7 @@ def micro_name(element: Type, rows: int, vectors: int, lanes: int, *, apart: boo
     return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}" + ("_apart" if apart else "")
 
 
+@remembering(64)
 def build_micro(
     element: Type, rows: int, vectors: int, lanes: int, *, apart: bool = False
 ) -> Program:
@@ -64,38 +66,25 @@ def build_micro(
     table, taps, depth, panel, tile = (b.parameter(n) for n, _ in parameters)
     vector = element.with_lanes(lanes)
     width = vectors * lanes
-    sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
     at = b.variable(panel, name="panel")
     pitch = b.parameter("step") if apart else b.lift(width, I64)
+    tap, part = b.variable(0, I64), b.variable(0, I64)
+    moved, over = b.variable(0, I1), b.variable(0, I1)
+    # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
+    with b.while_(lambda: b.binary("xor", over.get(), True)):
+        sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
+        run = b.variable(0, I64)
 
-    def store(added: Operand) -> None:
-        """Write the sums to the tile, with what is there already where something is `added`."""
-        with b.if_(added):
-            for place, held in places():
-                held.set(b.binary("add", b.load(vector, *place, align_bytes=16), held.get()))
-        for place, held in places():
-            b.store(held.get(), *place, align_bytes=16)
+        def going(run: Register = run) -> Operand:
+            few = b.compare("lt", run.get(), PART)
+            return b.binary("and", few, b.compare("lt", tap.get(), taps))
 
-    def places() -> Iterator[tuple[tuple[Operand, int], Register]]:
-        line: Operand = tile
-        for r in range(rows):
-            for v in range(vectors):
-                yield (line, v * lanes), sums[r][v]
-            line = b.offset(line, pitch, element)
-
-    run, moved = b.variable(0, I64), b.variable(0, I1)
-    with b.for_(0, taps) as tap:
-        first = b.offset(table, tap, rows * 8)
-        starts = [b.load(PTR, first, r) for r in range(rows)]
-        with b.for_(0, depth, PART) as part:
-            with b.if_(run.get() >= PART):
-                store(moved.get())
-                for _, held in places():
-                    held.set(0)
-                moved.set(True)
-                run.set(0)
-            end = b.binary("min", part + PART, depth)
-            with b.for_(part, end) as k:
+        with b.while_(going):
+            first = b.offset(table, tap.get(), rows * 8)
+            starts = [b.load(PTR, first, r) for r in range(rows)]
+            begin = part.get()
+            end = b.binary("min", begin + PART, depth)
+            with b.for_(begin, end) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
                 columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
                 for r in range(rows):
@@ -108,7 +97,33 @@ def build_micro(
                             sums[r][v].set(
                                 b.binary("add", old, b.binary("mul", factor, columns[v]))
                             )
-            run.set(run.get() + end - part)
-        at.set(b.offset(at.get(), depth, width * element.size_bytes))
-    store(moved.get())
+            run.set(run.get() + end - begin)
+            part.set(end)
+            with b.if_(b.compare("ge", end, depth)):
+                part.set(0)
+                tap.set(tap.get() + 1)
+                at.set(b.offset(at.get(), depth, width * element.size_bytes))
+        _store(b, sums, tile, pitch, moved.get())
+        moved.set(True)
+        over.set(b.compare("ge", tap.get(), taps))
     return b.program
+
+
+def _store(
+    b: Builder, sums: list[list[Register]], tile: Operand, pitch: Operand, added: Operand
+) -> None:
+    """Write sums to the tile, with what is there already where something is `added`."""
+    vector = sums[0][0].type
+
+    def places() -> Iterator[tuple[tuple[Operand, int], Register]]:
+        line: Operand = tile
+        for row in sums:
+            for v, held in enumerate(row):
+                yield (line, v * vector.lanes), held
+            line = b.offset(line, pitch, vector.element)
+
+    with b.if_(added):
+        for place, held in places():
+            held.set(b.binary("add", b.load(vector, *place, align_bytes=16), held.get()))
+    for place, held in places():
+        b.store(held.get(), *place, align_bytes=16)

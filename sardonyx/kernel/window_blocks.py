@@ -22,6 +22,7 @@ from sardonyx.kernel.representation import value_type
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
+from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import Rewriting, rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
@@ -125,10 +126,10 @@ def choose_blocks(
             if extent % count == 0:
                 return _equal(axis, extent // count, count)
     if isinstance(extent, int):
-        return _divide(axis, extent, shared.count(extent))
+        return _divide(axis, extent, shared.count(extent), _limits(members, axis))
     count = _whole_blocks(extent)
     if count:
-        return _divide(axis, extent, count)
+        return _divide(axis, extent, count, _limits(members, axis))
     blocks = integer.ceildiv(extent, _FEW)
     number = sizes.numbered_index(blocks, 0, "w")
     part = Part(0, 1, number, sizes.multiply(number, _FEW), _FEW)
@@ -168,9 +169,53 @@ def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
     return WindowBlocks(axis, blocks, (Part(0, blocks, number, first, count),))
 
 
-def _divide(axis: Dim, extent: Dim, count: int) -> WindowBlocks:
-    """Blocks of so many results: the first, those between, and the last, which may be smaller."""
+def _limits(members: Sequence[Member], axis: Dim) -> list[Scalar]:
+    """The comparisons in what is written out that hang on an index along an axis."""
+    atom, found = sizes.variable(axis), dict[Scalar, None]()
+    seen: set[Scalar] = set()
+    stack = [body for m in members for body in m.unrolled or ()]
+    while stack:
+        x = stack.pop()
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.arguments)
+            if x.op in COMPARE and atom in index_atoms(x):
+                found[x] = None
+    return list(found)
+
+
+def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> WindowBlocks:
+    """Blocks of so many results: the first, those between, and the last, which may be smaller.
+
+    Where the `limits` show that the first or the last see no border, they are like the others.
+    """
     blocks = integer.ceildiv(extent, count)
+    whole = sizes.add(extent, sizes.multiply(blocks, -count)) == 0
+
+    def inside(low: int, high: int) -> Part | None:
+        """Blocks from number `low` to the `high`-th from the last, if they see no border."""
+        between = sizes.add(blocks, -low - high)
+        if isinstance(between, int) and between < 2:
+            return None
+        number = sizes.numbered_index(between, 0, "w")
+        first = sizes.multiply(sizes.add(number, low), count)
+        for k in (0, count - 1):
+            moved = Rewriting(lambda _: None, {sizes.variable(axis): sizes.add(first, k)})
+            if any(moved.visit(x).op != "constant" for x in limits):
+                return None
+        return Part(low, sizes.add(blocks, -high), number, first, count)
+
+    if whole:
+        for low, high in ((0, 0), (0, 1), (1, 0)):
+            found = inside(low, high)
+            if found is not None:
+                parts = [found]
+                if low:
+                    parts.insert(0, Part(0, 1, 0, 0, count))
+                if high:
+                    last = sizes.add(blocks, -1)
+                    parts.append(Part(last, blocks, 0, sizes.multiply(last, count), count))
+                return WindowBlocks(axis, blocks, tuple(parts))
     first_count = min(count, extent) if isinstance(extent, int) else count
     parts = [Part(0, 1, 0, 0, first_count)]
     last = sizes.add(blocks, -1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sardonyx.base import integer, knobs
+from sardonyx.base import knobs, remembering
 from sardonyx.base.collector import paused
 from sardonyx.base.errors import (
     EngineError,
@@ -265,7 +265,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                 engine = write_engine(built, provider, cache, key, team, timings, budget)
                 engine.claims = built.claims if options.plugins.all else None
     finally:
-        integer.forget()
+        remembering.forget()
     may_be_general = not options.general and may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
     engine.tuned = tuned
