@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import sys
 import tempfile
 import time
@@ -43,6 +44,9 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 120.0
 _BYTES_PER_SECOND = 5_000
 _TRIES = 2
+#: Twins of a process, at most: see `codegen.child`.
+_TWINS = 3
+_CAN_FORK = sys.platform == "linux" and hasattr(signal, "pidfd_send_signal")
 
 
 @dataclass(slots=True)
@@ -60,29 +64,102 @@ class _Job:
         return FRAME.pack(self.level, len(data)) + data
 
 
-class _Child:
-    """One child process and what it has to do."""
+class _Started:
+    """A process that was started, with its twins: see `codegen.child`.
 
-    def __init__(self, target: Target) -> None:
+    Attributes:
+        children: It, and they.
+    """
+
+    def __init__(self, target: Target, twins: int) -> None:
         with compiling:
             import subprocess
 
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the last child
+        theirs, ours = list[tuple[int, int]](), list[tuple[int, int]]()
         try:
+            for _ in range(twins):
+                to, back = os.pipe(), os.pipe()
+                theirs.append((to[0], back[1]))
+                ours.append((to[1], back[0]))
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed
-            )
+                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed,
+                pass_fds=[descriptor for pair in theirs for descriptor in pair],
+            )  # fmt: skip
         except BaseException:
             self._printed.close()
+            _close(*ours)
             raise
-        self.to, self.back = (_descriptor(self._process.stdin), _descriptor(self._process.stdout))
+        finally:
+            _close(*theirs)
+        streams = self._process.stdin, self._process.stdout
+        own = _descriptor(streams[0]), _descriptor(streams[1])
+        self.children = [_Child(self, *own, greeting(target, theirs))]
+        self.children += [_Child(self, *pair) for pair in ours]
+        self._running = list(self.children)
+
+    def end(self, child: _Child) -> str:
+        """End one of the children now; gives how it ended and what they printed last."""
+        own = child is self.children[0]
+        if own:
+            self._process.kill()
+            for stream in (self._process.stdin, self._process.stdout):
+                try:
+                    stream.close()  # type: ignore[union-attr]  # they were opened as pipes
+                except OSError:
+                    _log.debug("a compiling process had ended before")
+            code = self._process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        else:
+            child.kill_twin()
+            _close((child.to, child.back))
+            how = "it is gone"
+        self._running.remove(child)
+        self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 2000))
+        printed = self._printed.read().decode(errors="replace").strip()
+        if not self._running:
+            self._printed.close()
+        return how + (f": {printed}" if printed else "")
+
+
+def _close(*pairs: tuple[int, int]) -> None:
+    for pair in pairs:
+        for descriptor in pair:
+            os.close(descriptor)
+
+
+class _Child:
+    """One child process and what it has to do."""
+
+    def __init__(self, started: _Started, to: int, back: int, first: bytes = b"") -> None:
+        self.started, self.to, self.back = started, to, back
         os.set_blocking(self.to, False)
         os.set_blocking(self.back, False)
-        self.outgoing = bytearray(greeting(target))
+        self.outgoing = bytearray(first)
         self._incoming = bytearray()
         self.jobs: deque[_Job] = deque()
         self.ready = False
+        self._handle: int | None = None
         self._since = time.monotonic()
+
+    def _is_there(self, identifier: int) -> None:
+        """It can do something. A descriptor of a process is never that of another one."""
+        self.ready = True
+        if self is not self.started.children[0]:
+            try:
+                self._handle = os.pidfd_open(identifier)
+            except OSError:  # it ended already
+                _log.debug("a twin has no handle")
+
+    def kill_twin(self) -> None:
+        """End a twin at once; one that has not begun sees the end of its pipe."""
+        if self._handle is not None:
+            try:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            except OSError:
+                _log.debug("a twin had ended before")
+            os.close(self._handle)
+            self._handle = None
 
     @property
     def ahead_bytes(self) -> int:
@@ -120,7 +197,7 @@ class _Child:
             del self._incoming[: FRAME.size + size]
             self._since = time.monotonic()
             if kind == READY:
-                self.ready = True
+                self._is_there(int(data))
             elif self.jobs:
                 job = self.jobs.popleft()
                 job.result = EngineError(data.decode()) if kind == ERROR else data
@@ -136,19 +213,8 @@ class _Child:
         return time.monotonic() - self._since > allowed
 
     def end(self) -> str:
-        """End it now; gives how it ended and what it printed last."""
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            try:
-                stream.close()  # type: ignore[union-attr]  # they were opened as pipes
-            except OSError:
-                _log.debug("a compiling process had ended before")
-        code = self._process.wait()
-        with self._printed as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
-            printed = file.read().decode(errors="replace").strip()
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return how + (f": {printed}" if printed else "")
+        """End it now; gives how it ended and what was printed last."""
+        return self.started.end(self)
 
 
 def _descriptor(stream: Any) -> int:
@@ -229,7 +295,8 @@ class Children:
 
     def _start(self) -> bool:
         try:
-            self._children.append(_Child(self._target))
+            twins = min(_TWINS, self._most - len(self._children) - 1) if _CAN_FORK else 0
+            self._children += _Started(self._target, twins).children
         except OSError as error:
             _log.info("a compiling process cannot be started: %s", error)
             self._give_up()
@@ -281,6 +348,9 @@ class Children:
         jobs = [job for job in child.jobs if job.result is None]
         if not child.ready:
             _log.warning("a compiling process did not start (%s)", how)
+            for twin in [c for c in self._children if c.started is child.started and not c.ready]:
+                self._children.remove(twin)
+                twin.end()
             self._give_up()
         elif jobs:
             first = jobs[0]

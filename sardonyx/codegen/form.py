@@ -16,6 +16,8 @@ from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import general_copy
+from sardonyx.codegen.general_group import Remembered
+from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
 from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.special import special
@@ -102,7 +104,8 @@ class Former:
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
     partials: dict[object, Buffer | None] = field(default_factory=dict)
-    _windows: GeneralWindows | None = None
+    _windows: Remembered[GeneralRows] | None = None
+    _products: Remembered[GeneralProduct] | None = None
 
     @property
     def takes_integers(self) -> bool:
@@ -263,10 +266,17 @@ class Former:
         kernel = self.formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
 
-    def _general_windows(self) -> GeneralWindows:
+    def _general_windows(self) -> Remembered[GeneralRows]:
         if self._windows is None:
-            self._windows = GeneralWindows(self.lanes, self.grain)
+            self._windows = Remembered(GeneralWindows(self.lanes, self.grain).of)
         return self._windows
+
+    def general_products(self) -> Remembered[GeneralProduct]:
+        """Makes products general that never change their right factor."""
+        if self._products is None:
+            lanes, grain = self.lanes, self.grain
+            self._products = Remembered(lambda canonical: general_product(canonical, lanes, grain))
+        return self._products
 
     def _general_rows(self, general: GeneralRows, group: Rows) -> Invocation:
         """A window by a kernel that others of other sizes use, too."""

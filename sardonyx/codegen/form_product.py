@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.formed import Formed
-from sardonyx.codegen.general_product import GeneralProduct, general_product
+from sardonyx.codegen.general_product import GeneralProduct
 from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.variants import DEFAULT
 from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
@@ -50,7 +50,7 @@ def product_of_kernels(
     """The kernel of a contraction, after the packing of a right factor that never changes."""
     fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
     if fixed and former.grain.tiling is None and not (former.halves and may_round(group)):
-        general = general_product(Canonical(group, strides), former.lanes, former.grain)
+        general = former.general_products().of(Canonical(group, strides))
         if general is not None:
             return _general(former, general, group, strides)
     image: list[Invocation] = []

@@ -6,7 +6,12 @@ what differs is only how many groups share a kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import field, replace
+from typing import Any, Generic, TypeVar
+
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.canonical import Canonical, placeholder
 from sardonyx.tensor.rewriting import rewrite
@@ -14,8 +19,36 @@ from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor
 from sardonyx.tensor.traverse import loads_of
 
+_General = TypeVar("_General", bound=Any)  # a record with a field `actual`
+
 #: How far from the end of its axis an index may end that is said with the axis' extent.
 _NEAR = 8
+
+
+@dataclass(slots=True)
+class Remembered(Generic[_General]):
+    """What was made general before: layers of one structure differ in their buffers alone.
+
+    Attributes:
+        make: Makes a group general, over stand-ins whose buffers it names in `actual`; or None.
+    """
+
+    make: Callable[[Canonical], _General | None]
+    _known: dict[object, tuple[dict[Tensor, Buffer], _General | None]] = field(default_factory=dict)
+
+    def of(self, canonical: Canonical) -> _General | None:
+        """What `make` makes of a group."""
+        found = self._known.get(canonical.key)
+        if found is None:
+            placeholders = {actual: p for p, actual in canonical.buffers.items()}
+            made = self.make(canonical)
+            self._known[canonical.key] = placeholders, made
+            return made
+        placeholders, made = found
+        if made is None:
+            return None
+        actual = {b: canonical.buffers[placeholders[t]] for b, t in made.actual.items()}
+        return replace(made, actual=actual)
 
 
 class Generaliser:

@@ -245,10 +245,15 @@ def source_digest(folder: Path, cache: Cache) -> str:
     known = cache.read(signature, "engine")
     if known is not None:
         return known.decode()
-    paths = [Path(path) for path, _, _ in found]
-    content = digest(*(x for path in paths for x in (path.relative_to(folder), path.read_bytes())))
+    start = len(os.path.join(folder, ""))
+    content = digest(*(x for path, _, _ in found for x in (path[start:], _contents(path))))
     cache.put(signature, "engine", content.encode())
     return content
+
+
+def _contents(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _llvmlite_version() -> str:
