@@ -322,7 +322,7 @@ class Children:
                 if child in self._children and not _served(child, events):
                     self._lose(child)
         for child in list(self._children):
-            if child.is_late():
+            if child in self._children and child.is_late():
                 self._lose(child, "it does not answer")
 
     def _deal(self) -> None:
