@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
@@ -27,7 +29,11 @@ def balanced_rows(rows: Dim, others: Dim, most: int) -> int:
     count, repeated = _typical(rows), _typical(others)
     if most < _LEAST or count < _LEAST or count * repeated > most * _MANY * max(_THREADS):
         return most
+    return _best(count, repeated, most)
 
+
+@lru_cache(maxsize=1 << 10)
+def _best(count: int, repeated: int, most: int) -> int:
     def cost(block: int) -> float:
         full, rest = divmod(count, block)
         work = [*([block] * full), *([rest] if rest else [])] * repeated

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,8 @@ from sardonyx.tensor.tensor import Buffer
 _ALIGN = 64
 #: Weights that no kernel changes are copied to a file in pieces of this size.
 _CHUNK_BYTES = 4 * 2**20
+#: What reads and makes more is written before the next one runs, in the same memory.
+_MOST_BESIDE_BYTES = 24 * 2**20
 
 
 class ConstantsFile(Protocol):
@@ -71,6 +74,7 @@ class Constants:
     ) -> None:
         self._compiled, self._code, self._budget = compiled, code, budget
         self._cancel, self._threads = cancel, threads
+        self._last: Executable | None = None
         self._made = {b for p in compiled.preparations for b in p.outputs}
         self.strings = self._all_strings()
         self.places = self._all_places()
@@ -125,9 +129,12 @@ class Constants:
         """Write all constants to a file, each at its place. Raises as `arrays` does."""
         places = {b: at for b, (_, _, at, _) in self._placed()}
         end = max((at + size for *_, at, size in self.places), default=0)
-        with self._staging() as take:
-            for preparation in self._compiled.preparations:
-                self._write_made(preparation, take, places, file)
+        with self._staging() as take, self._staging() as take_next:
+            with _Beside() as beside:
+                for preparation in self._compiled.preparations:
+                    self._write_made(preparation, take, places, file, beside)
+                    if beside.is_busy:
+                        take, take_next = take_next, take
             for buffer, at in places.items():
                 if buffer not in self._made:
                     file.seek(at)
@@ -136,14 +143,25 @@ class Constants:
         file.write(b"\0" * _ALIGN)
 
     def _write_made(
-        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: ConstantsFile
+        self,
+        preparation: Preparation,
+        take: Take,
+        places: dict[Buffer, int],
+        file: ConstantsFile,
+        beside: _Beside,
     ) -> None:
-        """Run one, and write what the main plan has of it."""
+        """Run one, and write what the main plan has of it: if it is small, while others run."""
         made = self._run(preparation, take, lambda _: None)
-        for buffer, array in zip(preparation.outputs, made, strict=True):
-            if buffer in places:
-                file.seek(places[buffer])
-                file.write(_bytes(array))
+
+        def write() -> None:
+            for buffer, array in zip(preparation.outputs, made, strict=True):
+                if buffer in places:
+                    file.seek(places[buffer])
+                    file.write(_bytes(array))
+
+        beside.do(write)
+        if sum(map(size_bytes, (*preparation.constants, *preparation.outputs))) > _MOST_BESIDE_BYTES:
+            beside.wait()
 
     @contextmanager
     def _staging(self) -> Iterator[Take]:
@@ -152,6 +170,7 @@ class Constants:
         try:
             yield staging.take
         finally:
+            self._last = None
             staging.give_back()
 
     def _run(
@@ -171,6 +190,7 @@ class Constants:
             preparation.plan, self._code, given, threads=self._threads, budget=self._budget
         )
         executable.run_into([], made, self._cancel)
+        self._last = executable  # threads that nobody holds end: the next one takes them over
         return made
 
     def _fill(self, buffer: Buffer, target: Array) -> None:
@@ -195,6 +215,55 @@ class Constants:
                 part = _bytes(view)
             file.write(part)
             start += len(part)
+
+
+class _Beside:
+    """Does one thing at a time in another thread. As a context it waits for the last one."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether what was given last may still go on."""
+        return self._thread is not None
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Begin with something, as soon as what was given before is done. Raises as `wait` does."""
+        self.wait()
+
+        def attempt() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - raised again by who waits
+                self._error = error
+
+        thread = Thread(target=attempt, name="sardonyx-constants", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are no more threads
+            work()
+            return
+        self._thread = thread
+
+    def wait(self) -> None:
+        """Wait until it is done; what it raised is raised here."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def __enter__(self) -> _Beside:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.wait()
+        elif self._thread is not None:
+            self._thread.join()
 
 
 #: Arrays for buffers, or for so many bytes, until the next call: who keeps one beyond it keeps the
