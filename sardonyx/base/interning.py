@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from sardonyx.base.forks import lock_over_forks
@@ -13,6 +15,12 @@ _Object = TypeVar("_Object")
 
 #: Work without end makes many objects: at every so-manieth it is asked whether it shall end.
 _OBJECTS_BETWEEN = 16
+
+
+#: Keys of objects that are gone are let go of many at a time while a model is compiled.
+_MOST_GONE = 512
+_PATIENCE = lock_over_forks()
+_patient = 0
 
 
 class _Entry(weakref.ref[_Object]):
@@ -33,6 +41,7 @@ class WeakTable(Generic[_Key, _Object]):
         self._gone: list[_Entry[_Object]] = []
         self._added = 0
         self._forget = self._remove  # bound once
+        _TABLES.add(self)
 
     def get(self, key: _Key) -> _Object | None:
         """The object with this key, if there is one."""
@@ -41,15 +50,18 @@ class WeakTable(Generic[_Key, _Object]):
 
     def add(self, key: _Key, made: _Object) -> _Object:
         """The one object with this key: that which is there, else `made`. A checkpoint, too."""
-        with self._lock:
-            entry = self._entries.get(key)
-            found = None if entry is None else entry()
-            if found is None:
-                entry = _Entry(made, self._forget)
-                entry.key = key
-                self._entries[key] = entry
-                found = made
-            if self._gone:
+        entry: _Entry[_Object] = _Entry(made, self._forget)
+        entry.key = key
+        held = self._entries.setdefault(key, entry)  # no other thread comes between
+        found = made if held is entry else held()
+        if found is None:
+            with self._lock:  # what is there is gone
+                held = self._entries.get(key)
+                found = None if held is None else held()
+                if found is None:
+                    self._entries[key], found = entry, made
+        if self._gone and not _patient:
+            with self._lock:
                 self._remove_gone()
         self._added += 1
         if not self._added % _OBJECTS_BETWEEN:
@@ -67,6 +79,11 @@ class WeakTable(Generic[_Key, _Object]):
     def _remove(self, entry: _Entry[_Object]) -> None:
         """Called when an object goes, at any moment: it must not wait for the lock."""
         self._gone.append(entry)
+        if not _patient or len(self._gone) > _MOST_GONE:
+            self.remove_gone()
+
+    def remove_gone(self) -> None:
+        """Let go of the keys of objects that are gone; not while another thread adds some."""
         if self._lock.acquire(blocking=False):
             try:
                 self._remove_gone()
@@ -78,3 +95,21 @@ class WeakTable(Generic[_Key, _Object]):
             entry = self._gone.pop()
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
+
+
+_TABLES: weakref.WeakSet[WeakTable[Any, Any]] = weakref.WeakSet()
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Inside, keys may outlive their objects for a while: for work that makes and drops many."""
+    global _patient
+    with _PATIENCE:
+        _patient += 1
+    try:
+        yield
+    finally:
+        with _PATIENCE:
+            _patient -= 1
+        for table in list(_TABLES):
+            table.remove_gone()

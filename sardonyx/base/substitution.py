@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sardonyx.base.integer import floordiv, maximum, minimum
-from sardonyx.base.sizes import Atom, Dim, Monomial, from_terms, multiply, of_atom, terms_of
+from sardonyx.base.sizes import (
+    Atom,
+    Dim,
+    Monomial,
+    from_terms,
+    multiply,
+    of_atom,
+    of_monomial,
+    terms_of,
+)
 
 _COMPOSED = {"floordiv": floordiv, "max": maximum, "min": minimum}
 
@@ -21,36 +30,32 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
     if isinstance(a, int):
         return a
-    kept = []
-    for monomial, _ in a.terms:
-        stays = True
-        for atom in monomial:
-            if atom.kind in _COMPOSED or replace(atom) is not None:
-                stays = False
-                break
-        kept.append(stays)
-    if all(kept):
-        return a
-    sums: dict[Monomial, int] = {}
-    for (monomial, coefficient), stays in zip(a.terms, kept, strict=True):
-        if stays:
-            sums[monomial] = sums.get(monomial, 0) + coefficient
+    sums: dict[Monomial, int] | None = None
+    for number, (monomial, coefficient) in enumerate(a.terms):
+        value: Dim | None = None
+        for place, atom in enumerate(monomial):
+            found = replace(atom)
+            if found is None and atom.kind in _COMPOSED:
+                found = _recomposed(atom, replace)
+            if value is not None:
+                value = multiply(value, of_atom(atom) if found is None else found)
+            elif found is not None:
+                value = multiply(of_monomial(monomial[:place], 1), found) if place else found
+        if value is None:
+            if sums is not None:
+                sums[monomial] = sums.get(monomial, 0) + coefficient
             continue
-        first, *others = monomial
-        value = _rebuild_atom(first, replace)
-        for atom in others:
-            value = multiply(value, _rebuild_atom(atom, replace))
-        for changed, number in terms_of(value):
-            sums[changed] = sums.get(changed, 0) + number * coefficient
-    return from_terms(sums)
+        if sums is None:
+            sums = dict(a.terms[:number])
+        for changed, factor in terms_of(value):
+            sums[changed] = sums.get(changed, 0) + factor * coefficient
+    return a if sums is None else from_terms(sums)
 
 
-def _rebuild_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
-    found = replace(atom)
-    if found is not None:
-        return found
-    if atom.kind in _COMPOSED:
-        left, right = (rebuild(x, replace) for x in atom.arguments)
-        if (left, right) != atom.arguments:
-            return _COMPOSED[atom.kind](left, right)
-    return of_atom(atom)
+def _recomposed(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim | None:
+    """A division, minimum or maximum of replaced operands; None if they stay."""
+    left, right = atom.arguments
+    new_left, new_right = rebuild(left, replace), rebuild(right, replace)
+    if new_left == left and new_right == right:
+        return None
+    return _COMPOSED[atom.kind](new_left, new_right)

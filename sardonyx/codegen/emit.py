@@ -12,7 +12,7 @@ from dataclasses import field
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.codegen import emit_effects, emit_memory, emit_mode, emit_vector
-from sardonyx.codegen.emit_arithmetic import UNARY, binary, compare, fused, scale
+from sardonyx.codegen.emit_arithmetic import PLAIN, UNARY, binary, compare, fused, scale
 from sardonyx.codegen.emit_base import Emitter, llvm_type
 from sardonyx.codegen.emit_block import BLOCK
 from sardonyx.codegen.emit_convert import bitcast, convert
@@ -88,9 +88,10 @@ class FunctionEmitter(Emitter):
             self._statement(statement, frame)
 
     def _statement(self, statement: Statement, frame: Frame) -> None:
+        if isinstance(statement, Let):  # most are
+            self.names[statement.result] = self._let(statement, frame)
+            return
         match statement:
-            case Let():
-                self.names[statement.result] = self._let(statement, frame)
             case Read(result, variable):
                 if variable not in self.current:
                     raise EngineError(message("codegen", f"{variable.name} is read before set"))
@@ -118,6 +119,9 @@ class FunctionEmitter(Emitter):
 
     def _let(self, let: Let, frame: Frame) -> str:
         op, type = let.op, let.result.type
+        if op in PLAIN:
+            a, b = let.operands
+            return binary(self, op, let, self.use(a), self.use(b))
         if op in FUNCTIONS and (op != "rem" or type.is_float):
             program = expansion(op, type, gpu=self.target.isa == "ptx")
             return self.inline(program, [self.use(x) for x in let.operands])

@@ -235,7 +235,8 @@ UNARY: dict[str, Callable[[Emitter, str, Type, str], str]] = {
     "popcount": lambda e, op, type, x: e.math("ctpop", type, x),
     "ctlz": _with_flag,
 }  # fmt: skip
-_PLAIN = frozenset("add sub mul div and or xor".split())
+#: The most frequent operations, each one instruction or a few.
+PLAIN = frozenset("add sub mul div and or xor".split())
 
 
 def _divide_by_known(e: Emitter, type: Type, a: str, divisor: float) -> str:
@@ -280,6 +281,6 @@ def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
         known = let.operands[1]
         if isinstance(known, Constant) and 2.0**-60 < abs(float(known.value)) < 2.0**60:
             return _divide_by_known(e, type, a, float(known.value))
-    if op in _PLAIN:
+    if op in PLAIN:
         return e.binary(f"f{op}" if type.is_float else op, type, a, b)
     raise KeyError(op)

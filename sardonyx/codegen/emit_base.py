@@ -19,10 +19,18 @@ from sardonyx.kernel.types import Type
 _SCALARS = {"f32": "float", "f64": "double", "ptr": "ptr", "i1": "i1", "f16": "i16", "bf16": "i16"}
 
 
+#: Types as LLVM writes them, by scalar and lanes.
+_WRITTEN: dict[tuple[str, int], str] = {}
+
+
 def llvm_type(type: Type) -> str:
     """The LLVM type of a value."""
-    scalar = _SCALARS.get(type.scalar) or f"i{type.bits}"
-    return scalar if type.lanes == 1 else f"<{type.lanes} x {scalar}>"
+    found = _WRITTEN.get((type.scalar, type.lanes))
+    if found is None:
+        scalar = _SCALARS.get(type.scalar) or f"i{type.bits}"
+        found = scalar if type.lanes == 1 else f"<{type.lanes} x {scalar}>"
+        _WRITTEN[type.scalar, type.lanes] = found
+    return found
 
 
 def memory_type(type: Type) -> str:
@@ -133,7 +141,8 @@ class Emitter:
 
     def do(self, text: str) -> str:
         """Append an instruction whose result may differ from time to time; gives its name."""
-        name = self.fresh()
+        self._count += 1
+        name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return name
 

@@ -22,8 +22,8 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 
-#: Axes besides that of the lanes, and that along which the source lies.
-_OTHERS = 2
+#: Axes besides that of the lanes, and that along which the source lies: each takes a division.
+_LEAST, _MOST = 1, 2
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ def strided_copy(
     *others, last = axes
     inner = [] if last.source == 1 else [a for a in others if a.source == 1][-1:]
     outer = [a for a in others if a not in inner]
-    if len(outer) > _OTHERS or not (inner or last.source == 1):
+    if len(outer) > _MOST or not (inner or last.source == 1):
         return None
     # The axis that counts panels comes first: its index is limited together with the last one's.
     outer.sort(key=lambda a: (not a.limited, -a.target))
-    outer += [_Axis(1, 0, 0) for _ in range(_OTHERS - len(outer))]
+    outer += [_Axis(1, 0, 0) for _ in range(_LEAST - len(outer))]
     if any(a.limited for a in (*outer[1:], *inner)) or (limited != 0 and last.limited != 1):
         return None
     return _made(contents, target, source, [*outer, *inner, last], limit)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,8 +31,6 @@ from sardonyx.tensor.tensor import Buffer
 _ALIGN = 64
 #: Weights that no kernel changes are copied to a file in pieces of this size.
 _CHUNK_BYTES = 4 * 2**20
-#: What reads and makes more is written before the next one runs, in the same memory.
-_MOST_BESIDE_BYTES = 24 * 2**20
 
 
 class ConstantsFile(Protocol):
@@ -129,12 +126,9 @@ class Constants:
         """Write all constants to a file, each at its place. Raises as `arrays` does."""
         places = {b: at for b, (_, _, at, _) in self._placed()}
         end = max((at + size for *_, at, size in self.places), default=0)
-        with self._staging() as take, self._staging() as take_next:
-            with _Beside() as beside:
-                for preparation in self._compiled.preparations:
-                    self._write_made(preparation, take, places, file, beside)
-                    if beside.is_busy:
-                        take, take_next = take_next, take
+        with self._staging() as take:
+            for preparation in self._compiled.preparations:
+                self._write_made(preparation, take, places, file)
             for buffer, at in places.items():
                 if buffer not in self._made:
                     file.seek(at)
@@ -143,25 +137,14 @@ class Constants:
         file.write(b"\0" * _ALIGN)
 
     def _write_made(
-        self,
-        preparation: Preparation,
-        take: Take,
-        places: dict[Buffer, int],
-        file: ConstantsFile,
-        beside: _Beside,
+        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: ConstantsFile
     ) -> None:
-        """Run one, and write what the main plan has of it: if it is small, while others run."""
+        """Run one, and write what the main plan has of it."""
         made = self._run(preparation, take, lambda _: None)
-
-        def write() -> None:
-            for buffer, array in zip(preparation.outputs, made, strict=True):
-                if buffer in places:
-                    file.seek(places[buffer])
-                    file.write(_bytes(array))
-
-        beside.do(write)
-        if sum(map(size_bytes, (*preparation.constants, *preparation.outputs))) > _MOST_BESIDE_BYTES:
-            beside.wait()
+        for buffer, array in zip(preparation.outputs, made, strict=True):
+            if buffer in places:
+                file.seek(places[buffer])
+                file.write(_bytes(array))
 
     @contextmanager
     def _staging(self) -> Iterator[Take]:
@@ -215,55 +198,6 @@ class Constants:
                 part = _bytes(view)
             file.write(part)
             start += len(part)
-
-
-class _Beside:
-    """Does one thing at a time in another thread. As a context it waits for the last one."""
-
-    def __init__(self) -> None:
-        self._thread: Thread | None = None
-        self._error: BaseException | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether what was given last may still go on."""
-        return self._thread is not None
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Begin with something, as soon as what was given before is done. Raises as `wait` does."""
-        self.wait()
-
-        def attempt() -> None:
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001 - raised again by who waits
-                self._error = error
-
-        thread = Thread(target=attempt, name="sardonyx-constants", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # there are no more threads
-            work()
-            return
-        self._thread = thread
-
-    def wait(self) -> None:
-        """Wait until it is done; what it raised is raised here."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-
-    def __enter__(self) -> _Beside:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.wait()
-        elif self._thread is not None:
-            self._thread.join()
 
 
 #: Arrays for buffers, or for so many bytes, until the next call: who keeps one beyond it keeps the

@@ -28,6 +28,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
+from sardonyx.base.interning import patient
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.base.records import dataclass
@@ -214,7 +215,8 @@ def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _
         watching(lambda: _stop_if(cancel)),
     ):
         try:
-            return make(replace(options, cancel=cancel))
+            with patient():
+                return make(replace(options, cancel=cancel))
         except Fail:
             _stop_if(cancel)  # a run that prepares constants was ended
             raise
