@@ -56,8 +56,8 @@ class WeakTable(Generic[_Key, _Object]):
         found = made if held is entry else held()
         if found is None:
             with self._lock:  # what is there is gone
-                held = self._entries.get(key)
-                found = None if held is None else held()
+                other = self._entries.get(key)
+                found = None if other is None else other()
                 if found is None:
                     self._entries[key], found = entry, made
         if self._gone and not _patient:

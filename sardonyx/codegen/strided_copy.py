@@ -146,5 +146,5 @@ def _made(
         body = scalar.select(inside, body, scalar.constant(0, source.dtype))
     return GeneralCopy(
         make_map(shape, body), place, {stand_in: tuple(read), place: tuple(write)},
-        {stand_in: source, place: target}, values,
+        {stand_in: source, place: target}, values,  # type: ignore[dict-item]  # constants are buffers
     )  # fmt: skip

@@ -22,6 +22,7 @@ from sardonyx.runtime.compiler import Compiled
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.host_calls import Strings
 from sardonyx.runtime.image import Code
+from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.preparing import Preparation, size_bytes
 from sardonyx.runtime.record import ConstantPlace
 from sardonyx.runtime.storage import Array
@@ -71,7 +72,7 @@ class Constants:
     ) -> None:
         self._compiled, self._code, self._budget = compiled, code, budget
         self._cancel, self._threads = cancel, threads
-        self._last: Executable | None = None
+        self._workers: Pool | None = None
         self._made = {b for p in compiled.preparations for b in p.outputs}
         self.strings = self._all_strings()
         self.places = self._all_places()
@@ -153,7 +154,7 @@ class Constants:
         try:
             yield staging.take
         finally:
-            self._last = None
+            self._workers = None
             staging.give_back()
 
     def _run(
@@ -173,7 +174,7 @@ class Constants:
             preparation.plan, self._code, given, threads=self._threads, budget=self._budget
         )
         executable.run_into([], made, self._cancel)
-        self._last = executable  # threads that nobody holds end: the next one takes them over
+        self._workers = executable.workers  # threads that nobody holds end: the next one has them
         return made
 
     def _fill(self, buffer: Buffer, target: Array) -> None:

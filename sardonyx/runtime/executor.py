@@ -396,6 +396,11 @@ class Executable(RunsAgain):
     def _new_result(self, frame: Frame, result: Result) -> Any:
         return new_result(frame, result)
 
+    @property
+    def workers(self) -> pool.Pool | None:
+        """The threads that runs have had so far; None if they had none."""
+        return self._pool
+
     def _workers(self) -> pool.Pool | None:
         if self._generation != pool.generation:
             self._pool = pool.shared_pool(self.team.size, self.team.setup)
