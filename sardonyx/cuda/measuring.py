@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any
 
+from sardonyx.cuda import pausing
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import bindings, call
-from sardonyx.cuda.module import Module
 
 _REPEATS, _MOST_REPEATS = 3, 8
 #: The first pause is a guess; the next ones are twice as long as the host needed.
 _FIRST_PAUSE_NS, _LONGEST_PAUSE_NS = 100_000, 2_000_000
-#: A kernel of one thread that ends after so many nanoseconds of the device's clock.
-PAUSE = """
-.version 7.0
-.target sm_80
-.address_size 64
-.visible .entry pause(.param .u64 length)
-{
-    .reg .pred %again;
-    .reg .u64 %length, %began, %now;
-    ld.param.u64 %length, [length];
-    mov.u64 %began, %globaltimer;
-turn:
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %began;
-    setp.lt.u64 %again, %now, %length;
-    @%again bra turn;
-    ret;
-}
-"""
 #: How often something is called for one measurement.
 CALLS = 10
 
@@ -85,14 +64,14 @@ def _measured(work: Callable[[], None], stream: Any, device: Device, calls: int)
     flags = bindings().CUevent_flags.CU_EVENT_DEFAULT.value
     first, last = (int(call("cuEventCreate", flags)) for _ in range(2))
     with device.capturing:
-        pause = _pausing(device)
+        pausing.load(device)
         work()  # loads what is loaded when it is first called
     call("cuStreamSynchronize", stream)
     good, any_times, pause_ns = list[float](), list[float](), _FIRST_PAUSE_NS
     while len(good) < _REPEATS and len(any_times) < _MOST_REPEATS:
         with device.capturing:
             began = time.perf_counter_ns()
-            _pause(pause, pause_ns, stream)
+            pausing.pause(device, pause_ns, stream)
             call("cuEventRecord", first, stream)
             for _ in range(calls):
                 work()
@@ -106,16 +85,3 @@ def _measured(work: Callable[[], None], stream: Any, device: Device, calls: int)
     for event in (first, last):
         call("cuEventDestroy", event)
     return min(good or any_times)
-
-
-@cache
-def _pausing(device: Device) -> Module:
-    """The kernel of a pause."""
-    return Module(device, [PAUSE])
-
-
-def _pause(module: Module, length_ns: int, stream: Any) -> None:
-    kernel = module.function("pause")
-    length = ctypes.c_uint64(length_ns)
-    places = (ctypes.c_void_p * 1)(ctypes.addressof(length))
-    call("cuLaunchKernel", kernel, *[1] * 6, 0, stream, ctypes.addressof(places), 0)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.cuda.executor import CudaExecutable
-from sardonyx.cuda.timing import TIMES, kernel_times
+from sardonyx.cuda.timing import TIMES, Times, kernel_times
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.recording import DeviceSpan, RunTrace, Sink
@@ -58,14 +58,13 @@ class RecordedCudaExecutable(CudaExecutable):
                     DeviceSpan(k.command, k.kernel, k.start_ns, k.duration_ns)
                     for k in times.kernels
                 ]
-                trace.remark = (
-                    f"kernels were not timed: {times.refused}" if times.refused else _NO_GRAPH
-                )
+                trace.remark = _remark(times)
                 trace.thread = threading.get_ident(), threading.get_native_id()
                 trace.sizes, trace.arena_bytes = self.sizes, self.arena_bytes
                 if outer is not None:
                     outer.kernels += times.kernels
                     outer.refused = outer.refused or times.refused
+                    outer.late += times.late
                 self._sink.take(trace)
 
     @property
@@ -76,3 +75,11 @@ class RecordedCudaExecutable(CudaExecutable):
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """See `Executable.start`; the run is over afterwards."""
         return Started(self.run_to(feeds, wanted))
+
+
+def _remark(times: Times) -> str:
+    if times.refused:
+        return f"kernels were not timed: {times.refused}"
+    if times.late:
+        return f"{_NO_GRAPH}; this one's kernels waited for the host, which another thread kept"
+    return _NO_GRAPH

@@ -18,7 +18,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from sardonyx.base.records import dataclass
-from sardonyx.cuda.driver import bindings, call, release
+from sardonyx.cuda import pausing
+from sardonyx.cuda.driver import call, release
 from sardonyx.cuda.graphs import numbered
 from sardonyx.plan.plan import Command
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Commands that are queued while a stream is held: the driver's own queue has room for about 1,000.
 _HELD = 200
+#: A stream is held no longer: the host needs 1 to 3 ms for that many commands.
+_LONGEST_HOLD_NS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,13 @@ class Times:
     Attributes:
         kernels: Commands, in the order in which they were done.
         refused: Why runs were not measured; "" if they were.
+        late: How many times the device went on before the host had sent what it was held for: of
+            such commands, times are how long the host needed. Another thread had the driver.
     """
 
     kernels: list[KernelTime] = field(default_factory=list)
     refused: str = ""
+    late: int = 0
 
 
 #: Where runs of this thread, or of this task, note what their kernels took.
@@ -83,7 +89,7 @@ class Timeline:
 
     Args:
         queue: The run's stream.
-        gate: A word that holds the stream until it is 1.
+        gate: Two words for `pausing.gate`.
     """
 
     def __init__(self, queue: Stream, gate: PinnedWords) -> None:
@@ -91,6 +97,7 @@ class Timeline:
         self._events: list[int] = []
         self._marks: list[tuple[int, int, int]] = []
         self._is_held = False
+        self.late = 0
 
     def do(self, numbers: Sequence[int], work: Callable[[int], None]) -> None:
         """Do commands, each by `work`, and measure them."""
@@ -105,6 +112,7 @@ class Timeline:
                     event = following
                 self.let_go()
                 self._queue.synchronize()
+                self.late += int(self._gate.words[1])
         finally:
             self.let_go()
 
@@ -116,6 +124,7 @@ class Timeline:
 
     def take(self, times: Times, commands: Sequence[object], by_library: set[int]) -> None:
         """Note what was measured, once all has happened; events are destroyed."""
+        times.late += self.late
         origin = self._marks[0][1] if self._marks else 0
         for number, event, following in self._marks:
             command = commands[number]
@@ -132,10 +141,11 @@ class Timeline:
         self._events.clear()
 
     def _hold(self) -> None:
-        self._gate.words[0] = 0
+        self._gate.words[:] = 0
         self._is_held = True
-        flags = bindings().CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
-        call("cuStreamWaitValue32", self._queue.handle, self._gate.address, 1, flags)
+        pausing.gate(
+            self._queue.device, self._gate.address, _LONGEST_HOLD_NS, self._queue.handle
+        )  # fmt: skip
 
     def _mark(self) -> int:
         event = int(call("cuEventCreate", 0))

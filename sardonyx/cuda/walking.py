@@ -148,7 +148,7 @@ class Walks(RunsAlike):
             return code
         frame.queue.synchronize()
         commands, hosted = self.plan.commands, self.image.hosted
-        timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 1))
+        timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 2))
 
         def work(number: int) -> None:
             if number in hosted:
@@ -158,7 +158,9 @@ class Walks(RunsAlike):
 
         try:
             numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]
-            timeline.do(numbers, work)
+            # Who measures in the background would wait for the held stream, with the driver's locks.
+            with self.device.turns.measurement(), self.device.capturing:
+                timeline.do(numbers, work)
             timeline.take(times, commands, self._calls.keys() - self._undone)
         finally:
             timeline.close()

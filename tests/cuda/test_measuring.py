@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda import measuring
+from sardonyx.cuda import measuring, pausing
 from sardonyx.cuda.driver import call
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 
@@ -17,8 +18,9 @@ with_gpu = pytest.mark.skipif(bool(cuda_is_missing()), reason="there is no GPU w
 
 @with_ptxas
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_ptxas_takes_the_pause(architecture: str) -> None:
-    assert "Compiling entry function 'pause'" in assemble(measuring.PAUSE, architecture)
+def test_ptxas_takes_the_pauses(architecture: str) -> None:
+    told = assemble(pausing.PTX, architecture)
+    assert all(f"Compiling entry function '{name}'" in told for name in ("pause", "gate"))
 
 
 @with_gpu
@@ -28,11 +30,10 @@ def test_time_of_a_kernel(length_us: int) -> None:
 
     gpu = device(0)
     gpu.enter()
-    kernel = measuring._pausing(gpu)
     stream = gpu.new_stream().handle
 
     def once() -> None:
-        measuring._pause(kernel, length_us * 1000, stream)
+        pausing.pause(gpu, length_us * 1000, stream)
 
     found = measuring.milliseconds(once, stream, gpu, 5)
     assert length_us <= found * 1000 < 1.2 * length_us + 15
@@ -55,11 +56,34 @@ def test_others_may_wait_for_the_device_meanwhile() -> None:
                 return
 
     gpu.enter()
-    kernel, stream = measuring._pausing(gpu), gpu.new_stream().handle
+    stream = gpu.new_stream().handle
     thread = threading.Thread(target=wait)
     thread.start()
     for _ in range(50):
-        measuring.milliseconds(lambda: measuring._pause(kernel, 5000, stream), stream, gpu)
+        measuring.milliseconds(lambda: pausing.pause(gpu, 5000, stream), stream, gpu)
     ended.set()
     thread.join()
     assert not errors
+
+
+@with_gpu
+@pytest.mark.parametrize(("opened", "least_ms", "most_ms"), [(True, 0, 20), (False, 50, 90)])
+def test_a_gate_opens_by_itself(opened: bool, least_ms: float, most_ms: float) -> None:
+    """Somebody who waits for the whole device meanwhile is not what it waits for."""
+    from sardonyx.cuda.device import device
+    from sardonyx.cuda.launching import PinnedWords
+
+    gpu = device(0)
+    gpu.enter()
+    pausing.load(gpu)
+    stream, words = gpu.new_stream().handle, PinnedWords(gpu, 2)
+    taken = int(call("cuMemAlloc", 1024))
+    began = time.perf_counter()
+    pausing.gate(gpu, words.address, 50_000_000, stream)
+    if opened:
+        words.words[0] = 1
+    call("cuMemFree", taken)  # waits for the device
+    call("cuStreamSynchronize", stream)
+    took = 1000 * (time.perf_counter() - began)
+    assert least_ms <= took < most_ms
+    assert int(words.words[1]) == (not opened)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import sardonyx as ort
-from sardonyx.cuda.timing import kernel_times
+from sardonyx.api.providers import cuda_is_missing
+from sardonyx.cuda.device import device
+from sardonyx.cuda.driver import call
+from sardonyx.cuda.timing import Timeline, kernel_times
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -47,6 +52,43 @@ def test_every_kernel_is_measured_once(gpu: FakeDriver | None) -> None:
     assert starts == sorted(starts)
     assert all(k.duration_ns > 0 for k in times.kernels)
     assert not times.refused
+    assert times.late == 0
+
+
+def test_a_stream_is_not_held_for_ever(
+    lazy: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, feeds = _session(_TEXT), _feeds()
+    wanted = session.run(None, feeds)
+    monkeypatch.setattr(Timeline, "let_go", lambda timeline: None)
+    with session.profile() as profile:
+        found = session.run(None, feeds)
+    np.testing.assert_array_equal(found[0], wanted[0])
+    assert "waited for the host" in Path(profile.save(tmp_path / "p.json")).read_text()
+
+
+@pytest.mark.skipif(bool(cuda_is_missing()), reason="there is no GPU with a driver")
+def test_others_may_give_memory_back_meanwhile() -> None:
+    """Which waits for the whole device, and lets nobody launch until then."""
+    session, feeds = _session(_TEXT), _feeds()
+    wanted = session.run(None, feeds)
+    ended = threading.Event()
+
+    def give_back() -> None:
+        device(0).enter()
+        while not ended.is_set():
+            call("cuMemFree", int(call("cuMemAlloc", 1 << 20)))
+
+    thread = threading.Thread(target=give_back)
+    thread.start()
+    try:
+        with kernel_times() as times:
+            for _ in range(20):
+                np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
+    finally:
+        ended.set()
+        thread.join()
+    assert len(times.kernels) == 20 * len(session._engine.record.plan.commands)
 
 
 def test_runs_that_the_host_steers_are_not(gpu: FakeDriver | None) -> None:

@@ -26,7 +26,7 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import arenas, device, driver, launching, provider, values
+from sardonyx.cuda import arenas, device, driver, launching, pausing, provider, values
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
@@ -147,7 +147,7 @@ class FakeDriver:
     CUgraphConditionalNodeType = CUgraphNodeType = CUdevice_attribute
     CUstreamUpdateCaptureDependencies_flags = CUdevice_attribute
     CUDA_CONDITIONAL_NODE_PARAMS = CUgraphNodeParams = types.SimpleNamespace
-    CUevent_flags = CUpointer_attribute = CUstreamWaitValue_flags = CUdevice_attribute
+    CUevent_flags = CUpointer_attribute = CUdevice_attribute
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
@@ -372,12 +372,28 @@ class FakeDriver:
         assert isinstance(last, int)
         return CUresult.CUDA_SUCCESS, 1.5
 
-    def cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> Any:
-        def work() -> None:
-            found = ctypes.c_uint32.from_address(address).value
-            assert found == value, "a stream that is held is waited for"
+    def cuModuleLoadData(self, text: bytes) -> Any:
+        assert text == pausing.PTX.encode() + b"\0", "there are other kernels of the host"
+        return CUresult.CUDA_SUCCESS, 1
 
-        return self.do("wait for a value", work, stream)
+    def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
+        return CUresult.CUDA_SUCCESS, name.decode()
+
+    def cuModuleUnload(self, module: int) -> Any:
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuLaunchKernel(self, kernel: str, *more: int) -> Any:
+        *shape, shared, stream, parameters, extra = more
+        assert (shape, shared, extra) == ([1] * 6, 0, 0)
+        if kernel == "pause":
+            return self.do("pause", lambda: None, stream)
+        place = ctypes.c_void_p.from_address(parameters).value
+        words = (ctypes.c_int64 * 2).from_address(ctypes.c_int64.from_address(place or 0).value)
+
+        def work() -> None:
+            words[1] = int(words[0] == 0)  # nobody opens it: its time is over
+
+        return self.do("gate", work, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
         if self.capture is not None and int(stream) == self.captured and self.mode == GLOBAL:
