@@ -158,7 +158,7 @@ class Walks(RunsAlike):
 
         try:
             numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]
-            # Who measures in the background would wait for the held stream, with the driver's locks.
+            # Background measurements would wait for the held stream, with the driver's locks.
             with self.device.turns.measurement(), self.device.capturing:
                 timeline.do(numbers, work)
             timeline.take(times, commands, self._calls.keys() - self._undone)
