@@ -54,8 +54,8 @@ def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows
         return None  # the weights are what is weighted, too
     if not _is_over_what_is_summed(rows, second):
         return None
-    source = _widened(rows.stages[0].body)
-    first = writers.get(source.tensor) if source.op == "load" else None
+    source = _source(rows.stages[0].body)
+    first = writers.get(source.tensor) if source is not None else None
     if not isinstance(first, Product) or first.root.is_output:
         return None
     members = set(rows.roots)
@@ -72,14 +72,23 @@ def _is_softmax(rows: Rows) -> bool:
         return False
     top, power, total, quotient = rows.stages
     x = top.body
-    if any(s.stored for s in (top, power, total)) or _widened(x).op != "load":
+    source = _source(x)
+    if any(s.stored for s in (top, power, total)) or source is None:
         return False
     shifted = scalar.binary("sub", x, _value(top))
     same = power.body is scalar.unary("exp", shifted) and total.body is _value(power)
     weight = scalar.binary("div", _value(power), _value(total))
     given = quotient.body
     rounded = given.op == "cast" and given.dtype in _HALVES and given.arguments[0] is weight
-    return same and (given is weight or rounded) and quotient.indices == _widened(x).at
+    return same and (given is weight or rounded) and quotient.indices == source.at
+
+
+def _source(x: Scalar) -> Scalar | None:
+    """The load of a score in what goes into a softmax: itself, or hidden by constants."""
+    x = _widened(x)
+    while x.op == "select" and x.arguments[2].op == "constant":
+        x = _widened(x.arguments[1])
+    return x if x.op == "load" else None
 
 
 def _widened(x: Scalar) -> Scalar:
@@ -124,17 +133,21 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
     query, keys, scores, score = (
         rewrite(x, atoms=atoms) for x in (first.left, first.right, first.epilogue, first.result)
     )
+    hidden = _hidden(rows, weights, scores)
+    if hidden is None:
+        return None
     if _uses(query, key):
         query, keys = keys, query
     at_rows = [v for v in loops if _uses(query, v) and not _uses(keys, v)]
     columns = [v for v in loops if _uses(values, v) and not _uses(query, v) and not _uses(keys, v)]
-    if len(at_rows) > 1 or len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
+    if len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
         return None
     if {first.accumulator.name, second.accumulator.name} != {"float"}:
         return None
     if _is_constant(keys) or _is_constant(values):
         return None
-    row: Dim = at_rows[0] if at_rows else 0
+    # Heads that share all keys are independent products like others: queries are beside keys.
+    row: Dim = max(at_rows, key=weights.at.index, default=0)
     if row != 0 and _uses(values, row):
         return None
     batch = tuple(v for v in loops if v is not row and v is not columns[0])
@@ -151,12 +164,31 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         query=query,
         keys=keys,
         score=score_token,
-        scores=_swap(scores, score, score_token),
+        scores=_swap(hidden, score, score_token),
         values=values,
         result=result_token,
         epilogue=_swap(epilogue, result, result_token),
         at=second.at,
     )
+
+
+def _hidden(rows: Rows, weights: Scalar, scores: Scalar) -> Scalar | None:
+    """What goes into the softmax in the variables of its weights; None where they do not fit.
+
+    Args:
+        rows: The softmax.
+        weights: The load of what it gives.
+        scores: The sums that it reads, in those variables.
+    """
+    body, own = rows.stages[0].body, rows.stages[-1].indices
+    if _widened(body).op == "load":
+        return scores
+    if any(i != 0 and sizes.as_atom(i) is None for i in own):
+        return None
+    pairs = zip(own, weights.at, strict=True)
+    body = rewrite(body, atoms={sizes.variable(i): at for i, at in pairs if i != 0})
+    source = _source(body)
+    return rewrite(body, lambda x: scores if x is source else None)
 
 
 def _with_whole_axes(product: Product, indices: tuple[Dim, ...]) -> Product:

@@ -52,6 +52,48 @@ def test_sizes_of_a_run():
     check(_model([2, "S", "T", 24, 40]), [_feeds(2, s, t, 24, 40) for _, s, t, *_ in SHAPES])
 
 
+_CHOSEN = {
+    "a choice by a mask": (
+        "float[b,h,s,d] q, float[b,h,t,d] k, float[b,h,t,e] v, bool[s,t] m",
+        "u = Transpose<perm = [0, 1, 3, 2]>(k) r = MatMul(q, u) n = Where(m, r, low)"
+        " p = Softmax<axis = -1>(n) y = MatMul(p, v)",
+    ),
+    "two choices, in another order of axes": (
+        "float[b,s,h,d] q, float[b,h,t,d] k, float[b,h,t,e] v, bool[s,t] m",
+        "w = Transpose<perm = [0, 2, 1, 3]>(q) u = Transpose<perm = [0, 1, 3, 2]>(k)"
+        " r = MatMul(w, u) f = Trilu<upper = 0>(m) n = Where(m, r, low) o = Where(f, n, low)"
+        " p = Softmax<axis = -1>(o) y = MatMul(p, v)",
+    ),
+    "heads that share all keys": (
+        "float[b,h,s,d] q, float[b,1,t,d] k, float[b,1,t,e] v",
+        "u = Transpose<perm = [0, 1, 3, 2]>(k) r = MatMul(q, u)"
+        " p = Softmax<axis = -1>(r) y = MatMul(p, v)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _CHOSEN)
+def test_scores_that_are_hidden_or_shared(name) -> None:
+    inputs, body = _CHOSEN[name]
+    text = f"g ({inputs}) => (float[b,h,s,e] y) {{ {body} }}"
+    model = model_of(text, {"low": np.float32(-1e4)} if "low" in body else {})
+    feeds = []
+    for sizes in ((2, 3, 5, 9, 8, 16), (1, 2, 70, 70, 16, 8), (2, 4, 1, 33, 8, 8)):
+        by_name = dict(zip("bhstde", sizes, strict=True))
+        feed = {}
+        for value in model.graph.input:
+            dims = [by_name.get(d.dim_param, d.dim_value) for d in value.type.tensor_type.shape.dim]
+            kind = bool if value.name == "m" else np.float32
+            feed[value.name] = (_random.standard_normal(dims) > 0).astype(kind)
+            if kind is np.float32:
+                feed[value.name] = _random.standard_normal(dims).astype(kind)
+        feeds.append(feed)
+    session = check(model, feeds)
+    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    assert len(kernels) <= 2
+    assert kernels[-1].startswith("attention")
+
+
 def test_scores_that_are_another_attention() -> None:
     """Products and softmaxes in turn: a product ends one attention, or begins another."""
     weight = (np.random.default_rng(1).standard_normal((24, 24))).astype(np.float32)
