@@ -33,14 +33,14 @@ _NOT_TUNED = "kernels are not tuned by measuring"
 #: Hints about how fast work is done, and why they change nothing: results are the same anyway.
 _HINTS = {
     "do_copy_in_default_stream": "copies are in the stream of the run",
-    "cudnn_conv1d_pad_to_nc1d": "images of one axis have it last in any case",
+    "cudnn_conv1d_pad_to_nc1d": "images of one axis have it last in any case, as 1 asks for",
     "tunable_op_enable": _NOT_TUNED,
     "tunable_op_tuning_enable": _NOT_TUNED,
     "tunable_op_max_tuning_duration_ms": _NOT_TUNED,
     "prefer_nhwc": "channels lie side by side in any case",
     "use_ep_level_unified_stream": "a run has one stream in any case",
     "fuse_conv_bias": "biases are part of convolutions in any case",
-    "sdpa_kernel": "there is one kernel of attention",
+    "sdpa_kernel": "the faster of cuDNN and our kernel is found by measuring",
     "enable_skip_layer_norm_strict_mode": "sums are in float32 in any case",
     "external_data_loader_reading_threads": "files of weights are read by the processor",
     "external_data_loader_use_gds": "files of weights are read by the processor",

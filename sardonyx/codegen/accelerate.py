@@ -100,7 +100,7 @@ def _lies_otherwise(group: Product, strides: Strides) -> bool:
 def _one_bias(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
     """Constants that are added along one axis, added up before any run."""
     finish = Finish.of(group)
-    if finish is None:
+    if finish is None or finish.activation not in ("", "relu"):
         return group, []
     fixed = [x for x in finish.added if is_constant(x) and len(x.at) == 1]
     if len({x.at for x in fixed}) != 1 or len(fixed) < 2:
@@ -271,7 +271,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
     image = form.image.tensor
     facts = (
         *facts_of(group, bool(form.bias), bool(form.residual), finish.activation),
-        ("spatial", len(form.filters) - 2),
+        ("spatial", len(form.image.at) - 2),
     )
     added = (*form.biases, *form.residuals)
     offer = Offer("convolution", facts, (Operand(image), Operand(image), form.out, *added), ())

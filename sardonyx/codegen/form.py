@@ -12,6 +12,7 @@ from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.accelerate import accelerated, is_prepared
+from sardonyx.codegen.accelerate_attention import accelerated_attention
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
@@ -83,6 +84,7 @@ class Former:
         schedules: Those made to find out.
         tiled: Kernels in tiles of a contraction, with what they need, by its structure.
         partials: Memory for parts of an attention's results, by its structure.
+        masks: Arrays of what attentions add to their scores, by their contents.
     """
 
     lanes: int
@@ -104,6 +106,7 @@ class Former:
     )
     _packed: dict[object, Buffer] = field(default_factory=dict)
     partials: dict[object, Buffer | None] = field(default_factory=dict)
+    masks: dict[Map, Buffer] = field(default_factory=dict)
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
 
@@ -137,10 +140,23 @@ class Former:
         if isinstance(group, Special):
             return [special(self, group, strides)]
         if isinstance(group, Attention):
-            return [attention(self, group, strides)]
+            return self._attention(group, strides)
         if isinstance(group, Product):
             return self._accelerated(group, strides)
         return [self.rows(group, strides)]
+
+    def _attention(
+        self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> list[Invocation]:
+        """An attention, by a library where one takes it."""
+        found: list[Invocation] | str = ""
+        if self.accelerator is not None:
+            found = accelerated_attention(self, group, strides, self.accelerator)
+        if isinstance(found, list):
+            return found
+        formed = attention(self, group, strides)
+        formed.note = f"no library does it: {found}" if found else ""
+        return [formed]
 
     def _accelerated(
         self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]

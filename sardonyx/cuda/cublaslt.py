@@ -117,6 +117,8 @@ class CublasLt:
         facts = dict(offer.facts)
         if facts["dtype"] not in _TYPES:
             return f"cuBLASLt has no products of {facts['dtype']}"
+        if facts["activation"] == "gelu" and facts["dtype"] not in ("float16", "bfloat16"):
+            return "cuBLASLt has Gelu behind products of half floats alone"
         return ""
 
     def run(self, work: Work, place: Place) -> bool:
@@ -218,6 +220,8 @@ class CublasLt:
 
     def _epilogue(self, work: Work) -> Any:
         names = self._lt.Epilogue
+        if work.activation == "gelu":
+            return names.GELU_BIAS if work.bias else names.GELU
         if work.activation:
             return names.RELU_BIAS if work.bias else names.RELU
         return names.BIAS if work.bias else names.DEFAULT

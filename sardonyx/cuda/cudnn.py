@@ -1,45 +1,89 @@
-"""Convolutions by cuDNN's graph API, through nvidia-cudnn-frontend.
+"""Convolutions and attentions by cuDNN's graph API, through nvidia-cudnn-frontend.
 
 A plan is made for each shape: taken from the disk cache, or built in the background while the
 generated kernel does the work. How one is chosen among several is onnxruntime's option
 `cudnn_conv_algo_search`: EXHAUSTIVE measures them, HEURISTIC takes what cuDNN thinks is the best,
-DEFAULT the first that its simpler rules name.
+DEFAULT the first that its simpler rules name. Where cuDNN is not always faster than the generated
+kernel, that one is measured, too, or left the work by a rule.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from sardonyx.base.log import get_logger
 from sardonyx.cuda.background import Background
+from sardonyx.cuda.cudnn_attention import AttentionForm
+from sardonyx.cuda.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
+from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.measuring import Loan, milliseconds
+from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
-from sardonyx.plan.library_convolution import convolution_numbers
-from sardonyx.runtime.cache import default_cache, digest
+from sardonyx.runtime.cache import default_cache, digest, engine_digest
 
 _logger = get_logger("cuda")
 _KIND = "cudnn"
+_MEASURED = "EXHAUSTIVE"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
 #: Plans that are kept; the oldest goes first.
 _MOST_PLANS = 1024
+#: Our kernels begin while those in front of them end, cuDNN's afterwards; where the same one is
+#: called again and again, as in a measurement, that shows but in part.
+_GAP_MS = 0.0015
 #: Plans that an exhaustive search measures.
 _MOST_MEASURED = 12
-_IMAGE, _FILTERS, _OUT, _BIAS, _RESIDUAL = range(1, 6)
-_TYPES = {"float": "FLOAT", "double": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
-#: What a cache entry says where cuDNN has no plan.
-_NOTHING = b"none"
+#: What a cache entry says where cuDNN has no plan, or a slower one than the kernel.
+_NOTHING, _SLOWER = b"none", b"slower"
+#: What measured operands are full of: small numbers of any type, since zeros take less power.
+_BYTE = 0x3C
+
+
+class Form(Protocol):
+    """One function of cuDNN's: what it takes, and its graphs."""
+
+    def refusal(self, offer: Offer, exact: bool) -> str:
+        """Why an offer is not taken; "" if it is.
+
+        Args:
+            offer: The offer.
+            exact: Whether its numbers may not be rounded for tensor cores.
+        """
+
+    def competes(self, work: Work) -> bool:
+        """Whether the generated kernel may be faster."""
+
+    def is_worth(self, work: Work) -> bool:
+        """Whether cuDNN is probably faster, where nothing is measured."""
+
+    def pack(self, work: Work) -> dict[int, int]:
+        """Addresses of the tensors of a graph; none if cuDNN cannot have these."""
+
+    def sizes(self, work: Work) -> dict[int, int]:
+        """Bytes of the tensors of a graph."""
+
+    def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
+        """The graph, neither validated nor built.
+
+        Raises:
+            ValueError: There is none for these sizes.
+        """
+
+
+_FORMS: dict[str, Form] = {"convolution": ConvolutionForm(), "attention": AttentionForm()}
+
+
+class _Slower(Exception):
+    """The generated kernel is faster than every plan."""
 
 
 class _Built:
     """A plan that is ready.
 
     Attributes:
-        graph: cuDNN's; None if it has none for this shape.
+        graph: cuDNN's; None if it has none for this shape, or a slower one than the kernel.
         workspace_bytes: What it needs.
     """
 
@@ -78,13 +122,8 @@ class Cudnn:
 
     def refusal(self, offer: Offer) -> str:
         """See `Library.refusal`."""
-        facts = dict(offer.facts)
-        if facts["dtype"] not in _TYPES:
-            return f"cuDNN has no convolutions of {facts['dtype']}"
-        finished = facts["bias"] or facts["residual"] or facts["activation"]
-        if finished and (facts["dtype"] == "double" or self._is_exact(str(facts["dtype"]))):
-            return "cuDNN adds to results of tensor cores alone"
-        return ""
+        exact = self._is_exact(str(dict(offer.facts)["dtype"]))
+        return _FORMS[offer.function].refusal(offer, exact)
 
     def _is_exact(self, dtype: str) -> bool:
         """Whether numbers may not be rounded for tensor cores."""
@@ -94,17 +133,15 @@ class Cudnn:
         """See `Library.run`."""
         key = (work.call, work.numbers)
         if key not in self._plans:
-            self._want(key, work)
+            self._want(key, work, place)
             return False
         built = self._plans.get(key)
         if built is None or built.graph is None:
             return False
+        pack = _FORMS[work.call.function].pack(work)
+        if not pack:
+            return False
         workspace = place.workspace(built.workspace_bytes) if built.workspace_bytes else 0
-        pack = {_IMAGE: work.left, _FILTERS: work.right, _OUT: work.out}
-        if work.bias:
-            pack[_BIAS] = work.bias
-        if work.residual:
-            pack[_RESIDUAL] = work.residual
         with self._lock:
             self._cudnn.set_stream(handle=self._handle, stream=int(place.stream))
             built.graph.execute(pack, workspace, handle=self._handle)
@@ -112,8 +149,12 @@ class Cudnn:
 
     # -- plans --------------------------------------------------------------------------------
 
-    def _want(self, key: object, work: Work) -> None:
+    def _want(self, key: object, work: Work, place: Place) -> None:
         """Have a plan made; None stands for it meanwhile."""
+        form, rehearsal, is_measured = _FORMS[work.call.function], None, self._search == _MEASURED
+        competes = form.competes(work)
+        if competes and is_measured:
+            rehearsal = place.rehearse()
         with self._lock:
             if key in self._plans:
                 return
@@ -121,18 +162,24 @@ class Cudnn:
                 # Its kernels go with it, so no graph may have them any more.
                 del self._plans[next(iter(self._plans))]
                 self.version += 1
+            if competes and rehearsal is None and not form.is_worth(work):
+                self._plans[key] = _Built(None, 0)
+                return
             self._plans[key] = None
             self.pending += 1
-        self._builder.do(lambda: self._build(key, work))
+        self._builder.do(lambda: self._build(key, work, rehearsal))
 
-    def _build(self, key: object, work: Work) -> None:
+    def _build(self, key: object, work: Work, rehearsal: Rehearsal | None) -> None:
         self._device.enter()
         if self._tools is None:
             handle, stream = self._cudnn.create_handle(), self._device.lend_stream().handle
             self._cudnn.set_stream(handle=handle, stream=stream)
             self._tools = handle, stream
         try:
-            built = self._cached(work, *self._tools)
+            built = self._cached(work, rehearsal, *self._tools)
+        except _Slower as reason:
+            _logger.debug("cuDNN is slower at %s %s: %s", work.call, work.numbers, reason)
+            built = _Built(None, 0)
         except Exception as error:  # noqa: BLE001 - the library raises what it likes
             _logger.info("cuDNN has no plan for %s: %s", dict(work.call.facts), error)
             built = _Built(None, 0)
@@ -142,15 +189,16 @@ class Cudnn:
             self.version += built.graph is not None
             self.pending -= 1
 
-    def _cached(self, work: Work, handle: Any, stream: Any) -> _Built:
+    def _cached(self, work: Work, rehearsal: Rehearsal | None, handle: Any, stream: Any) -> _Built:
         """A plan from the disk cache, or a new one that goes there."""
         cudnn, cache = self._cudnn, default_cache()
+        own = "" if rehearsal is None else engine_digest()
         name = digest(
             _KIND, cudnn.backend_version(), cudnn.__version__, self._device.name, self._search,
-            self._limit, self._tf32, work.call.facts, work.numbers,
+            self._limit, self._tf32, work.call.function, work.call.facts, work.numbers, own,
         )  # fmt: skip
         held = cache.read(name, _KIND)
-        if held == _NOTHING:
+        if held in (_NOTHING, _SLOWER):
             return _Built(None, 0)
         if held is not None:
             try:
@@ -160,8 +208,13 @@ class Cudnn:
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is made again
                 _logger.info("a plan of cuDNN's in the cache is not usable: %s", error)
         try:
-            graph = self._graph(work, handle)
-            self._choose(graph, work, handle, stream)
+            graph = _FORMS[work.call.function].graph(cudnn, handle, work)
+            graph.validate()
+            graph.build_operation_graph()
+            self._choose(graph, work, rehearsal, handle, stream)
+        except _Slower:
+            cache.put(name, _KIND, _SLOWER)
+            raise
         except (ValueError, cudnn.cudnnGraphNotSupportedError):
             cache.put(name, _KIND, _NOTHING)
             raise
@@ -171,78 +224,9 @@ class Cudnn:
             _logger.debug("a plan of cuDNN's is not kept: %s", error)
         return _Built(graph, graph.get_workspace_size())
 
-    def _graph(self, work: Work, handle: Any) -> Any:
-        """The convolution with what is added to it, for cuDNN."""
-        cudnn = self._cudnn
-        spatial = int(str(work.call["spatial"]))
-        n = dict(zip(convolution_numbers(spatial), work.numbers, strict=True))
-        kind = getattr(cudnn.data_type, _TYPES[work.dtype])
-        result = getattr(cudnn.data_type, _TYPES[work.result])
-        compute = cudnn.data_type.DOUBLE if work.dtype == "double" else cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(
-            io_data_type=kind, intermediate_data_type=compute, compute_data_type=compute,
-            handle=handle,
-        )  # fmt: skip
-
-        def each(name: str) -> list[int]:
-            return [n[f"{name}_{axis}"] for axis in range(spatial)]
-
-        # cuDNN's images have two spatial axes at least.
-        filler = [1] if spatial == 1 else []
-        filters = [n["filters"], n["channels"], *filler, *each("filter")]
-        image = graph.tensor(
-            name="image", uid=_IMAGE, data_type=kind,
-            dim=[n["n"], n["channels"], *filler, *each("size")],
-            stride=_filled(n["image_n"], n["image_channel"], each("image_step"), each("size")),
-        )  # fmt: skip
-        weights = graph.tensor(
-            name="filters", uid=_FILTERS, data_type=kind, dim=filters,
-            stride=_channels_last(filters),
-        )  # fmt: skip
-        before = each("pad")
-        after = [self._after(n, axis) for axis in range(spatial)]
-        value = graph.conv_fprop(
-            image=image, weight=weights, pre_padding=[*([0] * len(filler)), *before],
-            post_padding=[*([0] * len(filler)), *after], stride=[*filler, *each("stride")],
-            dilation=[*filler, *each("dilation")], compute_data_type=compute,
-        )  # fmt: skip
-        out = [n["n"], n["filters"], *filler, *each("out")]
-        steps = _filled(n["out_n"], n["out_filter"], each("out_step"), each("out"))
-        rank = len(out)
-        if work.bias:
-            shape = [1, n["filters"], *[1] * (rank - 2)]
-            bias = graph.tensor(
-                name="bias", uid=_BIAS, data_type=result, dim=shape, stride=_channels_last(shape)
-            )
-            value = graph.add(a=value, b=bias, compute_data_type=compute)
-        if work.residual:
-            residual = graph.tensor(
-                name="residual", uid=_RESIDUAL, data_type=result, dim=out, stride=steps
-            )
-            value = graph.add(a=value, b=residual, compute_data_type=compute)
-        if work.activation:
-            value = graph.relu(input=value, compute_data_type=compute)
-        value.set_output(True).set_uid(_OUT).set_data_type(result).set_dim(out).set_stride(steps)
-        graph.validate()
-        graph.build_operation_graph()
-        return graph
-
-    @staticmethod
-    def _after(n: Mapping[str, int], axis: int) -> int:
-        """Padding behind the image, so that there are as many windows as are wanted.
-
-        Raises:
-            ValueError: Windows end too far before the image does.
-        """
-        stride, pad = n[f"stride_{axis}"], n[f"pad_{axis}"]
-        reach = n[f"dilation_{axis}"] * (n[f"filter_{axis}"] - 1) + 1
-        needed = (n[f"out_{axis}"] - 1) * stride + reach - n[f"size_{axis}"] - pad
-        for after in (pad, max(0, needed)):  # the same on both sides is the better known case
-            if (n[f"size_{axis}"] + pad + after - reach) // stride + 1 == n[f"out_{axis}"]:
-                return after
-        raise ValueError("the image is longer than its windows reach")
-
-    def _choose(self, graph: Any, work: Work, handle: Any, stream: Any) -> None:
+    def _choose(
+        self, graph: Any, work: Work, rehearsal: Rehearsal | None, handle: Any, stream: Any
+    ) -> None:
         """Let the graph have one built plan."""
         cudnn = self._cudnn
         modes = cudnn.heur_mode
@@ -254,28 +238,24 @@ class Cudnn:
         if self._limit is not None:
             graph.deselect_workspace_greater_than(self._limit)
         graph.check_support()
-        if self._search != "EXHAUSTIVE":
+        if self._search != _MEASURED:
             graph.build_plans()
             return
         with Loan(self._device.capturing) as loan:
-            best = self._fastest(graph, work, handle, stream, loan)
+            best, fastest = self._fastest(graph, work, handle, stream, loan)
+            if rehearsal is not None:
+                kernel = rehearsal.prepare(loan, stream)
+                own = milliseconds(kernel.launch, stream, self._device)
+                if own <= fastest + _GAP_MS:
+                    raise _Slower(f"{fastest:.4f} ms, the kernel {own:.4f} ms")
         graph.build_plan_at_index(best)
 
-    def _fastest(self, graph: Any, work: Work, handle: Any, stream: Any, loan: Loan) -> int:
-        """Measure the first plans on memory of their own."""
-        spatial = int(str(work.call["spatial"]))
-        size = max(SIZES[work.dtype], SIZES[work.result])
-        n = dict(zip(convolution_numbers(spatial), work.numbers, strict=True))
-        out = _extent(n, spatial, "out", "out")
-        filters = n["filters"] * n["channels"]
-        for axis in range(spatial):
-            filters *= n[f"filter_{axis}"]
-        sizes = {_IMAGE: _extent(n, spatial, "image", "size"), _FILTERS: filters, _OUT: out}
-        if work.bias:
-            sizes[_BIAS] = n["filters"]
-        if work.residual:
-            sizes[_RESIDUAL] = out
-        pack = {name: loan.take(count * size, stream) for name, count in sizes.items()}
+    def _fastest(
+        self, graph: Any, work: Work, handle: Any, stream: Any, loan: Loan
+    ) -> tuple[int, float]:
+        """Measure the first plans on memory of their own: the fastest one, and its time."""
+        sizes = _FORMS[work.call.function].sizes(work)
+        pack = {name: loan.take(size, stream, _BYTE) for name, size in sizes.items()}
         times: dict[int, float] = {}
         for index in range(min(graph.get_execution_plan_count(), _MOST_MEASURED)):
             try:
@@ -290,29 +270,5 @@ class Cudnn:
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
         if not times:
             raise RuntimeError("no plan runs")
-        return min(times, key=times.__getitem__)
-
-
-def _extent(n: Mapping[str, int], spatial: int, what: str, sizes: str) -> int:
-    """Elements from the first to the last of an image."""
-    channel = "image_channel" if what == "image" else "out_filter"
-    channels = n["channels"] if what == "image" else n["filters"]
-    last = (n["n"] - 1) * n[f"{what}_n"] + (channels - 1) * n[channel]
-    for axis in range(spatial):
-        last += (n[f"{sizes}_{axis}"] - 1) * n[f"{what}_step_{axis}"]
-    return last + 1
-
-
-def _filled(first: int, channel: int, steps: list[int], sizes: list[int]) -> list[int]:
-    """Strides, with one for the axis of size 1 that an image of one spatial axis gets."""
-    filler = [steps[0] * sizes[0]] if len(steps) == 1 else []
-    return [first, channel, *filler, *steps]
-
-
-def _channels_last(dims: list[int]) -> list[int]:
-    strides = [0] * len(dims)
-    step = 1
-    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
-        strides[axis] = step
-        step *= dims[axis]
-    return strides
+        best = min(times, key=times.__getitem__)
+        return best, times[best]

@@ -255,19 +255,26 @@ class Launches:
         Returns:
             Whether it has anything to do.
         """
+        record = self.record_of(number, early=early)
+        if record is not None:
+            place = address_of(record) + WORD * LAUNCHED["grid_xy"]
+            function, parameters = record[: LAUNCHED["parameters"] + 1].tolist()
+            launch_kernel(place, function, parameters)
+        return record is not None
+
+    def record_of(self, number: int, *, early: bool = True) -> Words | None:
+        """The record of such a launch; None if there are no blocks."""
         record, blocks = self._records[number], int(self._jobs[number, JOB["blocks"]])
-        if blocks > 0:
-            function, parameters, group, most, *_ = record.tolist()
-            if not function:
-                function = int(self._module.function(self._names[number]))
-                record[LAUNCHED["function"]] = function
-            given = record.copy()
-            grid = min(-(-blocks // group), most)
-            given[LAUNCHED["grid_xy"]] = grid | 1 << 32
-            given[LAUNCHED["stream"]] = self.queue.handle
-            given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
-            launch_kernel(address_of(given) + WORD * LAUNCHED["grid_xy"], function, parameters)
-        return blocks > 0
+        if blocks <= 0:
+            return None
+        if not record[LAUNCHED["function"]]:
+            record[LAUNCHED["function"]] = int(self._module.function(self._names[number]))
+        given: Words = record.copy()
+        grid = min(-(-blocks // int(record[LAUNCHED["group"]])), int(record[LAUNCHED["most"]]))
+        given[LAUNCHED["grid_xy"]] = grid | 1 << 32
+        given[LAUNCHED["stream"]] = self.queue.handle
+        given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
+        return given
 
     def launch_turn(self, turn: Turn, first: int, second: int) -> None:
         """Launch a turn, which works on the table on the device.

@@ -11,6 +11,7 @@ from sardonyx.base.errors import SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.cuda.device import Device
+from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
 from sardonyx.plan.plan import Command, LibraryCall, Plan
 
@@ -18,8 +19,9 @@ _logger = get_logger("cuda")
 
 #: So many kinds of failures are logged, each once: there may be one in each run.
 _MOST_FAILURES = 64
-#: How many operands a call has before bias and residual: two factors, and the result.
-_OPERANDS = 3
+#: The operands that a call has before bias and residual.
+_OPERANDS = {"attention": ("left", "right", "values", "out")}
+_OTHER_OPERANDS = ("left", "right", "out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,12 @@ class Place:
     Attributes:
         stream: The queue.
         workspace: Gives the address of so many bytes that only this queue's work uses.
+        rehearse: Gives what does the same work by the command's own kernel, on other memory.
     """
 
     stream: Any
     workspace: Callable[[int], int]
+    rehearse: Callable[[], Rehearsal | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,10 @@ class Work:
     Attributes:
         dtype: Name of the type of the factors' elements.
         result: The same of all others.
-        activation: `relu` or "".
-        left, right, out: Addresses of factors and result.
+        activation: `relu`, `gelu` or "".
+        left, right, out: Addresses of factors and result; those of an attention's queries, keys.
         bias, residual: Addresses of what is added; 0 for nothing.
+        values: Address of an attention's values.
         numbers: Sizes and strides, as `plan.library` orders them.
         call: What was planned.
     """
@@ -59,21 +64,25 @@ class Work:
     residual: int
     numbers: tuple[int, ...]
     call: LibraryCall
+    values: int = 0
 
     @staticmethod
     def of(call: LibraryCall, words: Sequence[int]) -> Work:
         """From the arguments of a command: pairs of address and offset, then numbers."""
         facts = dict(call.facts)
-        count = _OPERANDS + bool(facts["bias"]) + bool(facts["residual"])
+        names = [*_OPERANDS.get(call.function, _OTHER_OPERANDS)]
+        names += [name for name in ("bias", "residual") if facts[name]]
         dtype, result = str(facts["dtype"]), str(facts["result"])
-        each = [SIZES[dtype]] * 2 + [SIZES[result]] * (count - 2)
-        places = [words[2 * k] + words[2 * k + 1] * size for k, size in enumerate(each)]
-        left, right, out, *added = places
-        bias = added.pop(0) if facts["bias"] else 0
-        residual = added.pop(0) if facts["residual"] else 0
+        kinds = dict.fromkeys(names, result) | {"left": dtype, "right": dtype}
+        kinds["bias"] = str(facts.get("bias_type") or result)
+        places = {
+            name: words[2 * k] + words[2 * k + 1] * SIZES[kinds[name]]
+            for k, name in enumerate(names)
+        }
         return Work(
-            dtype, result, str(facts["activation"]), left, right, out, bias, residual,
-            tuple(words[2 * count :]), call,
+            dtype, result, str(facts["activation"]), places["left"], places["right"],
+            places["out"], places.get("bias", 0), places.get("residual", 0),
+            tuple(words[2 * len(names) :]), call, places.get("values", 0),
         )  # fmt: skip
 
 
@@ -156,7 +165,7 @@ class Libraries:
 
     def remarks(self, calls: int, undone: int) -> list[str]:
         """What is to be said of so many calls, and of those that kernels did."""
-        found = [f"no library: {reason}" for reason in self.missing.values()]
+        found = [f"no library: {reason}" for reason in dict.fromkeys(self.missing.values())]
         if calls:
             text = f"libraries: {calls - undone} of {calls} calls done by them in the last run"
             pending = self.pending
@@ -210,15 +219,17 @@ def find_libraries(device: Device, settings: LibrarySettings) -> Libraries:
     from sardonyx.cuda.cublaslt import CublasLt
     from sardonyx.cuda.cudnn import Cudnn
 
-    makers: dict[str, tuple[str, Callable[[], Library]]] = {
-        "matmul": ("nvmath-python", lambda: CublasLt(device, settings)),
-        "convolution": ("nvidia-cudnn-frontend", lambda: Cudnn(device, settings)),
+    makers: dict[str, tuple[tuple[str, ...], Callable[[], Library]]] = {
+        "nvmath-python": (("matmul",), lambda: CublasLt(device, settings)),
+        "nvidia-cudnn-frontend": (("convolution", "attention"), lambda: Cudnn(device, settings)),
     }
     found: dict[str, Library | str] = {}
-    for function, (package, make) in makers.items():
+    for package, (functions, make) in makers.items():
+        library: Library | str
         try:
-            found[function] = make()
+            library = make()
         except Exception as error:  # noqa: BLE001 - packages and their libraries fail in many ways
-            found[function] = f"{package} is not usable: {error}"
-            _logger.info("no library for %s: %s", function, found[function])
+            library = f"{package} is not usable: {error}"
+            _logger.info("no library for %s: %s", ", ".join(functions), library)
+        found.update(dict.fromkeys(functions, library))
     return Libraries(found)

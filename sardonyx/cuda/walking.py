@@ -22,6 +22,7 @@ from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
 from sardonyx.cuda.launching import PinnedWords
 from sardonyx.cuda.libraries import Place
 from sardonyx.cuda.marks import MARKS, Nvtx, name_of
+from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.cuda.steered import LeftToHost, record, warm_up
 from sardonyx.cuda.timing import TIMES, Timeline, Times
 from sardonyx.plan.plan import Command
@@ -245,7 +246,10 @@ class Walks(RunsAlike):
                 before_waiting()
             return frame.work_in(size_bytes)
 
-        place = Place(frame.launches.queue.handle, work_in)
+        def rehearse() -> Rehearsal | None:
+            return Rehearsal.of(frame, self.image, number, self.module)
+
+        place = Place(frame.launches.queue.handle, work_in, rehearse)
         if self.libraries.run(library_call, words, place):
             self._undone.discard(number)
         else:

@@ -1,4 +1,4 @@
-"""What a library may do in place of a kernel: an offer for each contraction that has such a form.
+"""What a library may do in place of a kernel: an offer for each group that has such a form.
 
 An offer says what is to be computed, in numbers that a run knows. Whoever takes it
 (an `Accelerator`) is asked when the plan is made; whether it can at the sizes of a run, and how
@@ -15,6 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Product
+from sardonyx.plan.library_activation import gelu_of
 from sardonyx.plan.roles import roles
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -45,11 +46,12 @@ class Offer:
     """Work for a library.
 
     Attributes:
-        function: `matmul` or `convolution`.
+        function: `matmul`, `convolution` or `attention`.
         facts: What is known when the plan is made, by name.
-        operands: Factors and result, then bias and residual where there are any.
-        numbers: Sizes and strides in elements, in the order of `MATMUL` or
-            `library_convolution.convolution_numbers`.
+        operands: Factors and result, then bias and residual where there are any. An attention's
+            factors are queries, keys and values.
+        numbers: Sizes and strides in elements, in the order of `MATMUL`,
+            `library_convolution.convolution_numbers` or `library_attention.ATTENTION`.
     """
 
     function: str
@@ -79,7 +81,7 @@ class Finish:
 
     Attributes:
         added: Loads that are added.
-        activation: `relu` or "".
+        activation: `relu`, `gelu` (the one with tanh) or "".
     """
 
     added: tuple[Scalar, ...] = ()
@@ -95,6 +97,8 @@ class Finish:
         rest, activation = _uncast(group.epilogue, kinds), ""
         if rest.op == "max" and _is_zero(rest.arguments[1]):
             rest, activation = rest.arguments[0], "relu"
+        elif (inner := gelu_of(rest, kinds)) is not None:
+            rest, activation = inner, "gelu"
         terms = _summands(rest, kinds)
         loads = [t for t in terms if t is not group.result]
         if len(terms) - len(loads) != 1 or any(t.op != "load" for t in loads):

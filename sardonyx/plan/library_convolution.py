@@ -24,7 +24,8 @@ _MOST_SPATIAL = 3
 def convolution_numbers(spatial: int) -> tuple[str, ...]:
     """Names of the numbers of a convolution with so many spatial axes."""
     each = ("size", "filter", "out", "stride", "dilation", "pad", "image_step", "out_step")
-    whole = ("n", "channels", "filters", "image_n", "image_channel", "out_n", "out_filter")
+    counts = ("n", "channels", "filters", "groups")
+    whole = (*counts, "image_n", "image_channel", "out_n", "out_filter")
     return (*whole, *(f"{name}_{axis}" for axis in range(spatial) for name in each))
 
 
@@ -34,7 +35,8 @@ class Windows:
     Attributes:
         refusal: Why they do not; "" if they do.
         image: The load of the image.
-        filters: Variables of the filters' axes: filter, one for each spatial axis, channel.
+        filters: Variables of the filters' axes: group, filter of it, one for each spatial axis,
+            channel of it. Without groups there is no axis of them.
         bias, residual: Added loads of each kind.
         numbers: See `convolution_numbers`.
         out, biases, residuals: Operands.
@@ -64,14 +66,18 @@ class Windows:
         if not 1 <= spatial <= _MOST_SPATIAL:
             return "it has no spatial axes, or too many"
         batch, rows, columns = found
-        if batch:
-            return "its filters are in groups"
+        if len(batch) > 1:
+            return "it goes over several axes besides rows and columns"
         if len(columns) != 1:
             return "it has several axes of filters"
         self.image = image
         column, at = columns[0], image.at
         right = index_atoms(group.right)
         channel = at[1]
+        if batch:
+            channel = self._channel_of_group(batch[0], channel)
+            if channel == 0:
+                return "its groups have one channel each, or are none of the image's channels"
         if channel != 0 and not (channel in group.reduced and sizes.as_atom(channel) in right):
             return "the second axis of the image is not summed as its channels"
         if at[0] != 0 and at[0] not in rows:
@@ -90,7 +96,14 @@ class Windows:
             return "two axes of the image move together"
         if window is not None and not self._is_border(window):
             return "the window is cut by more than the image's border"
-        return self._measure(strides, column, channel, axes)
+        return self._measure(strides, column, channel, batch[0] if batch else 0, axes)
+
+    def _channel_of_group(self, group: Dim, index: Dim) -> Dim:
+        """The variable of a group's channels; 0 if the index does not go from group to group."""
+        found = sizes.coefficient_of(index, sizes.variable(group))
+        if found is None or sizes.as_atom(found[1]) is None or found[1] not in self.group.reduced:
+            return 0
+        return found[1] if found[0] == extent_of(found[1]) else 0
 
     @staticmethod
     def _axis(
@@ -134,29 +147,33 @@ class Windows:
         strides: Strides,
         column: Dim,
         channel: Dim,
+        groups: Dim,
         axes: list[tuple[Dim, Dim, int, int, int]],
     ) -> str:
         group, image = self.group, self.image
         offset = offset_of(strides[group.root.buffer], group.at)
-        variables = [self.image.at[0], column, *(a[0] for a in axes)]
+        # Filters of a group lie behind those of the one before.
+        variables = [self.image.at[0], column, *(a[0] for a in axes), groups]
+        own_filters = 0 if groups == 0 else extent_of(column)
         out = [step_along(offset, v) for v in variables]
-        if any(s is None for s in out) or out[1] != 1:
+        if any(s is None for s in out) or out[1] != 1 or out[-1] != own_filters:
             return "its filters do not lie side by side in the result"
         for added in self.finish.added:
             place = offset_of(strides[added.tensor], added.at)
             own = [step_along(place, v) for v in variables]
             if added.dtype is not group.root.buffer.dtype:
                 continue
-            if own == [0, 1, *[0] * len(axes)]:
+            if own == [0, 1, *[0] * len(axes), own_filters]:
                 self.bias.append(added)
             elif own == out:
                 self.residual.append(added)
         if len(self.bias) + len(self.residual) < len(self.finish.added) or len(self.residual) > 1:
             return "what is added is neither one for each filter nor of the result's form"
         steps, shape = strides[image.tensor], image.tensor.shape
+        many = length_of(groups)
         numbers: list[Dim] = [
-            length_of(image.at[0]), shape[1], extent_of(column), steps[0], steps[1],
-            *(s for s in out[:2] if s is not None),
+            length_of(image.at[0]), shape[1], sizes.multiply(many, extent_of(column)), many,
+            steps[0], steps[1], *(s for s in out[:2] if s is not None),
         ]  # fmt: skip
         for axis, (variable, tap, stride, dilation, pad) in enumerate(axes):
             step = out[axis + 2]
@@ -164,10 +181,11 @@ class Windows:
                 shape[axis + 2], length_of(tap), length_of(variable), stride, dilation, pad,
                 steps[axis + 2], 0 if step is None else step,
             ]  # fmt: skip
-        if length_of(channel) != shape[1]:
+        if sizes.multiply(many, length_of(channel)) != shape[1]:
             return "it sums a part of the channels"
         self.numbers = tuple(numbers)
-        self.filters = (column, *(a[1] for a in axes), channel)
+        filters = (groups, column) if groups != 0 else (column,)
+        self.filters = (*filters, *(a[1] for a in axes), channel)
         self.out = Operand(group.root.buffer, origin_of(offset))
         self.residuals = tuple(
             Operand(x.tensor, origin_of(offset_of(strides[x.tensor], x.at))) for x in self.residual

@@ -231,6 +231,8 @@ class Image:
         for segment, number in sized:
             self._buffer_segments[number] = segment
             self._note_reads(segment, slots[number])
+        #: Slots of the sizes of buffers, in bytes.
+        self.buffer_slots = slots
         self._table("buffers", slots)
         self._table("sized", self._by_segment("sized", sized))
         self._table("events", (event for _, _, event in self._by_segment("events", sorted(events))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,16 @@ import pytest
 from sardonyx.cuda import background
 from sardonyx.cuda import cudnn as module
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.libraries import Libraries, LibrarySettings, find_libraries
+from sardonyx.cuda.libraries import Libraries, LibrarySettings, Work, find_libraries
+from sardonyx.cuda.rehearsal import Rehearsal
+from sardonyx.plan.library_attention import ATTENTION
+from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.session import EngineOptions, create_engine
 from tests.cuda.test_accelerate import CASES, _feeds
+from tests.cuda.test_library_attention import CASES as ATTENTIONS
+from tests.cuda.test_library_attention import _feeds as attention_feeds
 from tests.support.fake_cudnn import Cudnn
 from tests.support.fake_driver import FakeProvider, installed
 from tests.support.session import model_of
@@ -64,7 +70,11 @@ def _wait(there: Engine) -> Any:
 
 
 @pytest.mark.parametrize("name", _CONVOLUTIONS)
-def test_a_plan_is_used_once_it_is_built(package: Cudnn, name: str) -> None:
+def test_a_plan_is_used_once_it_is_built(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # Kernels of the host are no measure of what a device does.
+    monkeypatch.setattr(module.ConvolutionForm, "competes", lambda *_: False)
     there, here = _engines(package, CASES[name][0], CASES[name][1])
     _run(there, here, name)
     executable = _wait(there)
@@ -138,7 +148,7 @@ def test_without_the_packages_everything_works_and_says_so(
         monkeypatch.setitem(sys.modules, name, None)
     with installed() as driver:
         libraries = find_libraries.__wrapped__(Device(0), LibrarySettings())
-        assert sorted(libraries.missing) == ["convolution", "matmul"]
+        assert sorted(libraries.missing) == ["attention", "convolution", "matmul"]
         assert "nvmath-python is not usable" in libraries.missing["matmul"]
         provider: Any = FakeProvider(driver, libraries=libraries)
         text, weights, shapes, _ = CASES["bias and relu"]
@@ -146,3 +156,103 @@ def test_without_the_packages_everything_works_and_says_so(
         engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
         assert engine.run(_feeds(text, shapes))[0].shape == (2, 3, 8)
         assert all(c.library is None for c in engine.executable.plan.calls)
+
+
+_ATTENTION = "a mask of queries and keys"
+
+
+def _attention_engines(package: Cudnn, **options: Any) -> tuple[Engine, Engine]:
+    library = module.Cudnn(Device(0), LibrarySettings(**options))
+    provider: Any = FakeProvider(package.driver, libraries=Libraries({"attention": library}))
+    text, weights, _, _ = ATTENTIONS[_ATTENTION]
+    model = model_of(text, weights, opset=23).SerializeToString()
+    return (
+        create_engine(model, EngineOptions(provider=provider, use_cache=False)),
+        create_engine(model, EngineOptions(use_cache=False)),
+    )
+
+
+def _attend(there: Engine, here: Engine) -> None:
+    text, _, shapes, _ = ATTENTIONS[_ATTENTION]
+    feeds = attention_feeds(text, shapes)
+    np.testing.assert_allclose(there.run(feeds)[0], here.run(feeds)[0], rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "plan", "executed"), [(2.0, 1.0, True), (1.0, 2.0, False)], ids=["slower", "faster"]
+)
+def test_the_faster_of_kernel_and_plan_attends(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch, kernel: float, plan: float, executed: bool
+) -> None:
+    launched: list[str] = []
+    held: dict[int, bytes] = {}
+    prepare = Rehearsal.prepare
+
+    def prepared(rehearsal: Rehearsal, loan: Any, stream: Any) -> Any:
+        held.update((address, bytes(block)) for address, block in package.driver.memory.items())
+        return prepare(rehearsal, loan, stream)
+
+    monkeypatch.setattr(Rehearsal, "prepare", prepared)
+
+    def measured(work: Any, stream: int, device: Device, calls: int = 1) -> float:
+        before = package.driver.launches
+        work()
+        package.driver.cuStreamSynchronize(stream)
+        launched.append("kernel" if package.driver.launches > before else "plan")
+        if launched[-1] == "plan":
+            return plan
+        # The kernel wrote, but to lent memory alone.
+        memory = package.driver.memory
+        assert {address: bytes(memory[address]) for address in held} == held
+        return kernel
+
+    monkeypatch.setattr(module, "milliseconds", measured)
+    for _ in range(2):  # the second time what is in the cache decides
+        there, here = _attention_engines(package)
+        _attend(there, here)
+        _wait(there)
+        package.executed = 0
+        for _ in range(3):
+            _attend(there, here)
+        assert bool(package.executed) == executed
+    assert launched == ["plan", "plan", "kernel"]
+    assert held
+
+
+@pytest.mark.parametrize(
+    ("sizes", "worth"),
+    [
+        ({"batch": 1, "heads": 12, "key_heads": 12, "rows": 256, "keys": 256}, False),
+        ({"batch": 1, "heads": 12, "key_heads": 12, "rows": 512, "keys": 512}, True),
+        ({"batch": 32, "heads": 12, "key_heads": 12, "rows": 128, "keys": 128}, True),
+        ({"batch": 1, "heads": 12, "key_heads": 12, "rows": 1, "keys": 2048}, False),
+        ({"batch": 1, "heads": 32, "key_heads": 8, "rows": 1, "keys": 2048}, True),
+    ],
+)
+def test_the_rule_for_attentions(sizes: dict[str, int], worth: bool) -> None:
+    numbers = tuple(sizes.get(name, 1) for name in ATTENTION)
+    call = LibraryCall("attention", (), 0)
+    work = Work("float16", "float16", "", 0, 0, 0, 0, 0, numbers, call)
+    assert module.AttentionForm().is_worth(work) == worth
+
+
+def test_attention_of_memory_that_lies_anyhow_is_left_to_the_kernel() -> None:
+    call = LibraryCall("attention", (), 0)
+    work = Work("float16", "float16", "", 256, 512, 768, 0, 0, (), call, 1024)
+    form = module.AttentionForm()
+    assert form.pack(work) == {1: 256, 2: 512, 3: 1024, 4: 768}
+    for name in ("left", "right", "values", "out", "bias"):
+        assert form.pack(replace(work, **{name: 264})) == {}
+
+
+@pytest.mark.parametrize("worth", [True, False])
+def test_without_measurements_a_rule_decides(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch, worth: bool
+) -> None:
+    monkeypatch.setattr(module.AttentionForm, "is_worth", lambda *_: worth)
+    there, here = _attention_engines(package, convolution_search="HEURISTIC")
+    for _ in range(3):
+        _attend(there, here)
+        _wait(there)
+    assert len(package.built) == worth
+    assert bool(package.executed) == worth

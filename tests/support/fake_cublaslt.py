@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.support.fake_driver import FakeDriver
-from tests.support.fake_library import array_at
+from tests.support.fake_library import ACTIVATIONS, array_at
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 
@@ -47,6 +47,8 @@ class _Epilogue(enum.IntFlag):
     RELU = 2
     BIAS = 4
     RELU_BIAS = 6
+    GELU = 32
+    GELU_BIAS = 36
 
 
 class CublasLtError(Exception):
@@ -151,6 +153,8 @@ class CublasLt(types.ModuleType):
                 total += bias.astype(np.float64)[:, None]
             if facts[_Attribute.EPILOGUE] & _Epilogue.RELU:
                 total = np.maximum(total, 0)
+            if facts[_Attribute.EPILOGUE] & _Epilogue.GELU:
+                total = ACTIVATIONS["gelu"](total)
             result[...] = total
 
         self.driver.do("call", work, stream)

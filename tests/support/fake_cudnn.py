@@ -1,4 +1,4 @@
-"""A package `cudnn` whose convolutions NumPy computes, in memory that is the host's.
+"""A package `cudnn` whose convolutions and attentions NumPy computes, in memory that is the host's.
 
 It has what `sardonyx.cuda.cudnn` calls, with the meanings that cuDNN's frontend gives it.
 """
@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.support.fake_driver import FakeDriver
-from tests.support.fake_library import array_at
+from tests.support.fake_library import array_at, attended
 
 
 class NotSupported(Exception):  # noqa: N818 - cuDNN has a name of its own for it
@@ -47,6 +47,7 @@ class Cudnn(types.ModuleType):
             FLOAT=np.float32, DOUBLE=np.float64, HALF=np.float16, BFLOAT16=ml_dtypes.bfloat16
         )
         self.heur_mode = types.SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
+        self.diagonal_alignment = types.SimpleNamespace(TOP_LEFT="first", BOTTOM_RIGHT="last")
         self.numerical_note = types.SimpleNamespace(TENSOR_CORE="t", DOWN_CONVERT_INPUTS="d")
 
     def backend_version(self) -> int:
@@ -98,6 +99,9 @@ class _Tensor:
         inner = [x.value(pack) for x in self.operands]
         if self.op == "conv":
             return _convolved(*inner, **self.facts["windows"])
+        if self.op == "sdpa":
+            bias = inner[3] if len(inner) > 3 else 0
+            return attended(*inner[:3], bias, self.facts["scale"], self.facts["causal"])
         return inner[0] + inner[1] if self.op == "add" else np.maximum(inner[0], 0)
 
 
@@ -110,15 +114,18 @@ def _convolved(
         (size - d * (k - 1) - 1) // s + 1
         for size, k, s, d in zip(padded.shape[2:], weight.shape[2:], stride, dilation, strict=True)
     ]
-    total = np.zeros((image.shape[0], weight.shape[0], *counts))
-    for tap in itertools.product(*map(range, weight.shape[2:])):
+    groups = image.shape[1] // weight.shape[1]
+    weight = weight.reshape(groups, -1, *weight.shape[1:])
+    total = np.zeros((image.shape[0], *weight.shape[:2], *counts))
+    for tap in itertools.product(*map(range, weight.shape[3:])):
         window = [
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, dilation, counts, stride, strict=True)
         ]
         part = padded[(slice(None), slice(None), *window)]
-        total += np.einsum("nc...,kc->nk...", part, weight[(slice(None), slice(None), *tap)])
-    return total
+        part = part.reshape(part.shape[0], groups, -1, *part.shape[2:])
+        total += np.einsum("ngc...,gkc->ngk...", part, weight[(*[slice(None)] * 3, *tap)])
+    return total.reshape(total.shape[0], -1, *counts)
 
 
 class _Graph:
@@ -142,6 +149,18 @@ class _Graph:
 
     def add(self, a: _Tensor, b: _Tensor, compute_data_type: Any) -> _Tensor:
         return self._made("add", (a, b))
+
+    def sdpa(
+        self, name: str, q: _Tensor, k: _Tensor, v: _Tensor, generate_stats: bool,
+        attn_scale: float, bias: _Tensor | None = None, diagonal_alignment: str = "",
+        diagonal_band_right_bound: int | None = None,
+    ) -> tuple[_Tensor, None]:  # fmt: skip
+        assert not generate_stats
+        assert bool(diagonal_alignment) == (diagonal_band_right_bound == 0)
+        for tensor in (q, k, v):
+            assert all(step % 8 == 0 for step in tensor.facts["stride"][:3])
+        operands = (q, k, v) if bias is None else (q, k, v, bias)
+        return self._made("sdpa", operands, scale=attn_scale, causal=diagonal_alignment), None
 
     def relu(self, input: _Tensor, compute_data_type: Any) -> _Tensor:
         return self._made("relu", (input,))

@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.cuda.libraries import Place, Work
 from sardonyx.plan.library import BATCHES, MATMUL, Offer
+from sardonyx.plan.library_attention import ATTENTION
 from sardonyx.plan.library_convolution import convolution_numbers
 from tests.support.fake_driver import FakeDriver
 
@@ -28,6 +29,13 @@ def array_at(address: int, dtype: Any, shape: list[int], steps: list[int]) -> An
     memory = (ctypes.c_char * (count * size)).from_address(address)
     flat = np.frombuffer(memory, dtype)
     return np.lib.stride_tricks.as_strided(flat, shape, [s * size for s in steps])
+
+
+def _gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS: dict[str, Any] = {"": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu": _gelu}
 
 
 @dataclass
@@ -60,11 +68,11 @@ class FakeLibrary:
         assert place.workspace(1000)
         if self.unable:
             return False
-        compute = _matmul if work.call.function == "matmul" else _convolve
+        compute = {"matmul": _matmul, "convolution": _convolve, "attention": _attend}
 
         def call() -> None:
             self.done.append(work.call.function)
-            compute(work)
+            compute[work.call.function](work)
 
         self.driver.do("call", call, place.stream)
         return True
@@ -72,7 +80,7 @@ class FakeLibrary:
 
 def _finished(work: Work, total: Any, residual: Any, bias: Any) -> Any:
     total = total + bias + residual
-    return np.maximum(total, 0) if work.activation else total
+    return ACTIVATIONS[work.activation](total)
 
 
 def _matmul(work: Work) -> None:
@@ -110,7 +118,7 @@ def _convolve(work: Work) -> None:
         [n["image_n"], n["image_channel"], *each("image_step")],
     ).astype(np.float64)  # fmt: skip
     taps = each("filter")
-    shape = [n["filters"], *taps, n["channels"]]
+    shape = [n["filters"], *taps, n["channels"] // n["groups"]]
     filters = array_at(
         work.right, dtype, shape, [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
     ).astype(np.float64)
@@ -134,6 +142,47 @@ def _convolve(work: Work) -> None:
                 )
             ]
             if all(0 <= x < size for x, size in zip(source, each("size"), strict=True)):
-                pixel = image[(slice(None), slice(None), *source)]
-                total[(slice(None), slice(None), *where)] += pixel @ filters[(slice(None), *at)].T
+                pixel = image[(slice(None), slice(None), *source)].reshape(n["n"], n["groups"], -1)
+                tap = filters[(slice(None), *at)].reshape(n["groups"], -1, pixel.shape[2])
+                products = np.einsum("ngc,gfc->ngf", pixel, tap)
+                total[(slice(None), slice(None), *where)] += products.reshape(n["n"], -1)
     out[...] = _finished(work, total, residual, bias)
+
+
+def attended(queries: Any, keys: Any, values: Any, bias: Any, scale: float, causal: str) -> Any:
+    """Attention in float64: (batch, heads, lines, elements); keys may have fewer heads."""
+    shared = queries.shape[1] // keys.shape[1]
+    keys, values = (np.repeat(x, shared, 1) for x in (keys, values))
+    scores = queries @ keys.swapaxes(2, 3) * scale + bias
+    if causal:
+        rows, columns = scores.shape[2:]
+        reach = columns - rows if causal == "last" else 0
+        seen = np.arange(columns)[None] <= np.arange(rows)[:, None] + reach
+        scores = np.where(seen, scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers @ values / powers.sum(-1, keepdims=True)
+
+
+def _attend(work: Work) -> None:
+    n = dict(zip(ATTENTION, work.numbers, strict=True))
+
+    def at(address: int, name: str, heads: str, line: str, elements: str, kind: str) -> Any:
+        step = {"rows": "row", "keys": "key"}[line]
+        shape = [n["batch"], n[heads], n[line], n[elements]]
+        steps = [n[f"{name}_batch"], n[f"{name}_head"], n[f"{name}_{step}"], 1]
+        return array_at(address, _DTYPES[kind], shape, steps)
+
+    queries = at(work.left, "left", "heads", "rows", "depth", work.dtype)
+    keys = at(work.right, "right", "key_heads", "keys", "depth", work.dtype)
+    values = at(work.values, "values", "key_heads", "keys", "width", work.dtype)
+    out = at(work.out, "out", "heads", "rows", "width", work.result)
+    bias: Any = 0
+    if work.bias:
+        bias = array_at(
+            work.bias, _DTYPES[str(work.call["bias_type"])],
+            [n["batch"], n["heads"], n["rows"], n["keys"]],
+            [n[f"bias_{axis}"] for axis in ("batch", "head", "row", "key")],
+        ).astype(np.float64)  # fmt: skip
+    wide = [x.astype(np.float64) for x in (queries, keys, values)]
+    scale = float(str(work.call["scale"]))
+    out[...] = attended(*wide, bias, scale, str(work.call["causal"]))
