@@ -13,8 +13,7 @@ from sardonyx.cuda.arena import Block
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaArray, CudaMemory
-from sardonyx.plan.plan import InputSpec, Plan
-from sardonyx.plan.steps import JumpUnless
+from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.native_layout import (
@@ -82,14 +81,6 @@ class Records:
             self._shapes[number] = shape
 
 
-def inputs_of_the_host(plan: Plan) -> frozenset[int]:
-    """The feeds that the host reads itself: sizes and conditions."""
-    read = {m.buffer for segment in plan.segments for m in segment.measures}
-    read |= {c.buffer for c in plan.commands if isinstance(c, JumpUnless)}
-    buffers = [plan.buffers[k] for k in read]
-    return frozenset(b.number for b in buffers if b.kind == "input")
-
-
 def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
     """Refuse an array of another device, type or rank.
 
@@ -125,7 +116,7 @@ def check_feed(feed: CudaArray, spec: InputSpec, where: CudaMemory) -> None:
 
 
 def give_feed(
-    frame: CudaFrame, number: int, feed: Any, spec: InputSpec, stored: Any, mapped: bool
+    frame: CudaFrame, number: int, feed: Any, spec: InputSpec, stored: Any
 ) -> tuple[Any, ...]:
     """Have a feed where kernels reach it; gives what must live as long as the run.
 
@@ -135,30 +126,24 @@ def give_feed(
         feed: An array of any kind.
         spec: What the input must be.
         stored: Its element type.
-        mapped: Whether it must lie where the host reads it, too.
     """
     queue = frame.queue
     if isinstance(feed, CudaArray):
         is_right = feed.device is frame.memory.device and feed.dtype is stored
         if not is_right or len(feed.shape) != len(spec.dims):
             check_feed(feed, spec, frame.memory)
-        if not mapped:
-            feed.ready_in(queue, frame.waited)
-            if ("input", number) in frame.copied and type(feed) is CudaArray:
-                frame.feeds.put(number, frame.copy_in(number, feed), feed.shape)
-                return ()
-            if feed.address % KERNEL_ALIGNMENT == 0:
-                frame.feeds.put(number, feed.address, feed.shape)
-                return ()
-            held = frame.memory.arena.allocate(feed.nbytes, f"input {spec.name}", queue)
-            call("cuMemcpyAsync", held.address, feed.address, feed.nbytes, queue.handle)
-            frame.feeds.put(number, held.address, feed.shape)
-            return (held,)
+        feed.ready_in(queue, frame.waited)
+        if ("input", number) in frame.copied and type(feed) is CudaArray:
+            frame.feeds.put(number, frame.copy_in(number, feed), feed.shape)
+            return ()
+        if feed.address % KERNEL_ALIGNMENT == 0:
+            frame.feeds.put(number, feed.address, feed.shape)
+            return ()
+        held = frame.memory.arena.allocate(feed.nbytes, f"input {spec.name}", queue)
+        call("cuMemcpyAsync", held.address, feed.address, feed.nbytes, queue.handle)
+        frame.feeds.put(number, held.address, feed.shape)
+        return (held,)
     array = arrays.plain(feed, spec)
-    if mapped or frame.is_mapped:
-        block = staging.pinned_copy(queue.device, array, "a feed")
-        frame.feeds.put(number, block.address, array.shape)
-        return (block,)
     held = frame.memory.arena.allocate(array.nbytes, f"input {spec.name}", queue)
     kept = staging.upload(held.address, array, queue)
     frame.feeds.put(number, held.address, array.shape)

@@ -16,10 +16,9 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.base.texts import bytes_text
-from sardonyx.cuda import staging
 from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
-from sardonyx.cuda.binding import Result, give_feed, inputs_of_the_host, leave, spans_of
+from sardonyx.cuda.binding import Result, give_feed, leave, spans_of
 from sardonyx.cuda.captured import RunsCaptured
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.frame import CudaFrame
@@ -35,14 +34,13 @@ from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import refusals
-from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame import Result as ResultType
 from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import Array, Wanted, place
+from sardonyx.runtime.storage import Array, Wanted
 
 if TYPE_CHECKING:
     from sardonyx.runtime.executor import Executable
@@ -58,8 +56,8 @@ class CudaExecutable(RunsCaptured):
     """As `Executable`, on a device.
 
     Where branches, loops and sizes that only a run knows leave memory as it is, the device steers:
-    they are part of the run's graph. Other plans with such sizes keep their values in memory of the
-    host that the device reaches, and the host waits for what it reads.
+    they are part of the run's graph. For other plans the host steers: it fetches each value that
+    decides, and waits for it.
 
     Args:
         plan: What to do.
@@ -73,6 +71,7 @@ class CudaExecutable(RunsCaptured):
             why if they do not.
         libraries: What does some of the commands.
         steers: Whether the device may steer runs itself; by default it does where it can.
+        shares: What has the constants on the device already.
     """
 
     def __init__(
@@ -87,10 +86,11 @@ class CudaExecutable(RunsCaptured):
         graphs: str = "automatic",
         libraries: Libraries | None = None,
         steers: bool = True,
+        shares: CudaExecutable | None = None,
     ) -> None:
         steers = steers and graphs != "off"
-        super().__init__(plan, module, constants, device, budget, arena, libraries, steers)
-        self._parts = plan, module, constants, device, budget, arena, stream, "off"
+        super().__init__(plan, module, constants, device, budget, arena, libraries, steers, shares)
+        self._parts = plan, module, constants, device, budget, arena, stream, "off", self.libraries
         #: The same, steered by the host: for runs that the device cannot steer.
         self._by_host: CudaExecutable | None = None
         self._may_be_refused = any(s.conditional for s in plan.segments)
@@ -99,7 +99,6 @@ class CudaExecutable(RunsCaptured):
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
         self._rooms = CudaRooms(self.device_memory)
-        self._read_by_host = inputs_of_the_host(plan)
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode, self._failures = graphs, 0
@@ -155,9 +154,9 @@ class CudaExecutable(RunsCaptured):
 
     @property
     def by_host(self) -> CudaExecutable:
-        """What does runs that the device cannot steer, with weights of its own."""
+        """What does runs that the device cannot steer."""
         if self._by_host is None:
-            self._by_host = CudaExecutable(*self._parts, steers=False)
+            self._by_host = CudaExecutable(*self._parts, steers=False, shares=self)
         return self._by_host
 
     def _is_for_host(self) -> bool:
@@ -264,9 +263,8 @@ class CudaExecutable(RunsCaptured):
             raise InvalidArgument(
                 message("run", what, expected=str(self._input_count), got=str(len(feeds)))
             )
-        read = self._read_by_host
         for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
-            kept += give_feed(frame, number, feed, spec, self._types[number], number in read)
+            kept += give_feed(frame, number, feed, spec, self._types[number])
         state = self._native_bind(frame.address, frame.feeds.address)
         if state < 0:
             raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
@@ -281,34 +279,38 @@ class CudaExecutable(RunsCaptured):
         cancel: CancelFlag | None,
         kept: list[Any],
     ) -> list[Any]:
-        if self.mapped:
-            return self._run_mapped(frame, wanted, cancel)
         own, taken = self.device_memory, None
-        results: list[Result | CudaArray] = []
-        arrays: list[CudaArray] = []
+        results: list[Result | CudaArray | None] = [None] * len(self.plan.outputs)
         apart: dict[int, CudaArray] = {}
-        for k, (found, purpose) in enumerate(zip(frame.results, self._purposes, strict=True)):
-            assert found is not None  # noqa: S101 - with one segment all shapes are known
+
+        def make(k: int, found: ResultType) -> CudaArray:
+            nonlocal taken
             target = wanted.targets[k]
             if target is own:
-                made = own.empty(*found, purpose, frame.queue)
-                results.append(made)
-            else:
-                taken = spans_of(feeds) if taken is None else taken
-                result = Result(frame, self.plan.outputs[k].name, *found, target, taken)
-                results.append(result)
-                made = result.array
+                made = results[k] = own.empty(*found, self._purposes[k], frame.queue)
+                return made
+            taken = spans_of(feeds) if taken is None else taken
+            result = Result(frame, self.plan.outputs[k].name, *found, target, taken)
+            results[k] = result
+            return result.array
+
+        arrays: list[Any] = [None] * len(results)
+        for number, k in enumerate(self._image.later[0]):
+            found = frame.results[k]
+            assert found is not None  # noqa: S101 - they are known from the start
+            made = arrays[k] = make(k, found)
+            address = made.address
             if ("output", k) in frame.copied and type(made) is CudaArray:
                 apart[k] = made
-                frame.given.put(k, frame.stand_in("output", k, made.nbytes))
-            else:
-                frame.given.put(k, made.address)
-            arrays.append(made)
-        self._walk(frame, arrays, cancel)
+                address = frame.stand_in("output", k, made.nbytes)
+            frame.given.put(number, address)
+        frame.make = make
+        try:
+            self._walk(frame, arrays, cancel)
+        finally:
+            frame.make = None
         frame.copy_out(apart)
-        given: list[Any] = [
-            r if isinstance(r, CudaArray) else r.finish(frame, kept) for r in results
-        ]
+        given: list[Any] = [r.finish(frame, kept) if isinstance(r, Result) else r for r in results]
         if frame.graph is not None and not kept:
             if not frame.copied:
                 remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
@@ -318,16 +320,6 @@ class CudaExecutable(RunsCaptured):
         else:
             leave(frame, feeds, kept, [*given, *wanted.written])
         return given
-
-    def _run_mapped(self, frame: CudaFrame, wanted: Wanted, cancel: CancelFlag | None) -> list[Any]:
-        """The same where results lie in memory of the host; all has happened afterwards."""
-        outputs: list[Any] = [r and self._new_result(frame, r) for r in frame.results]
-        for number, k in enumerate(self._image.later[0]):
-            frame.given.put(number, address_of(outputs[k]))
-        self._walk(frame, outputs, cancel)
-        self._finish(frame, cancel)
-        rows = zip(self.plan.outputs, wanted.targets, outputs, strict=True)
-        return [place(spec.name, target, found) for spec, target, found in rows]
 
     def _walk(self, frame: CudaFrame, outputs: list[Any], cancel: CancelFlag | None) -> None:
         """Launch everything, or replay a graph."""
@@ -344,9 +336,13 @@ class CudaExecutable(RunsCaptured):
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
 
-    def _new_result(self, frame: Frame, result: ResultType) -> Any:
-        """Memory for a result of a mapped plan: kernels and the host reach it."""
-        return staging.new_pinned(self.device, *result, "a result", or_any=False)
+    def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
+        """See `Executable._give_results`."""
+        assert isinstance(frame, CudaFrame) and frame.make is not None  # noqa: S101 - in a run
+        frame.reserve_results(segment)
+        for number in self._image.later[segment]:
+            outputs[number] = frame.make(number, frame.result(number))
+        frame.give(segment, {k: outputs[k] for k in self._image.later[segment]})
 
     def recorded(self, record: Record, sink: Sink) -> Executable:
         """See `Executable.recorded`."""

@@ -20,7 +20,7 @@ from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES, TICKETS
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.native_layout import JOB, WORD
 from sardonyx.runtime.steering import TABLES
 
@@ -47,7 +47,8 @@ class CudaFrame(Frame):
         queue: The stream of its run.
         own_queue: Its own stream, for runs that name none.
         memory: Where its results come from.
-        is_mapped: Whether its values lie where the host reads them, too.
+        is_mapped: Whether the host steers its runs.
+        make: Makes memory for a result of a run that the host steers, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
@@ -63,12 +64,13 @@ class CudaFrame(Frame):
     __slots__ = (
         "_contexts", "_device", "_found", "_has_loops", "_stand_ins", "_unscheduled", "_workspace",
         "alike", "busy", "copied", "feeds", "given", "graph", "graphs", "is_mapped", "launches",
-        "memory", "own_queue", "queue", "serial", "stands_in", "waited",
+        "make", "memory", "own_queue", "queue", "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
         self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
         super().__init__(owner.image, 0, owner.budget, owner.memory)
+        self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
         self.busy: tuple[Stream, Event] | None = None
         self.graph: Graph | None = None
@@ -115,6 +117,8 @@ class CudaFrame(Frame):
 
     def supply(self, segment: int) -> None:
         """See `Frame.supply`; kernels learn where they may work, too."""
+        if self.is_mapped:  # kernels may be under way in what is too small
+            self.queue.synchronize()
         super().supply(segment)
         each = -(-max(self.get("scratch_bytes"), self._schedule_rest()) // 64) * 64
         warps = self._device.processors * PER_PROCESSOR * THREADS[1]
@@ -123,6 +127,11 @@ class CudaFrame(Frame):
             self.scratch.grow(each * warps)
         self.launches.limit(warps)
         self._place_contexts(self.scratch.address, each)
+
+    def grow(self) -> None:
+        """See `Frame.grow`."""
+        self.queue.synchronize()
+        super().grow()
 
     def _schedule_rest(self) -> int:
         """Schedule what native code leaves to the device; gives the most that it works in."""

@@ -107,7 +107,7 @@ class Launches:
             of it that turns work on.
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
-        waits: Whether steps read what kernels write.
+        reads: Whether steps of the host read what kernels write.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Launches:
         world: tuple[Words, Sequence[Words]],
         contexts: int,
         queue: Stream,
-        waits: bool,
+        reads: bool,
     ) -> None:
         commands = image.plan.commands
         kernels = [
@@ -173,8 +173,12 @@ class Launches:
         values = {
             "launch": function_of_driver("cuLaunchKernelEx"),
             "wait": function_of_driver("cuStreamSynchronize"),
-            "stream": queue.handle, "waits": int(waits),
+            "stream": queue.handle, "reads": int(reads),
         }  # fmt: skip
+        if reads:
+            self._mirror = PinnedWords(queue.device, len(image.measures) + 1)
+            values["mirror"] = self._mirror.address
+            values["fetch"] = function_of_driver("cuMemcpyDtoHAsync")
         _fill(self._header, LAUNCHER.names, values)
         self.address, self.launcher = address_of(self._records), address_of(self._header)
         self.bucket = b""

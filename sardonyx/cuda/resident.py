@@ -20,6 +20,7 @@ from sardonyx.cuda.steered import find_steering
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaMemory
 from sardonyx.plan.plan import Plan
+from sardonyx.plan.steering import commands_in_loops
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Memory
 from sardonyx.runtime.budget import Budget
@@ -45,11 +46,12 @@ class Resident(Executable):
         arena: Where memory of the device comes from; by default that of all values.
         libraries: What does some of the commands.
         steers: Whether the device may steer runs itself.
+        shares: What has the constants already.
 
     Attributes:
         steering: How the device steers runs; None if it does not.
         unsteerable: Why it does not, if there is anything to be steered.
-        mapped: Whether the host steers, and values lie where it reads them.
+        mapped: Whether the host steers: it reads values of the device on the way.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Resident(Executable):
         arena: Arena | None,
         libraries: Libraries | None,
         steers: bool = True,
+        shares: Resident | None = None,
     ) -> None:
         self.device, self.module = device, module
         device.enter()
@@ -72,15 +75,20 @@ class Resident(Executable):
             plan = self.steering.plan
         self.mapped = len(plan.segments) > 1 and self.steering is None
         self.device_memory = CudaMemory(device, arena)
-        self._values = staging.pinned_arena(device) if self.mapped else self.device_memory.arena
-        addresses = self._upload(constants)
+        if shares is None:
+            self._weights, self._addresses = self._upload(constants)
+        else:
+            self._weights, self._addresses = shares._weights, shares._addresses
         self.libraries = libraries or Libraries({})
-        self._calls = {} if self.mapped else self.libraries.calls_of(plan)
+        self._calls = self.libraries.calls_of(plan)
         if self.steering is not None:  # a library's arguments are part of the graph
             for number in self.steering.varying:
                 self._calls.pop(number, None)
+        elif self.mapped:  # in a loop native code would stop for them in each trip
+            for number in commands_in_loops(plan):
+                self._calls.pop(number, None)
         hosted = self._calls.keys()
-        self.image = Image(plan, module, constants, Team(), remote=addresses, hosted=hosted)
+        self.image = Image(plan, module, constants, Team(), remote=self._addresses, hosted=hosted)
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self.device_memory.arena.reclaim_from(self)
 
@@ -96,13 +104,13 @@ class Resident(Executable):
 
     def memory(self, purpose: str, budget: Budget | None) -> Memory:
         """New memory for values of a run."""
-        return DeviceMemory(self._values, purpose, budget)
+        return DeviceMemory(self.device_memory.arena, purpose, budget)
 
-    def _upload(self, constants: Sequence[Array]) -> list[int]:
-        """Copy the constants; gives their addresses."""
+    def _upload(self, constants: Sequence[Array]) -> tuple[Block, list[int]]:
+        """Copy the constants; gives their memory, and their addresses."""
         sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
-        self._weights = self._values.allocate(sum(sizes), "weights", exact=True)
-        found, at = [], self._weights.address
+        weights = self.device_memory.arena.allocate(sum(sizes), "weights", exact=True)
+        found, at = [], weights.address
         stream = self.device.copying
         for array, size in zip(constants, sizes, strict=True):
             kept = staging.upload(at, np.ascontiguousarray(array), stream)
@@ -112,7 +120,7 @@ class Resident(Executable):
             at += size
         # The streams of runs wait for no other.
         stream.synchronize()
-        return found
+        return weights, found
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -141,8 +149,7 @@ class Resident(Executable):
     def trim(self) -> None:
         """See `Executable.trim`; waits for what is under way in these frames."""
         self._drop_frames()
-        for arena in {self.device_memory.arena, self._values}:
-            arena.trim()
+        self.device_memory.arena.trim()
 
     def _drop_frames(self) -> None:
         faulty = []

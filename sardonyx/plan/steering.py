@@ -96,6 +96,15 @@ def hoisted(plan: Plan) -> Plan:
     return replace(plan, segments=segments)
 
 
+def commands_in_loops(plan: Plan) -> list[int]:
+    """Numbers of the commands that a run may do more than once."""
+    found: set[int] = set()
+    for number, command in enumerate(plan.commands):
+        if isinstance(command, (Jump, JumpIfLess)) and command.target <= number:
+            found.update(range(command.target, number))
+    return [k for k in sorted(found) if isinstance(plan.commands[k], Command)]
+
+
 def tree_of(plan: Plan) -> tuple[tuple[Node, ...], tuple[Turn, ...]]:
     """The nodes of a plan, and all turns in them in order.
 

@@ -38,7 +38,7 @@ from sardonyx.runtime.native_layout import (
     UNFINISHED,
     WORD,
 )
-from sardonyx.runtime.native_segment import each, start
+from sardonyx.runtime.native_segment import each, fetched, reads, return_unless_there, start
 
 #: Fault code of a cancelled run, see kernel/context.py.
 CANCELLED = 4
@@ -98,11 +98,6 @@ def step() -> Program:
         b.return_(b.select(b.eq(code, 0), following, NOT_LAUNCHED))
     with b.if_(b.eq(kind, JUMP)):
         b.return_(first)
-    with b.if_(b.binary("and", b.ne(kind, SET), b.ne(kind, JUMP_IF_LESS))):
-        code = b.call("wait", [frame], I64)
-        assert code is not None  # noqa: S101 - narrows the type for the checker
-        with b.if_(b.ne(code, 0)):
-            b.return_(b.constant(I64, NOT_LAUNCHED))
     with b.if_(b.eq(kind, ENTER)):
         code = b.call("enter", [frame, first], I64)
         if code is not None:
@@ -111,7 +106,12 @@ def step() -> Program:
         b.return_(following)
     with b.if_(b.eq(kind, JUMP_UNLESS)):
         base = b.load(PTR, FRAME.pointer(b, frame, "bases"), first)
-        flag = b.load(U8, b.offset(base, b.load(I64, slots, third), 1))
+        place = b.variable(b.offset(base, b.load(I64, slots, third), 1))
+        with b.if_(reads(b, frame)):
+            count = IMAGE.read(b, image, "measure_count")
+            place.set(fetched(b, frame, place.get(), count, 1))
+            return_unless_there(b, frame)
+        flag = b.load(U8, place.get())
         b.return_(b.select(b.eq(flag, 0), second, following))
     with b.if_(b.eq(kind, JUMP_IF_LESS)):
         left, right = b.load(I64, slots, first), b.load(I64, slots, second)
@@ -175,15 +175,10 @@ def launch() -> Program:
 
 
 def wait() -> Program:
-    """`i64 wait(frame)`: until kernels have written what steps read; gives the driver's code."""
+    """`i64 wait(frame)`: until what was fetched is there; gives the driver's code."""
     b = Builder("wait", [("frame", PTR)], result=I64)
     frame = b.parameter("frame")
     launcher = FRAME.pointer(b, frame, "launcher")
-    zero = b.constant(I64, 0)
-    with b.if_(b.eq(launcher, b.constant(PTR, 0))):
-        b.return_(zero)
-    with b.if_(b.eq(LAUNCHER.read(b, launcher, "waits"), 0)):
-        b.return_(zero)
     stream = LAUNCHER.pointer(b, launcher, "stream")
     code = b.call(LAUNCHER.pointer(b, launcher, "wait"), [stream], I32)
     _give_code(b, frame, code)

@@ -115,9 +115,10 @@ LAUNCHED = Record(
     "function parameters group most grid_xy grid_z_block_x block_yz shared stream attributes count"
     " early"
 )
-#: The driver's functions for launching and for waiting; the queue of work. `waits` is 1 if steps
-#: read what kernels write: then they wait for them.
-LAUNCHER = Record("launch wait stream waits")
+#: The driver's functions for launching and for waiting; the queue of work. `reads` is 1 if steps
+#: read what kernels write: the driver's function `fetch` brings each such word to the table
+#: `mirror`, where there is a place for each measure and, behind them, one for conditions.
+LAUNCHER = Record("launch wait stream reads fetch mirror")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
 

@@ -21,6 +21,7 @@ from sardonyx.runtime.native_layout import (
     INSTRUCTION,
     JOB,
     LARGEST_BYTES,
+    LAUNCHER,
     MEASURE,
     NEED_MEMORY,
     NEED_RESULTS,
@@ -34,8 +35,9 @@ from sardonyx.runtime.native_layout import (
     SEGMENT,
     STATE,
     UNEQUAL,
+    WORD,
 )
-from sardonyx.runtime.native_segment import each, start
+from sardonyx.runtime.native_segment import each, fetched, reads, return_unless_there, start
 
 STEPS = ("evaluate", "check", "pack", "schedule", "fill")
 
@@ -208,11 +210,19 @@ def enter() -> Program:
     stamp = STATE.read(b, state, "stamp")
     changed = b.variable(b.index_cast(b.eq(stamp, 0)))
     measures, needed = (IMAGE.pointer(b, image, name) for name in ("measures", "needed"))
-    with each(b, segment, "measures") as k:
+    is_remote = reads(b, frame)
+    first, end = (SEGMENT.read(b, segment, name) for name in ("measures", "measures_end"))
+    with b.if_(b.binary("and", is_remote, first < end)):
+        with b.for_(first, end) as k:
+            fetched(b, frame, _measured(b, bases, slots, MEASURE.at(b, measures, k)), k, WORD)
+        return_unless_there(b, frame)
+    with b.for_(first, end) as k:
         measure = MEASURE.at(b, measures, k)
-        base = b.load(PTR, bases, MEASURE.read(b, measure, "buffer"))
-        offset = b.load(I64, slots, MEASURE.read(b, measure, "offset"))
-        value = b.load(I64, b.offset(base, offset, 1))
+        place = b.variable(_measured(b, bases, slots, measure))
+        with b.if_(is_remote):
+            launcher = FRAME.pointer(b, frame, "launcher")
+            place.set(b.offset(LAUNCHER.pointer(b, launcher, "mirror"), k, WORD))
+        value = b.load(I64, place.get())
         low = b.load(I64, slots, MEASURE.read(b, measure, "low"))
         high = b.load(I64, slots, MEASURE.read(b, measure, "high"))
         with b.if_(b.binary("or", value < low, value > high)):
@@ -249,6 +259,12 @@ def enter() -> Program:
     b.call("point", [frame, *moving])
     b.return_(b.constant(I64, DONE))
     return b.program
+
+
+def _measured(b: Builder, bases: Operand, slots: Operand, measure: Operand) -> Operand:
+    """Where the value of a measure lies."""
+    base = b.load(PTR, bases, MEASURE.read(b, measure, "buffer"))
+    return b.offset(base, b.load(I64, slots, MEASURE.read(b, measure, "offset")), 1)
 
 
 def _ask_if(b: Builder, frame: Operand, test: Operand, code: int) -> None:

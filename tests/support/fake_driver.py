@@ -38,6 +38,9 @@ _KERNEL = ctypes.CFUNCTYPE(
     None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
 )
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+_FETCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
 _WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 #: Functions of the driver that are called by their addresses alone, with their arguments.
 _DIRECT = {
@@ -168,6 +171,7 @@ class FakeDriver:
             for name, kinds in _DIRECT.items()
         }
         self._launch = _LAUNCH(self._launched)
+        self._fetch = _FETCH(lambda t, s, n, q: int(self.cuMemcpyAsync(t, s, n, q or 0)[0]))
         self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
 
     def __getattr__(self, name: str) -> Any:
@@ -198,7 +202,10 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        own = {b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait}
+        own = {
+            b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait,
+            b"cuMemcpyDtoHAsync": self._fetch,
+        }  # fmt: skip
         found = {**self._direct, **own}.get(name)
         if found is None:
             return CUresult.CUDA_ERROR_NOT_FOUND, 0, 1
