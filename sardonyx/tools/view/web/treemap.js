@@ -61,6 +61,7 @@ class TreemapView {
 
   rateText(row) {
     const rate = this.rate(row);
+    if (rate >= 1000) return `${(rate / 1000).toFixed(2)} TFLOP/s`;
     return rate ? `${rate.toFixed(1)} GFLOP/s` : "";
   }
 
