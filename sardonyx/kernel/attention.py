@@ -9,7 +9,9 @@ are only a few rows at all, values are read where they are.
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+import math
+
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.attention_packing import AttentionPacking, Panels
 from sardonyx.kernel.builder import Builder, Register
@@ -29,6 +31,7 @@ from sardonyx.tensor.traverse import loads_of
 
 _ROWS = 6
 _ALIGN = 64
+_LOG2_OF_E = math.log2(math.e)
 
 
 class AttentionKernel(AttentionPacking):
@@ -270,32 +273,42 @@ class AttentionKernel(AttentionPacking):
                 b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
 
     def _softmax(self, row: Expression, r: Operand) -> Operand:
-        """Turn a row of scores into exp(score - largest); the sum of them is returned."""
+        """Turn a row of scores into exp(score - largest); the sum of them is returned.
+
+        Powers are those of two: `exp(x) = 2^(x / ln 2)`. Scores that are products times a number
+        stay as they are until then. NaN among them need not become the largest: its own power is
+        NaN, and so are the sum and all that is divided by it.
+        """
         b, g, lanes = self.b, self.group, self.lanes
         atom = sizes.variable(g.key)
         line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
         row.hoist([g.scores], frozenset((atom,)), frozenset((g.score,)))
+        factor = _factor(g)
         best = b.variable(float("-inf"), self.vector)
 
-        def scale(t: Operand, inside: Operand | None) -> None:
-            sums = b.convert(b.load(self.vector, line, t), value_type(g.score.dtype))
-            here = row.child(
-                {atom: t}, values={g.score: sums}, vector=atom, lanes=lanes, mask=inside
-            )
-            value = b.lift(b.convert(here.scalar(g.scores), F32), self.vector)
+        def look(t: Operand, inside: Operand | None) -> None:
+            value: Operand = b.load(self.vector, line, t)
+            if factor is None:
+                sums = b.convert(value, value_type(g.score.dtype))
+                here = row.child(
+                    {atom: t}, values={g.score: sums}, vector=atom, lanes=lanes, mask=inside
+                )
+                value = b.lift(b.convert(here.scalar(g.scores), F32), self.vector)
             if inside is not None:
                 value = b.select(inside, value, float("-inf"))
-            b.store(value, line, t)
-            best.set(b.max(best.get(), value))
+            if factor is None or inside is not None:
+                b.store(value, line, t)
+            best.set(b.select(b.compare("gt", value, best.get()), value, best.get()))
 
         with b.for_(0, self.full_lanes, lanes) as t:
-            scale(t, None)
+            look(t, None)
         with b.for_(self.full_lanes, self.n_padded, lanes) as t:
-            scale(t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
+            look(t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
         largest = b.splat(b.reduce("reduce_max", best.get()), lanes)
         total = b.variable(0.0, self.vector)
         with b.for_(0, self.n_padded, lanes) as t:
-            power = b.unary("exp", b.binary("sub", b.load(self.vector, line, t), largest))
+            below = b.binary("sub", b.load(self.vector, line, t), largest)
+            power = b.unary("exp2", b.binary("mul", below, (factor or 1.0) * _LOG2_OF_E))
             b.store(power, line, t)
             total.set(b.binary("add", total.get(), power))
         return b.reduce("reduce_add", total.get())
@@ -366,3 +379,18 @@ class AttentionKernel(AttentionPacking):
 def _accumulate(b: Builder, row: list[Register], factor: Operand, columns: list[Operand]) -> None:
     for register, column in zip(row, columns, strict=True):
         register.set(b.fma(b.splat(factor, column.type.lanes), column, register.get()))
+
+
+def _factor(group: Attention) -> float | None:
+    """The positive number that scores are products times; None if they are something else."""
+    score, scores = group.score, group.scores
+    if score.dtype is not dtypes.FLOAT:
+        return None
+    if scores is score:
+        return 1.0
+    if scores.op == "mul" and score in scores.arguments:
+        (other,) = [x for x in scores.arguments if x is not score] or [score]
+        number = other.payload if other.op == "constant" else None
+        if isinstance(number, float) and 0 < number < math.inf:
+            return number
+    return None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sardonyx
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(3)
@@ -174,3 +175,51 @@ def test_keys_in_two_parts():
         model_of(text),
         [{n: draw(s).astype(np.float32) for n, s in zip(names, shapes, strict=True)}],
     )
+
+
+def _scaled(factor, masked):
+    scores = "Add(r, m)" if masked else "Identity(r)"
+    return model_of(
+        f"""g (float[h,s,d] q, float[h,t,d] k, float[h,t,e] v, float[s,t] m) => (float[h,s,e] y) {{
+        u = Transpose<perm = [0, 2, 1]>(k) w = MatMul(q, u) r = Mul(w, c) n = {scores}
+        p = Softmax<axis = -1>(n) y = MatMul(p, v) }}""",
+        {"c": np.float32(factor)},
+    )
+
+
+_LEAST = np.finfo(np.float32).min
+#: What is no common number: (input, where, value), and whether a mask is added to scores.
+_UNCOMMON = {
+    "nothing": ((), False),
+    "NaN in a key": ((("k", (1, 20, 0), np.nan),), False),
+    "infinite queries": ((("q", (2, 5), np.inf),), False),
+    "the least float, in some columns and one row": (
+        (("m", (slice(None), slice(None, None, 2)), _LEAST), ("m", (3,), _LEAST)), True,
+    ),
+    "minus infinity, in some columns and one row": (
+        (("m", (slice(None), slice(1, None, 2)), -np.inf), ("m", (3,), -np.inf)), True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [0.125, -0.3, 0.0, 3.0, 1e38])
+@pytest.mark.parametrize("name", _UNCOMMON)
+def test_scores_times_a_number(name, factor):
+    """Scores stay unscaled up to the power where the number is positive."""
+    changes, masked = _UNCOMMON[name]
+    feeds = {
+        n: _random.standard_normal(s).astype(np.float32)
+        for n, s in {"q": (3, 9, 16), "k": (3, 41, 16), "v": (3, 41, 24), "m": (9, 41)}.items()
+    }
+    if factor > 1e3:
+        feeds["q"] *= np.float32(1e-38)
+    for tensor, place, value in changes:
+        feeds[tensor][place] = value
+    session = sardonyx.InferenceSession(_scaled(factor, masked).SerializeToString())
+    assert [c.kernel for c in session._engine.record.plan.commands] == ["attention_0"]
+    with np.errstate(all="ignore"):
+        q, k, v, m = (feeds[n].astype(np.float64) for n in "qkvm")
+        scores = np.float64(np.float32(factor)) * (q @ k.swapaxes(1, 2)) + masked * m
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        want = powers / powers.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(session.run(None, feeds)[0], want, rtol=2e-4, atol=2e-5)
