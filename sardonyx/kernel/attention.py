@@ -273,7 +273,7 @@ class AttentionKernel(AttentionPacking):
                 b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
 
     def _softmax(self, row: Expression, r: Operand) -> Operand:
-        """Turn a row of scores into exp(score - largest); the sum of them is returned.
+        """Turn a row of scores into exp(score - largest); gives what they are divided by.
 
         Powers are those of two: `exp(x) = 2^(x / ln 2)`. Scores that are products times a number
         stay as they are until then. NaN among them need not become the largest: its own power is
@@ -304,14 +304,18 @@ class AttentionKernel(AttentionPacking):
             look(t, None)
         with b.for_(self.full_lanes, self.n_padded, lanes) as t:
             look(t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
-        largest = b.splat(b.reduce("reduce_max", best.get()), lanes)
+        top: Operand = b.reduce("reduce_max", best.get())
+        if g.guarded:
+            top = b.select(b.eq(top, float("-inf")), 0.0, top)
+        largest = b.splat(top, lanes)
         total = b.variable(0.0, self.vector)
         with b.for_(0, self.n_padded, lanes) as t:
             below = b.binary("sub", b.load(self.vector, line, t), largest)
             power = b.unary("exp2", b.binary("mul", below, (factor or 1.0) * _LOG2_OF_E))
             b.store(power, line, t)
             total.set(b.binary("add", total.get(), power))
-        return b.reduce("reduce_add", total.get())
+        found: Operand = b.reduce("reduce_add", total.get())
+        return b.select(b.eq(found, 0.0), 1.0, found) if g.guarded else found
 
     def _weigh(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
         """output[row, :] = sum over t of scores[row][t] * values[t, :] / total."""

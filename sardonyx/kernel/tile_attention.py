@@ -377,7 +377,10 @@ class AttentionTileKernel:
             )  # fmt: skip
             held, finishes = meeting.meet(part, held)
         for half, parts in enumerate(held):
-            whole = b.binary("div", 1.0, parts.total)
+            total = parts.total
+            if g.guarded:
+                total = b.select(b.eq(total, 0.0), 1.0, total)
+            whole = b.binary("div", 1.0, total)
             for n, sums in enumerate(parts.pairs):
                 at = b.binary("add", place, 8 * half * self.pitch + 8 * n)
                 pair = b.binary("mul", sums, b.splat(whole, 2))

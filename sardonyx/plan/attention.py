@@ -65,22 +65,47 @@ def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows
 
 
 def _is_softmax(rows: Rows) -> bool:
-    """max of x; e = exp(x - max); sum of e; e / sum."""
-    if [s.kind for s in rows.stages] != ["max", "map", "sum", "map"]:
+    """max of x; e = exp(x - max); sum of e; e / sum; the latter two perhaps guarded."""
+    if [s.kind for s in rows.stages] not in (["max", "map", "sum", "map"], _GUARDED):
         return False
     if len([i for i in rows.inner if i != 0]) != 1:
         return False
-    top, power, total, quotient = rows.stages
+    top, power, total, quotient = (s for s in rows.stages if not _is_guard(s))
     x = top.body
     source = _source(x)
-    if any(s.stored for s in (top, power, total)) or source is None:
+    if any(s.stored for s in rows.stages[:-1]) or source is None:
         return False
-    shifted = scalar.binary("sub", x, _value(top))
-    same = power.body is scalar.unary("exp", shifted) and total.body is _value(power)
-    weight = scalar.binary("div", _value(power), _value(total))
+    largest, divisor = _value(top), _value(total)
+    if len(rows.stages) > 4:
+        guards = [s for s in rows.stages if _is_guard(s)]
+        if [g.body for g in guards] != [_finite(largest), _positive(divisor)]:
+            return False
+        largest, divisor = map(_value, guards)
+    same = power.body is scalar.unary("exp", scalar.binary("sub", x, largest))
+    same = same and total.body is _value(power)
+    weight = scalar.binary("div", _value(power), divisor)
     given = quotient.body
     rounded = given.op == "cast" and given.dtype in _HALVES and given.arguments[0] is weight
     return same and (given is weight or rounded) and quotient.indices == source.at
+
+
+#: Kinds of the stages of a softmax whose maximum and sum are guarded.
+_GUARDED = ["max", "map", "map", "sum", "map", "map"]
+
+
+def _is_guard(stage: Stage) -> bool:
+    """Whether a stage makes another number of one that there is for each row."""
+    return stage.kind == "map" and not stage.full
+
+
+def _finite(largest: Scalar) -> Scalar:
+    """The largest score, or 0 where that is minus infinity."""
+    return scalar.select(scalar.compare("gt", largest, float("-inf")), largest, 0.0)
+
+
+def _positive(total: Scalar) -> Scalar:
+    """What powers are divided by, 1 where there is nothing to divide."""
+    return scalar.select(scalar.compare("eq", total, 0.0), 1.0, total)
 
 
 def _source(x: Scalar) -> Scalar | None:
@@ -169,6 +194,7 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         result=result_token,
         epilogue=_swap(epilogue, result, result_token),
         at=second.at,
+        guarded=any(map(_is_guard, rows.stages)),
     )
 
 

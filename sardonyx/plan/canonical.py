@@ -110,7 +110,7 @@ def structure_of(g: Shareable) -> tuple[object, ...]:
     if isinstance(g, Attention):
         return (
             "attention", g.root.buffer, g.batch, g.row, g.key, g.column, g.depth, g.query,
-            g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.at,
+            g.keys, g.score, g.scores, g.values, g.result, g.epilogue, g.at, g.guarded,
         )  # fmt: skip
     return (
         "product", g.root.buffer, g.loops, g.at, g.reduced, g.left, g.right, g.accumulator,

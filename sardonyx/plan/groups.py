@@ -112,6 +112,7 @@ class Attention:
         result: Stands for the weighted sum in `epilogue`.
         epilogue: What is stored.
         at: Where it is stored.
+        guarded: Whether a query all of whose scores are minus infinity gets zeros, not NaN.
     """
 
     root: Root
@@ -129,6 +130,7 @@ class Attention:
     result: Scalar
     epilogue: Scalar
     at: tuple[Dim, ...]
+    guarded: bool = False
 
     @property
     def roots(self) -> list[Root]:

@@ -61,8 +61,10 @@ class Scores:
             found = _causal(test, group)
             if found and not causal and low.payload == -math.inf:
                 causal = found
-            elif low.payload == -math.inf or group.score in _parts(test):
-                # What a library makes of a query that sees no key is its own affair.
+            elif group.score in _parts(test):
+                return "a score decides whether it counts"
+            elif low.payload == -math.inf and not group.guarded:
+                # Of a query that sees no key libraries make zeros.
                 return "keys are hidden by minus infinity"
             else:
                 hidden.append((test, low))
@@ -83,8 +85,11 @@ class Scores:
             wide = scalar.cast(term, dtypes.FLOAT)
             bias = wide if bias is None else bias + wide
         for test, low in hidden:
-            shown = scalar.constant(0.0, dtypes.FLOAT) if bias is None else bias
-            bias = scalar.select(test, shown, scalar.cast(low, dtypes.FLOAT))
+            shown, kind = bias, dtypes.FLOAT
+            if shown is None:
+                kind = group.query.dtype if low.payload == -math.inf else dtypes.FLOAT
+                shown = scalar.constant(0.0, kind)
+            bias = scalar.select(test, shown, scalar.constant(float(low.payload), shown.dtype))
         return Scores(found_scale, causal, bias)
 
 

@@ -91,6 +91,16 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], dict[str, obj
         " { y = Attention<q_num_heads=6, kv_num_heads=1>(q, k, v) }",
         {}, [(2, 5, 48), (2, 5, 8), (2, 5, 8)], {"causal": ""},
     ),
+    "queries that see no key": (
+        f"g ({_SELF}, bool[S,S] m) => (float16[N,S,24] y)"
+        " { y = Attention<q_num_heads=3, kv_num_heads=3>(q, k, v, m) }",
+        {}, [*_SHAPE, (5, 5)], {"bias": True, "bias_type": "float16", "causal": ""},
+    ),
+    "a mask and no key behind the query": (
+        f"g ({_SELF}, float16[N,1,1,S] m) => (float16[N,S,24] y)"
+        " { y = Attention<is_causal=1, q_num_heads=3, kv_num_heads=3>(q, k, v, m) }",
+        {}, [*_SHAPE, (2, 1, 1, 5)], {"bias": True, "causal": "first"},
+    ),
     "one query": (
         "g (float16[N,3,1,8] q, float16[N,3,9,8] k, float16[N,3,9,16] v) => (float16[N,3,1,16] y)"
         " { y = Attention(q, k, v) }",
@@ -106,6 +116,10 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], dict[str, obj
 
 #: Graphs that no library gets, with a part of the reason.
 REFUSED = {
+    "choices without a guard": (
+        _text(f"{_SELF}, bool[S,S] m", " r = MatMul(qt, kt) t = Where(m, r, s)"),
+        "keys are hidden by minus infinity",
+    ),
     "floats": (
         "g (float[N,3,S,8] q, float[N,3,S,8] k, float[N,3,S,8] v) => (float[N,3,S,8] y)"
         " { y = Attention(q, k, v) }",
@@ -134,6 +148,9 @@ def _feeds(text: str, shapes: list[tuple[int, ...]]) -> list[Any]:
     if "int64" in text:
         found[-1] = (_random.random(shapes[-1]) < 0.7).astype(np.int64)
         found[-1][:, 0] = 1
+    if "bool" in text:
+        found[-1] = _random.random(shapes[-1]) < 0.7
+        found[-1][1] = False
     return found
 
 
@@ -156,7 +173,8 @@ def test_equals_what_kernels_compute(fake: FakeDriver, name: str, unable: bool) 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_library_gets(fake: FakeDriver, name: str) -> None:
     text, reason = REFUSED[name]
-    there, _ = _engines(fake, FakeLibrary(fake), text, {}, 23)
+    weights = {"s": np.float16(-np.inf)} if "s)" in text else {}
+    there, _ = _engines(fake, FakeLibrary(fake), text, weights, 23)
     functions = [c.library.function for c in there.executable.plan.calls if c.library is not None]
     assert "attention" not in functions
     assert reason in explain(there, verbose=True)
@@ -212,7 +230,7 @@ def test_libraries_of_the_device(name: str, dtype: str) -> None:
     names = [x.name for x in here.get_inputs()]
     tolerance = 4e-3 if dtype == "float16" else 3e-2
     for _ in range(4):
-        feeds = [f if f.dtype == np.int64 else f.astype(kind) for f in _feeds(text, shapes)]
+        feeds = [f if f.dtype in (np.int64, bool) else f.astype(kind) for f in _feeds(text, shapes)]
         given = dict(zip(names, feeds, strict=True))
         found, expected = session.run(None, given)[0], here.run(None, given)[0]
         np.testing.assert_allclose(

@@ -97,3 +97,25 @@ def test_what_is_recognised(rows: int, between: str) -> None:
         f" => (float16[2,{rows},64] y) {{ a = MatMul(q, k) {between} y = MatMul(e, v) }}"
     )
     assert Emulated(model_of(text)).names == ["attention_0"]
+
+
+@pytest.mark.parametrize("keys", [80, 700])
+def test_queries_that_see_no_key_get_zeros_where_onnx_says_so(keys: int) -> None:
+    text = (
+        "g (float16[1,2,S,16] q, float16[1,2,T,16] k, float16[1,2,T,16] v, bool[S,T] m)"
+        " => (float16[1,2,S,16] y) { y = Attention(q, k, v, m) }"
+    )
+    emulated = Emulated(model_of(text, opset=23))
+    assert len(emulated.names) == 1
+    random = np.random.default_rng(3)
+    shapes = {"q": (1, 2, 3, 16), "k": (1, 2, keys, 16), "v": (1, 2, keys, 16)}
+    feeds: dict[str, Any] = {
+        n: random.standard_normal(s).astype(np.float16) for n, s in shapes.items()
+    }
+    feeds["m"] = random.random((3, keys)) < 0.5
+    feeds["m"][1] = False
+    (got,) = emulated.run(feeds)
+    assert not got[:, :, 1].any()
+    rows = [0, 2]
+    want = _attention(feeds | {"m": np.where(feeds["m"], 0.0, -1e30)}, 0.25)
+    np.testing.assert_allclose(got[:, :, rows], want[:, :, rows], rtol=4e-3, atol=4e-3)

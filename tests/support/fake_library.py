@@ -159,8 +159,9 @@ def attended(queries: Any, keys: Any, values: Any, bias: Any, scale: float, caus
         reach = columns - rows if causal == "last" else 0
         seen = np.arange(columns)[None] <= np.arange(rows)[:, None] + reach
         scores = np.where(seen, scores, -np.inf)
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers @ values / powers.sum(-1, keepdims=True)
+    largest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
+    return powers @ values / np.maximum(powers.sum(-1, keepdims=True), np.finfo(float).tiny)
 
 
 def _attend(work: Work) -> None:
