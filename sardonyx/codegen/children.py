@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import knobs
@@ -98,28 +99,39 @@ class _Started:
         self.children += [_Child(self, *pair) for pair in ours]
         self._running = list(self.children)
 
-    def end(self, child: _Child) -> str:
-        """End one of the children now; gives how it ended and what they printed last."""
-        own = child is self.children[0]
-        if own:
+    def end(self, child: _Child) -> None:
+        """End one of the children now."""
+        self._running.remove(child)
+        if child is not self.children[0]:
+            child.kill_twin()
+            _close((child.to, child.back))
+        else:
             self._process.kill()
             for stream in (self._process.stdin, self._process.stdout):
                 try:
                     stream.close()  # type: ignore[union-attr]  # they were opened as pipes
                 except OSError:
                     _log.debug("a compiling process had ended before")
+
+    def told(self, child: _Child) -> str:
+        """How one of them ended, and what they printed last."""
+        how = "it is gone"
+        if child is self.children[0]:
             code = self._process.wait()
             how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        else:
-            child.kill_twin()
-            _close((child.to, child.back))
-            how = "it is gone"
-        self._running.remove(child)
         self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 2000))
         printed = self._printed.read().decode(errors="replace").strip()
-        if not self._running:
-            self._printed.close()
         return how + (f": {printed}" if printed else "")
+
+    def leave(self) -> None:
+        """Where all have ended: what they leave behind is seen to, which takes its time, beside."""
+        if self._running or self._printed.closed:
+            return
+        self._printed.close()
+        try:
+            Thread(target=self._process.wait, name="sardonyx-reap", daemon=True).start()
+        except RuntimeError:  # there are no more threads
+            self._process.wait()
 
 
 def _close(*pairs: tuple[int, int]) -> None:
@@ -214,7 +226,15 @@ class _Child:
 
     def end(self) -> str:
         """End it now; gives how it ended and what was printed last."""
-        return self.started.end(self)
+        self.started.end(self)
+        how = self.started.told(self)
+        self.started.leave()
+        return how
+
+    def drop(self) -> None:
+        """End it now, whatever becomes of it."""
+        self.started.end(self)
+        self.started.leave()
 
 
 def _descriptor(stream: Any) -> int:
@@ -274,7 +294,7 @@ class Children:
         """End all children; what they have not compiled yet is given up."""
         self._most = 0
         while self._children:
-            self._children.pop().end()
+            self._children.pop().drop()
         self._queue.clear()
 
     def __enter__(self) -> Children:
@@ -350,7 +370,7 @@ class Children:
             _log.warning("a compiling process did not start (%s)", how)
             for twin in [c for c in self._children if c.started is child.started and not c.ready]:
                 self._children.remove(twin)
-                twin.end()
+                twin.drop()
             self._give_up()
         elif jobs:
             first = jobs[0]

@@ -25,9 +25,16 @@ from sardonyx.kernel.turned_blocks import store_turned, turned_loads
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
 from sardonyx.plan.axes import extent_of
+from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
+
+
+#: What is made of a window's sum is written once for a block if it takes so many instructions.
+_LONG_REST = 10
+#: An emitter, the members for each result of a block, and the first of them along the window's axis.
+_Copies = tuple[Expression, list[list[Member]], Dim | None]
 
 
 class RowsKernel:
@@ -100,8 +107,8 @@ class RowsKernel:
                 if self.schedule.interleaved is not None:
                     self._write_interleaved(outside, atoms, members, vector, start, end)
                     continue
-                for level, copies in self._copies(outside, atoms, members):
-                    self._write_lanes(level, copies, vector, start, end, extents)
+                for level, copies, first in self._copies(outside, atoms, members):
+                    self._write_lanes(level, copies, vector, start, end, extents, first)
 
     def _pieces(
         self, low: Operand, high: Operand
@@ -117,11 +124,11 @@ class RowsKernel:
 
     def _copies(
         self, outside: Expression, atoms: dict[Atom, Operand], members: list[Member]
-    ) -> Iterator[tuple[Expression, list[list[Member]]]]:
+    ) -> Iterator[_Copies]:
         """The members, once for each result of a block; each item is a block's body to fill."""
         window, b = self.schedule.window, self.builder
         if window is None:
-            yield outside.child(atoms), [members]
+            yield outside.child(atoms), [members], None
             return
         atoms = dict(atoms)
         block = atoms.pop(sizes.variable(window.axis))
@@ -135,15 +142,15 @@ class RowsKernel:
             low, high = outside.dim(part.low), outside.dim(part.high)
             own = {} if number is None else {number: b.binary("sub", block, low)}
             if len(window.parts) == 1:
-                yield outside.child(atoms | own), copies
+                yield outside.child(atoms | own), copies, part.first
                 return
             after = b.compare("ge", block, low)
             with b.if_(b.binary("and", after, b.compare("lt", block, high))):
-                yield outside.child(atoms | own), copies
+                yield outside.child(atoms | own), copies, part.first
 
     def _copies_inside(
         self, outside: Expression, atoms: dict[Atom, Operand], window: WindowBlocks, block: Operand
-    ) -> Iterator[tuple[Expression, list[list[Member]]]]:
+    ) -> Iterator[_Copies]:
         """Where only a run knows the extent: all results of a block at once, or one by one."""
         members, vector, b = self.schedule.members, self.schedule.vector, self.builder
         assert vector is not None  # noqa: S101 - narrows the type for the checker
@@ -152,15 +159,15 @@ class RowsKernel:
         copies, conditions = members_inside(members, window, vector)
         tests = [b.lift(level.scalar(x), Type("i1")) for x in conditions]
         if not tests:
-            yield level, copies
+            yield level, copies, part.first
             return
         with b.if_(functools.reduce(functools.partial(b.binary, "and"), tests)):
-            yield level.child(), copies
+            yield level.child(), copies, part.first
         with b.else_():
             first = level.dim(part.first)
             extent = outside.dim(extent_of(window.axis))
             with b.for_(first, b.min(b.binary("add", first, part.count), extent)) as at:
-                yield outside.child(atoms | {sizes.variable(window.axis): at}), [members]
+                yield outside.child(atoms | {sizes.variable(window.axis): at}), [members], None
 
     def _write_lanes(
         self,
@@ -170,8 +177,12 @@ class RowsKernel:
         low: Operand,
         high: Operand,
         extents: dict[Dim, Operand],
+        first: Dim | None = None,
     ) -> None:
-        """All results of a block, a vector of each at a time."""
+        """All results of a block, a vector of each at a time.
+
+        `first`: where the copies begin along the axis of a window.
+        """
         count, lanes = self.schedule.together, self.schedule.lanes
         if count > 1:
             places = (sizes.add(vector, k * lanes) for k in range(count))
@@ -183,6 +194,16 @@ class RowsKernel:
                 inside = level.child({atom: first}, vector=atom, lanes=lanes)
                 self._write_row(inside, together, extents)
             low = end
+        rest = self._rest_of_windows(copies)
+        if first is not None and rest is not None:
+            sums = [[m for m in copy if m.stage.full] for copy in copies]
+            self._hoist_lanes(level, sums, vector)
+            begin = level.dim(first)
+            for position, width, mask in self._vector_loop(low, high, vector):
+                atom = sizes.variable(vector)
+                inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
+                self._write_apart(inside, sums, rest, begin, extents)
+            return
         self._hoist_lanes(level, copies, vector)
         for position, width, mask in self._vector_loop(low, high, vector):
             atom = sizes.variable(vector)
@@ -342,20 +363,73 @@ class RowsKernel:
         members = [m for copy in copies for m in copy]
         for number in range(1 + max(m.level for m in members)):
             here = [m for m in members if m.level == number]
-            scalars = [m for m in here if not m.stage.full]
-            row = level.child(values=known, vector=level.vector, lanes=level.lanes, mask=level.mask)
-            for member in scalars:
-                if member.stage.kind == "map":
-                    if member.in_memory:
-                        row.store_element(member.stage.root.buffer, member.indices, member.body)
-                    value = row.scalar(member.body)
-                    known[load(member.stage.root.buffer, member.indices)] = value
-                    row = level.child(
-                        values=known, vector=level.vector, lanes=level.lanes, mask=level.mask
-                    )
+            scalars = [m for m in here if not m.stage.full and m.stage.kind == "map"]
+            row = self._write_scalars(level, scalars, known)
             full = [m for m in here if m.stage.full]
             if full:
                 self._write_pass(row, full, extents, known)
+
+    def _write_scalars(
+        self, level: Expression, members: list[Member], known: dict[Scalar, Operand]
+    ) -> Expression:
+        """Maps of one element of a row each, in order; gives an emitter that knows them."""
+
+        def row() -> Expression:
+            return level.child(
+                values=known, vector=level.vector, lanes=level.lanes, mask=level.mask
+            )
+
+        here = row()
+        for member in members:
+            if member.in_memory:
+                here.store_element(member.stage.root.buffer, member.indices, member.body)
+            known[load(member.stage.root.buffer, member.indices)] = here.scalar(member.body)
+            here = row()
+        return here
+
+    def _rest_of_windows(self, copies: list[list[Member]]) -> list[Member] | None:
+        """What is made of each of several sums, where that is too long to be written so often."""
+        members = self.schedule.members
+        full = [m for m in members if m.stage.full]
+        rest = [m for m in members if not m.stage.full]
+        if len(copies) < 2 or len(full) != 1 or full[0].level or full[0].in_memory:
+            return None
+        if not rest or not all(m.level and m.stage.kind == "map" for m in rest):
+            return None
+        return rest if sum(cost_of(m.body) for m in rest) >= _LONG_REST else None
+
+    def _write_apart(
+        self,
+        level: Expression,
+        sums: list[list[Member]],
+        rest: list[Member],
+        first: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The sums of a block's windows, then what is made of each, one after the other."""
+        b, schedule = self.builder, self.schedule
+        window = schedule.window
+        assert window is not None  # noqa: S101 - narrows the type for the checker
+        axis = sizes.variable(window.axis)
+        known: dict[Scalar, Operand] = {}
+        self._write_pass(level, [m for (m,) in sums], extents, known)
+        values = [b.lift(x, x.type.with_lanes(level.lanes)) for x in known.values()]
+        kind = values[0].type
+        held = b.local(kind, len(values))
+        for k, value in enumerate(values):
+            b.store(value, held, k * kind.lanes, align_bytes=16)
+        (total,) = (m for m in schedule.members if m.stage.full)
+        result = load(total.stage.root.buffer, total.indices)
+        own = loads_of_members(schedule.members, schedule.by_buffer)
+        row = level.child(vector=level.vector, lanes=level.lanes, mask=level.mask)
+        row.hoist([m.body for m in rest], frozenset((axis,)), own)
+        with b.for_(0, len(values)) as k:
+            value = b.load(kind, held, b.binary("mul", k, kind.lanes), align_bytes=16)
+            inside = row.child(
+                {axis: b.binary("add", first, k)}, values={result: value},
+                vector=level.vector, lanes=level.lanes, mask=level.mask,
+            )  # fmt: skip
+            self._write_scalars(inside, rest, {result: value})
 
     def _write_pass(
         self,

@@ -14,6 +14,7 @@ from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
+from sardonyx.codegen.expected import expected
 from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
@@ -110,6 +111,9 @@ def build_model(
         is_own = any(map(registry.is_own, nodes_of(graph)))
         unranked = unranked_inputs(graph)
         files = graph.files
+    if begun.is_first and provider.accelerator is None:
+        with phases("emit"):
+            units.take(expected({node.op_type for node in graph.nodes}, provider.target))
     if unranked:
         with phases("infer"):
             outputs = outputs_of_unranked(

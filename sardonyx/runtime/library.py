@@ -63,10 +63,11 @@ def _load(kind: str, make: Callable[[], Sequence[Program]]) -> LoadedCode:
 
 def _begun(units: Units, functions: Sequence[Program]) -> Waiting:
     """Have them compiled; what is given waits for it."""
+    from sardonyx.codegen.compile import AS_WRITTEN
     from sardonyx.codegen.module import emit_module
 
     _log.info("compiling the run time's functions")
-    return units.part(emit_module(functions, host_target()))
+    return units.part(AS_WRITTEN + emit_module(functions, host_target()))
 
 
 def _kept(kind: str, part: Part) -> LoadedCode:
@@ -117,6 +118,11 @@ class Begun:
         self._units = units
         is_there = _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND)
         self._wait = None if is_there else _begun(units, programs())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this machine has had nothing compiled yet."""
+        return self._wait is not None
 
     def finish(self) -> None:
         """Wait for them; to be called before the first run."""
