@@ -32,7 +32,7 @@ from sardonyx.tensor.traverse import loads_of
 
 
 #: What is made of a window's sum is written once for a block if it takes so many instructions.
-_LONG_REST = 10
+_LONG_REST = 24
 #: An emitter, the members for each result of a block, and the first of them along the window's axis.
 _Copies = tuple[Expression, list[list[Member]], Dim | None]
 
