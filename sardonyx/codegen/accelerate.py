@@ -40,8 +40,7 @@ from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
-from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
 
 if TYPE_CHECKING:
     from sardonyx.codegen.form import Former
@@ -312,17 +311,3 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]
     invocation.reads = tuple(dict.fromkeys((*invocation.reads, *buffers)))
     return [*steps, invocation]
-
-
-def is_prepared(group: Product | Rows) -> bool:
-    """Whether a group never changes, and so is computed once, by the processor."""
-    own: set[Tensor]
-    if isinstance(group, Rows):
-        own = set()
-        for stage in group.stages:
-            if not all(x.tensor in own or is_constant(x) for x in loads_of(stage.body)):
-                return False
-            own.add(stage.root.buffer)
-        return True
-    bodies = (group.left, group.right, group.epilogue)
-    return all(x is group.result or is_constant(x) for b in bodies for x in loads_of(b))

@@ -7,12 +7,12 @@ are ignored.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from collections.abc import Sequence
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.compile import compile_text
 from sardonyx.codegen.elf import Part, join, read_object
@@ -102,7 +102,7 @@ def _table(symbols: dict[str, int], target_name: str) -> bytes:
 
 
 def _checksum(image: bytes | memoryview, symbols: dict[str, int], target_name: str) -> bytes:
-    state = hashlib.blake2b(_table(symbols, target_name), digest_size=16)
+    state = blake2b(_table(symbols, target_name), digest_size=16)
     state.update(image)
     return state.digest()
 

@@ -14,13 +14,12 @@ import os
 import selectors
 import signal
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError, message
@@ -76,7 +75,7 @@ class _Started:
         with compiling:
             import subprocess
 
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the last child
+        self._printed = _open_file()  # closed with the last child
         theirs, ours = list[tuple[int, int]](), list[tuple[int, int]]()
         try:
             for _ in range(twins):
@@ -132,6 +131,16 @@ class _Started:
             Thread(target=self._process.wait, name="sardonyx-reap", daemon=True).start()
         except RuntimeError:  # there are no more threads
             self._process.wait()
+
+
+def _open_file() -> BinaryIO:
+    """A file without a name."""
+    if hasattr(os, "memfd_create"):
+        return cast(BinaryIO, os.fdopen(os.memfd_create("sardonyx"), "w+b"))
+    with compiling:
+        import tempfile
+
+    return cast(BinaryIO, tempfile.TemporaryFile())
 
 
 def _close(*pairs: tuple[int, int]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sardonyx.base import sizes
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.accelerate import accelerated, is_prepared
-from sardonyx.codegen.accelerate_attention import accelerated_attention
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
@@ -20,7 +20,7 @@ from sardonyx.codegen.general_copy import general_copy
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
-from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
+from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant, is_prepared
 from sardonyx.codegen.special import special
 from sardonyx.codegen.strided_copy import strided_copy
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
@@ -32,8 +32,6 @@ from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
-from sardonyx.kernel.thread_rows import thread_form
-from sardonyx.kernel.tile_schedule import takes
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows
 from sardonyx.plan.grouping import pointwise, sum_alone
@@ -41,7 +39,6 @@ from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
-from sardonyx.plan.library import Accelerator
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -56,6 +53,9 @@ from sardonyx.tensor.tensor import (
     make_map,
 )
 from sardonyx.tensor.traverse import loads_of
+
+if TYPE_CHECKING:
+    from sardonyx.plan.library import Accelerator
 
 __all__ = ["COPY", "Former", "Invocation", "special_kernels"]
 
@@ -151,6 +151,9 @@ class Former:
         """An attention, by a library where one takes it."""
         found: list[Invocation] | str = ""
         if self.accelerator is not None:
+            with compiling:
+                from sardonyx.codegen.accelerate_attention import accelerated_attention
+
             found = accelerated_attention(self, group, strides, self.accelerator)
         if isinstance(found, list):
             return found
@@ -164,6 +167,9 @@ class Former:
         """A contraction, by a library where one takes it."""
         found: list[Invocation] | str = ""
         if self.accelerator is not None and not is_prepared(group):
+            with compiling:
+                from sardonyx.codegen.accelerate import accelerated
+
             found = accelerated(self, group, strides, self.accelerator)
         if isinstance(found, list):
             return found
@@ -185,8 +191,12 @@ class Former:
                 choose one. What a library mostly does has one kernel, that shares its operands.
         """
         tiling = self.grain.tiling
-        if tiling is not None and takes(group, tiling) and not is_prepared(group):
-            return tiled_product(self, group, strides, tiling, pack)
+        if tiling is not None and not is_prepared(group):
+            with compiling:
+                from sardonyx.kernel.tile_schedule import takes
+
+            if takes(group, tiling):
+                return tiled_product(self, group, strides, tiling, pack)
         found = roles(group)
         if found is not None and not self._fills_no_panel(group, *found):
             return product_of_kernels(self, group, strides, pack)
@@ -258,7 +268,9 @@ class Former:
     ) -> Invocation:
         """The invocation that computes maps and reductions, before any run if `is_early`."""
         canonical = Canonical(group, strides)
-        tiling = None if is_early or is_prepared(group) else self.grain.tiling
+        tiling = self.grain.tiling
+        if tiling is not None and (is_early or is_prepared(group)):
+            tiling = None
         general = None
         if group.inner and self.grain.tiling is None and name is None:
             general = self._general_windows().of(canonical)
@@ -271,6 +283,9 @@ class Former:
             title = self.name(name or _kind(renamed))
             form = None
             if tiling is not None:
+                with compiling:
+                    from sardonyx.kernel.thread_rows import thread_form
+
                 form = thread_form(renamed, canonical.strides, tiling, self.grain, title)
             if form is None:
                 schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)

@@ -75,7 +75,15 @@ def product_of_kernels(
             image = [_image(former, contents, place, strides, group, "moved")]
             canonical = Canonical(group, {**strides, place: row_major(place.shape)})
             key = (canonical.key, fixed, True)
-    kernel = former.formed(key, lambda: Formed(*_form(former, canonical, fixed).build()))
+
+    def build() -> Formed:
+        form = _form(former, canonical, fixed)
+        kernel, packings = form.build()
+        # Where nothing is copied, its time goes by in micro-kernels.
+        kernel.program.as_written = type(form) is ProductKernel and form.schedule.direct
+        return Formed(kernel, packings)
+
+    kernel = former.formed(key, build)
     actual, steps = {**canonical.buffers}, list[Invocation]()
     for packing in former.needs[key]:
         actual[packing.packed], before = former.packed_buffer(

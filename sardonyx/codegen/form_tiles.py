@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import contents_of
 from sardonyx.codegen.formed import Formed
@@ -13,16 +14,13 @@ from sardonyx.kernel.attention_shape import element_of
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Tiling
 from sardonyx.kernel.product_schedule import Packing
-from sardonyx.kernel.tile import TileKernel
-from sardonyx.kernel.tile_attention import AttentionTileKernel
-from sardonyx.kernel.tile_schedule import TileSchedule
-from sardonyx.kernel.tile_shape import Choice
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Attention, Product
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
     from sardonyx.codegen.form import Former
+    from sardonyx.kernel.tile_attention import AttentionTileKernel
 
 
 def tiled_product(
@@ -56,6 +54,11 @@ def tiled_product(
 def _form_tiles(
     former: Former, canonical: Canonical, tiling: Tiling, fixed: set[Buffer], *, alone: bool
 ) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
+    with compiling:  # processors do without
+        from sardonyx.kernel.tile import TileKernel
+        from sardonyx.kernel.tile_schedule import TileSchedule
+        from sardonyx.kernel.tile_shape import Choice
+
     group = canonical.group
     assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
     found = []
@@ -98,5 +101,8 @@ def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | A
     assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
     element = element_of(group, tiling) if tiling is not None else None
     if tiling is not None and element is not None:
+        with compiling:
+            from sardonyx.kernel.tile_attention import AttentionTileKernel
+
         return AttentionTileKernel(group, canonical.strides, tiling, element, name)
     return AttentionKernel(group, canonical.strides, former.lanes, former.grain, name)

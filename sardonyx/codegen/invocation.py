@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.plan.groups import Group
+from sardonyx.plan.groups import Group, Product, Rows
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.traverse import loads_of
 
 #: How keys of buffers begin that kernels write for themselves.
 UNREAD = "unread output"
@@ -75,3 +76,18 @@ def origin_of(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
 def is_constant(tensor: Tensor) -> bool:
     """Whether the contents never change."""
     return isinstance(tensor, Buffer) and tensor.constant is not None
+
+
+def is_prepared(group: Product | Rows) -> bool:
+    """Whether a group never changes, and so is computed once, by the processor."""
+    own: set[Tensor]
+    if isinstance(group, Rows):
+        own = set()
+        for stage in group.stages:
+            loads = loads_of(stage.body)
+            if not all(x.tensor in own or is_constant(x.tensor) for x in loads):
+                return False
+            own.add(stage.root.buffer)
+        return True
+    bodies = (group.left, group.right, group.epilogue)
+    return all(x is group.result or is_constant(x.tensor) for b in bodies for x in loads_of(b))

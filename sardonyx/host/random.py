@@ -7,7 +7,6 @@ every key is new.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.hashing import blake2b
 from sardonyx.host.functions import host_maker
 
 _WORDS = np.dtype("<u4")
@@ -61,7 +61,7 @@ def key(*, node: str, seed: float | int | None) -> Callable[[], Any]:
 
 def _key_of(seed: float | int, node: str) -> bytes:
     text = f"{float(seed)!r} {node}" if isinstance(seed, float) else f"{seed} {node}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
 
 
 def _words(key_: bytes, number: int) -> Any:

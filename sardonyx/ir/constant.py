@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -11,6 +10,7 @@ import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.hashing import blake2b
 
 if TYPE_CHECKING:
     from sardonyx.base.dtypes import DType
@@ -176,7 +176,7 @@ class Constant:
     def digest(self) -> bytes:
         """16 bytes that identify element type, shape and content."""
         if self._digest is None:
-            hasher = hashlib.blake2b(f"{self.dtype.name}{self.shape}".encode(), digest_size=16)
+            hasher = blake2b(f"{self.dtype.name}{self.shape}".encode(), digest_size=16)
             values = self.array()
             if self.dtype is dtypes.STRING:
                 for item in values.reshape(-1):

@@ -24,16 +24,13 @@ from sardonyx.kernel.rows_schedule import PIECE, RowsSchedule
 from sardonyx.kernel.turned_blocks import store_turned, turned_loads
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
+from sardonyx.kernel.window_sums import each_sum, long_rest
 from sardonyx.plan.axes import extent_of
-from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
-
-#: What is made of a window's sum is written once for a block if it takes so many instructions.
-_LONG_REST = 24
-#: An emitter, the members for each result of a block, and the first of them along the window's axis.
+#: An emitter, the members for each result of a block, and which is the first along its axis.
 _Copies = tuple[Expression, list[list[Member]], Dim | None]
 
 
@@ -177,11 +174,11 @@ class RowsKernel:
         low: Operand,
         high: Operand,
         extents: dict[Dim, Operand],
-        first: Dim | None = None,
+        begin: Dim | None = None,
     ) -> None:
         """All results of a block, a vector of each at a time.
 
-        `first`: where the copies begin along the axis of a window.
+        `begin`: where the copies begin along the axis of a window.
         """
         count, lanes = self.schedule.together, self.schedule.lanes
         if count > 1:
@@ -194,15 +191,18 @@ class RowsKernel:
                 inside = level.child({atom: first}, vector=atom, lanes=lanes)
                 self._write_row(inside, together, extents)
             low = end
-        rest = self._rest_of_windows(copies)
-        if first is not None and rest is not None:
+        rest = long_rest(self.schedule.members) if len(copies) > 1 else None
+        if begin is not None and rest is not None:
             sums = [[m for m in copy if m.stage.full] for copy in copies]
             self._hoist_lanes(level, sums, vector)
-            begin = level.dim(first)
+            place = level.dim(begin)
             for position, width, mask in self._vector_loop(low, high, vector):
                 atom = sizes.variable(vector)
                 inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
-                self._write_apart(inside, sums, rest, begin, extents)
+                values: dict[Scalar, Operand] = {}
+                self._write_pass(inside, [m for (m,) in sums], extents, values)
+                for row, known in each_sum(inside, self.schedule, list(values.values()), place):
+                    self._write_scalars(row, rest, known)
             return
         self._hoist_lanes(level, copies, vector)
         for position, width, mask in self._vector_loop(low, high, vector):
@@ -386,50 +386,6 @@ class RowsKernel:
             known[load(member.stage.root.buffer, member.indices)] = here.scalar(member.body)
             here = row()
         return here
-
-    def _rest_of_windows(self, copies: list[list[Member]]) -> list[Member] | None:
-        """What is made of each of several sums, where that is too long to be written so often."""
-        members = self.schedule.members
-        full = [m for m in members if m.stage.full]
-        rest = [m for m in members if not m.stage.full]
-        if len(copies) < 2 or len(full) != 1 or full[0].level or full[0].in_memory:
-            return None
-        if not rest or not all(m.level and m.stage.kind == "map" for m in rest):
-            return None
-        return rest if sum(cost_of(m.body) for m in rest) >= _LONG_REST else None
-
-    def _write_apart(
-        self,
-        level: Expression,
-        sums: list[list[Member]],
-        rest: list[Member],
-        first: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        """The sums of a block's windows, then what is made of each, one after the other."""
-        b, schedule = self.builder, self.schedule
-        window = schedule.window
-        assert window is not None  # noqa: S101 - narrows the type for the checker
-        axis = sizes.variable(window.axis)
-        known: dict[Scalar, Operand] = {}
-        self._write_pass(level, [m for (m,) in sums], extents, known)
-        values = [b.lift(x, x.type.with_lanes(level.lanes)) for x in known.values()]
-        kind = values[0].type
-        held = b.local(kind, len(values))
-        for k, value in enumerate(values):
-            b.store(value, held, k * kind.lanes, align_bytes=16)
-        (total,) = (m for m in schedule.members if m.stage.full)
-        result = load(total.stage.root.buffer, total.indices)
-        own = loads_of_members(schedule.members, schedule.by_buffer)
-        row = level.child(vector=level.vector, lanes=level.lanes, mask=level.mask)
-        row.hoist([m.body for m in rest], frozenset((axis,)), own)
-        with b.for_(0, len(values)) as k:
-            value = b.load(kind, held, b.binary("mul", k, kind.lanes), align_bytes=16)
-            inside = row.child(
-                {axis: b.binary("add", first, k)}, values={result: value},
-                vector=level.vector, lanes=level.lanes, mask=level.mask,
-            )  # fmt: skip
-            self._write_scalars(inside, rest, {result: value})
 
     def _write_pass(
         self,

@@ -147,7 +147,7 @@ class PointKernel(_ThreadKernel):
                 *found, place = b.coordinates(flat, [*counts, along])
                 atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
                 position = b.binary("mul", place, self.lanes)
-                for level, copies in self._copies(outside, atoms, s.members):
+                for level, copies, _ in self._copies(outside, atoms, s.members):
                     members = [m for copy in copies for m in copy]
                     self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
                     inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)

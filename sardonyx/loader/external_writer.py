@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from typing import BinaryIO
 
+from sardonyx.base.forks import compiling
 from sardonyx.ir.constant import Constant
 from sardonyx.loader import onnx_format as onnx
 from sardonyx.loader.encode import Buffer, Encoder
@@ -28,6 +28,9 @@ class replacing:  # noqa: N801 - used as a function
         folder = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "A file cannot be written over a folder", path)
+        with compiling:
+            import tempfile
+
         number, self._temporary = tempfile.mkstemp(prefix=".sardonyx-", dir=folder)
         self._file = os.fdopen(number, "w+b")
 

@@ -7,9 +7,8 @@ their own order is that in which the process met their atoms.
 
 from __future__ import annotations
 
-import hashlib
-
 from sardonyx.base.dtypes import DType
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.sizes import Atom, Size
 from sardonyx.tensor.rounding import Rounding
 from sardonyx.tensor.scalar import Scalar
@@ -70,4 +69,4 @@ class Identities:
 def _short(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
-    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+    return blake2b(text.encode(), digest_size=20).hexdigest()

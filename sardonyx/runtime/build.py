@@ -29,7 +29,6 @@ from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimens
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
@@ -48,6 +47,7 @@ from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from sardonyx.plan.library import Accelerator
     from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.session import EngineOptions
 

@@ -8,7 +8,6 @@ see `docs/bundles.md`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -22,6 +21,7 @@ import numpy as np
 
 from sardonyx.base.errors import EngineError, InvalidArgument, NoSuchFile, message
 from sardonyx.base.files import BUNDLE_MAGIC
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.version import __version__
 from sardonyx.codegen.blob import Blob
 from sardonyx.codegen.target import check_features, check_runs
@@ -79,7 +79,7 @@ def run_time_digest() -> str:
 
 def section_digest(chunks: Iterator[bytes]) -> str:
     """Digest of a section's bytes."""
-    state = hashlib.blake2b(digest_size=16)
+    state = blake2b(digest_size=16)
     for chunk in chunks:
         state.update(chunk)
     return state.hexdigest()
@@ -158,7 +158,7 @@ class Bundle:
                 message(self.name, what, expected=str(VERSION), do="Make it again")
             )
         text = self._read(FRONT.size, size) if size <= _MOST_HEADER_BYTES else b""
-        if len(text) != size or hashlib.blake2b(text, digest_size=16).digest() != checksum:
+        if len(text) != size or blake2b(text, digest_size=16).digest() != checksum:
             raise self._damaged("its header is not the one that was written")
         try:
             header = json.loads(text)

@@ -8,7 +8,6 @@ run time: name to section), `sections` (offset, bytes, digest).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.records import dataclass
 from sardonyx.base.version import __version__
 from sardonyx.cpu.provider import CpuProvider
@@ -145,7 +145,7 @@ class _Writer:
         if FRONT.size + len(text) > _HEADER_ROOM_BYTES:
             what = f"The header takes {len(text)} bytes, and there is room for {_HEADER_ROOM_BYTES}"
             raise errors.NotImplemented(message("bundle", what))
-        checksum = hashlib.blake2b(text, digest_size=16).digest()
+        checksum = blake2b(text, digest_size=16).digest()
         self._file.seek(0)
         self._file.write(FRONT.pack(MAGIC, VERSION, len(text), checksum) + text)
         self._file.flush()

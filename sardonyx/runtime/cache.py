@@ -6,11 +6,9 @@ once written. Any entry can vanish at any time; whoever finds one missing makes 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -20,6 +18,7 @@ from typing import TypeVar
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import files
@@ -173,6 +172,20 @@ def _home() -> Path | None:
     return home if home.is_dir() and home != Path("/") else None
 
 
+def _candidates() -> Iterator[tuple[Path, bool]]:
+    """Where the cache may be, the best first, and whether a link may lead there."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    if base and Path(base).is_absolute():
+        yield Path(base) / "sardonyx", True
+    elif home := _home():
+        yield home / ".cache" / "sardonyx", True
+    import tempfile  # with what it imports, a tenth of a session that was seen before
+
+    # A folder in the temporary folder could be somebody else's link.
+    who = os.getuid() if hasattr(os, "getuid") else "user"
+    yield Path(tempfile.gettempdir()) / f"sardonyx-{who}", False
+
+
 def find_folder() -> Path | None:
     """The folder to cache in, made when it is missing; None when there is none to be trusted."""
     named = knobs.get("SARDONYX_CACHE")
@@ -184,15 +197,7 @@ def find_folder() -> Path | None:
         if reason:
             _log.warning("not caching in %s: %s", folder, reason)
         return None if reason else folder
-    # A folder in the temporary folder could be somebody else's link.
-    who = os.getuid() if hasattr(os, "getuid") else "user"
-    candidates = [(Path(tempfile.gettempdir()) / f"sardonyx-{who}", False)]
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    if base and Path(base).is_absolute():
-        candidates.insert(0, (Path(base) / "sardonyx", True))
-    elif home := _home():
-        candidates.insert(0, (home / ".cache" / "sardonyx", True))
-    for folder, follow_links in candidates:
+    for folder, follow_links in _candidates():
         reason = files.private_folder(folder, follow_links=follow_links)
         if not reason:
             return folder
@@ -212,7 +217,7 @@ def default_cache() -> Cache:
 
 def digest(*parts: object) -> str:
     """A name for a sequence of parts: bytes-like objects by content, others by their text."""
-    state = hashlib.blake2b(digest_size=20)
+    state = blake2b(digest_size=20)
     for part in parts:
         data = part if isinstance(part, bytes | bytearray | memoryview) else str(part).encode()
         size = data.nbytes if isinstance(data, memoryview) else len(data)

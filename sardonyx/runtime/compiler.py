@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
@@ -23,13 +24,15 @@ from sardonyx.plan.appending import Slot
 from sardonyx.plan.facts import CommandFacts
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
-from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.runtime.blocks import Block, Blocks
 from sardonyx.runtime.preparing import Preparation, prepare
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.tensor import Buffer, Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.plan.library import Accelerator
 
 
 @dataclass(eq=False, slots=True)

@@ -6,10 +6,11 @@ payload, and whether there is one. Readers that map the payload need not know th
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import struct
-import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ _MAGIC = b"sdxentry"
 CHECKED_BYTES = 4 * 2**20
 #: How the names of files begin that are not whole yet.
 TEMPORARY = ".tmp-"
+_NUMBERS = itertools.count()
 
 Content = bytes | bytearray | memoryview | Callable[[BinaryIO], object]
 
@@ -64,7 +66,7 @@ def write_entry(path: Path, content: Content) -> int:
     Raises:
         OSError: The file cannot be written. Nothing is left behind.
     """
-    descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+    descriptor, name = _temporary_in(path.parent)
     try:
         with os.fdopen(descriptor, "w+b") as file:
             if callable(content):
@@ -77,11 +79,22 @@ def write_entry(path: Path, content: Content) -> int:
             checksum = zlib.crc32(file.read()) if checked else 0
             file.seek(size)
             file.write(_FOOTER.pack(_MAGIC, size, checksum, int(checked)))
-        Path(name).replace(path)
+        name.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
     return size + _FOOTER.size
+
+
+def _temporary_in(folder: Path) -> tuple[int, Path]:
+    """A new file that only this user can open. (`tempfile` takes 4 ms to import.)"""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        path = folder / f"{TEMPORARY}{os.getpid():x}-{time.time_ns():x}-{next(_NUMBERS):x}"
+        try:
+            return os.open(path, flags, 0o600), path
+        except FileExistsError:  # of a process in another container, perhaps
+            continue
 
 
 def payload_bytes(path: Path) -> int | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.target import Target
-from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executor import Executable
@@ -20,6 +19,7 @@ from sardonyx.runtime.team import Team
 if TYPE_CHECKING:
     from sardonyx.kernel.compiled import Kernel
     from sardonyx.ops.lower import LoweredGraph
+    from sardonyx.plan.library import Accelerator
     from sardonyx.runtime.compiler import Compiled
     from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.units import Units
