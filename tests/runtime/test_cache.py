@@ -136,7 +136,7 @@ def test_read_only_folder(cache, monkeypatch):
     def refuse(*_args, **_named):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(files, "_temporary_in", refuse)
     monkeypatch.setattr(cache_module.os, "utime", refuse)
     os_path = cache.get("key", "kind")
     assert files.read_entry(os_path) == b"content"
@@ -157,7 +157,7 @@ def bare(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(cache_module.tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
     return temporary
 
 
