@@ -76,6 +76,12 @@ def from_producer(value: Any) -> Tensor:
         value = _Holder(value, _device_of(value))
     elif not hasattr(value, "__dlpack__") and hasattr(value, "__cuda_array_interface__"):
         return _on_device(value)
+    if type(value).__module__ == "torch" and getattr(value, "is_cuda", False):
+        from sardonyx.cuda.torch_tensors import array_of
+
+        found = array_of(value)
+        if found is not None:
+            return found
     kind, number = value.__dlpack_device__()
     if int(kind) in _ON_DEVICE:
         return _on_device(given)

@@ -128,7 +128,7 @@ def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
         library = space() if space is not None else sys.modules.get(_library(feed))
         found: Callable[[OrtValue], Any] | None = getattr(library, "from_dlpack", None)
         if found is not None:
-            return found
+            return _to_torch if _library(feed) == "torch" else found
     return None
 
 
@@ -147,6 +147,15 @@ def captured_stream(feeds: Iterable[Any]) -> Any:
 
 def _same(value: OrtValue) -> OrtValue:
     return value
+
+
+def _to_torch(value: OrtValue) -> Any:
+    held = value._array
+    if isinstance(held, DeviceArray):
+        from sardonyx.cuda.torch_tensors import tensor_on
+
+        return tensor_on(held)
+    return sys.modules["torch"].from_dlpack(value)
 
 
 def _library(value: Any) -> str:

@@ -92,6 +92,20 @@ class RunOptions:
             self.__dict__["timeout_seconds"] = checked_seconds(value, key) if value else None
         self._config[key] = value
 
+    @property
+    def only_leaves(self) -> bool:
+        """Whether all that these options want now is that nobody waits for the run."""
+        own = self.__dict__
+        return (
+            own["is_left"]
+            and own["graph_number"] is None
+            and own["timeout_seconds"] is None
+            and not own["shrinks"]
+            and not own["_adapters"]
+            and not own["cancel_flag"].is_set
+            and not own["_values"]["only_execute_path_to_fetches"]
+        )
+
     def limit(self, timeout: float | None = None) -> AbstractContextManager[CancelFlag]:
         """What ends a run that is done with these options; it holds during the `with` block.
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _logger = get_logger("session")
 
 
+def _tensor_of(value: Any) -> Any:
+    return value._array if type(value) is OrtValue else value
+
+
 class InferenceSession(Profiling, UnderWay):
     """A model, compiled and ready to run from any number of threads.
 
@@ -132,6 +136,9 @@ class InferenceSession(Profiling, UnderWay):
         is_recorded = self._tap is not None and self._tap.is_open
         kept = not_again if slow or is_recorded else self._engine.run_alike
         self._run_alike = self._quick_run if self._is_on_host else kept
+        engine, not_here = self._engine, slow or self._is_on_host
+        self._fetch_alike: QuickRun = not_again if not_here else engine.fetch_alike
+        self._leave_alike: QuickRun = not_again if not_here else engine.leave_alike
 
     # -- running ------------------------------------------------------------------------------
 
@@ -184,7 +191,11 @@ class InferenceSession(Profiling, UnderWay):
         elif timeout is None and stream is None and main is self._engine:
             names = self._names
             if type(input_feed) is dict and len(input_feed) == len(names):
-                found = self._quick_run(tuple(map(input_feed.get, names)))
+                found = None
+                if self._is_on_host:
+                    found = self._quick_run(tuple(map(input_feed.get, names)))
+                elif places is None:
+                    found = self._fetch_alike(tuple(map(_tensor_of, map(input_feed.get, names))))
                 if found is not None:
                     return found if places is None else [found[k] for k in places]
         if not self._is_on_host and (places is not None or stream is not None):
@@ -353,15 +364,22 @@ class InferenceSession(Profiling, UnderWay):
             )
         feeds = dict(zip(self._names, args, strict=False)) | kwargs
         if args and type(args[0]) is OrtValue:
-            values = self._quick_values(feeds)
+            values = self._quick_values(feeds, self._run_alike)
             if values is not None:
                 return values[0] if len(values) == 1 else tuple(values)
         convert = feeding.converter(feeds.values())
         if convert is None:
             results = self.run(None, feeds)
         else:
-            stream = None if self._is_on_host else feeding.captured_stream(feeds.values())
-            found = self._run_to(feeds, self._every, self._kind, None, None, stream)
+            stream, found = None, None
+            if not self._is_on_host:
+                stream = feeding.captured_stream(feeds.values())
+                engine, given = self._fed(feeds)
+                if engine is self._engine:
+                    feeds = dict(zip(self._names, given, strict=True))
+                    found = self._run_alike(tuple(given)) if stream is None else None
+            if found is None:
+                found = self._run_to(feeds, self._every, self._kind, None, None, stream)
             results = [convert(OrtValue(x)) for x in found]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -406,8 +424,12 @@ class InferenceSession(Profiling, UnderWay):
         With the run-config entry `disable_synchronize_execution_providers` the run may be under way
         when this returns: what uses the results later waits for it, on the device.
         """
-        if run_options is None and stream is None and output_names is None:
-            quick = self._quick_values(input_dict_ort_values)
+        if stream is None and output_names is None:
+            quick: list[OrtValue] | None = None
+            if run_options is None:
+                quick = self._quick_values(input_dict_ort_values, self._run_alike)
+            elif type(run_options) is RunOptions and run_options.only_leaves:
+                quick = self._quick_values(input_dict_ort_values, self._leave_alike)
             if quick is not None:
                 return quick
         feeding.check_mapping(input_dict_ort_values)
@@ -429,8 +451,8 @@ class InferenceSession(Profiling, UnderWay):
             found = self._run_to(given, places, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]
 
-    def _quick_values(self, values: Any) -> list[OrtValue] | None:
-        """The outputs, if the run is a quick one and the values are plain."""
+    def _quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
+        """The outputs, if `run` does it quickly and the values are plain."""
         if type(values) is not dict or len(values) != self._input_count:
             return None
         given = []
@@ -439,7 +461,7 @@ class InferenceSession(Profiling, UnderWay):
             if type(value) is not OrtValue:
                 return None
             given.append(value._array)
-        found, new = self._run_alike(tuple(given)), object.__new__
+        found, new = run(tuple(given)), object.__new__
         if found is not None:
             for k, array in enumerate(found):
                 found[k] = value = new(OrtValue)

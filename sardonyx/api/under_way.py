@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from sardonyx.api.pipeline import Pipeline
     from sardonyx.runtime.engine import Engine
 
+#: So long a run that is awaited is asked for in turn with the loop's other tasks: a short one is
+#: over before the device could wake the loop.
+_ASKED_SECONDS = 1e-4
 #: After a failure of a device the driver tells nobody: so often an awaited run is looked at.
 _LOOK_SECONDS = 1.0
 
@@ -146,6 +150,11 @@ async def _until_over(started: Started) -> None:
     """Wait for a run in the event loop: the device closes one end of a pipe when it is over."""
     import asyncio
 
+    deadline = time.perf_counter() + _ASKED_SECONDS
+    while time.perf_counter() < deadline:
+        if started.is_over:
+            return
+        await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     reading, writing = os.pipe()
     try:

@@ -10,19 +10,13 @@ from sardonyx.codegen import emit_block, emit_gpu, emit_mode
 from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
 from sardonyx.codegen.emit_memory import address
 from sardonyx.codegen.math import HELPERS
-from sardonyx.kernel.context import FIELDS
+from sardonyx.kernel.context import FAULT_LOCK, FIELDS
 from sardonyx.kernel.program import Effect, Let, Operand
 from sardonyx.kernel.types import I64, Type
 
 #: The function that records a fault; a module that needs it contains it.
 FAULT = "sardonyx.fault"
-#: The first fault stays: the others find its code and leave.
-FAULT_TEXT = f"""\
-define internal void @"{FAULT}"(ptr %context, i64 %code, i64 %a, i64 %b) noinline cold #0 {{
-  %record = load ptr, ptr %context, align 8
-  %pair = cmpxchg ptr %record, i64 0, i64 %code seq_cst seq_cst
-  %first = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %first, label %write, label %done
+_WRITE_FAULT = f"""\
 write:
   %where = getelementptr i8, ptr %context, i64 {FIELDS["command"]}
   %command = load i64, ptr %where, align 8
@@ -32,10 +26,37 @@ write:
   store i64 %a, ptr %third, align 8
   %fourth = getelementptr i8, ptr %record, i64 24
   store i64 %b, ptr %fourth, align 8
+"""
+_LEAVE = """\
   br label %done
 done:
   ret void
-}}"""
+}"""
+_HEAD = f"""\
+define internal void @"{FAULT}"(ptr %context, i64 %code, i64 %a, i64 %b) noinline cold #0 {{
+  %record = load ptr, ptr %context, align 8
+"""
+#: The first fault stays: the others find its code and leave.
+FAULT_TEXT = f"""\
+{_HEAD}\
+  %pair = cmpxchg ptr %record, i64 0, i64 %code seq_cst seq_cst
+  %first = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %first, label %write, label %done
+{_WRITE_FAULT}{_LEAVE}"""
+#: The record lies in memory of the host, where a device's atomics are none: the threads agree on
+#: the first by a word of the device's own. The host looks for the code, so that comes last.
+_FAULT_TEXT_OF_DEVICES = f"""\
+{_HEAD}\
+  %tickets_field = getelementptr i8, ptr %context, i64 {FIELDS["tickets"]}
+  %tickets = load ptr, ptr %tickets_field, align 8
+  %lock = getelementptr i8, ptr %tickets, i64 {FAULT_LOCK}
+  %pair = cmpxchg ptr %lock, i32 0, i32 1 syncscope("device") monotonic monotonic
+  %first = extractvalue {{ i32, i1 }} %pair, 1
+  br i1 %first, label %write, label %done
+{_WRITE_FAULT}\
+  fence release
+  store volatile i64 %code, ptr %record, align 8
+{_LEAVE}"""
 #: NVIDIA's function behind `steer`.
 _STEER = "cudaGraphSetConditional"
 _PAUSE: dict[str, tuple[str, list[tuple[str, str]]]] = {
@@ -108,7 +129,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     if statement.op == "call":
         call(e, statement, None)
     elif statement.op == "fault":
-        e.declarations[FAULT] = FAULT_TEXT
+        on_device = e.target.arch == "nvptx64"
+        e.declarations[FAULT] = _FAULT_TEXT_OF_DEVICES if on_device else FAULT_TEXT
         a, b = (e.use(x) for x in statement.operands)
         code = literal(I64, cast(int, statement.attribute("code")))
         e.effect(f'call void @"{FAULT}"(ptr {context}, i64 {code}, i64 {a}, i64 {b})')

@@ -1,12 +1,17 @@
-"""Runs whose shapes are those of a frame's last run: other addresses, the same graph."""
+"""Runs whose shapes are those of a frame's last run: other addresses, the same graph.
+
+Nothing is bound or resolved then: of the arguments of kernels those change that are addresses of
+feeds and results. They are written where native code would write them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sardonyx.base.errors import SardonyxError
+from sardonyx.cuda import staging
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.frame import CudaFrame
@@ -14,28 +19,55 @@ from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
+from sardonyx.runtime.storage import size_of
 
 _UNALIGNED = KERNEL_ALIGNMENT - 1
 
 
-class Alike(NamedTuple):
+class Alike:
     """What the next run is compared with.
 
     Attributes:
         feeds: Shapes and types of the feeds.
-        results: Shapes and types of the results.
+        results: Shapes, types, sizes in bytes and purposes of the results.
         graph: What did it, and does it wherever feeds lie; None if that is to be looked up.
         number: The number of its graph.
         version: Of the libraries' plans.
         queue: The stream.
+        addresses: Of feeds, then results, as kernels have them; 0 before it is known.
+        places: For each of these the arguments that lie in it: their places, and the bytes from
+            its start. None before that is asked for.
     """
 
-    feeds: list[tuple[tuple[int, ...], Any]]
-    results: list[tuple[tuple[int, ...], Any]]
-    graph: Graph | None
-    number: int
-    version: int
-    queue: Stream
+    __slots__ = (
+        "addresses", "feeds", "graph", "number", "places", "queue", "results", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        feeds: Sequence[Any],
+        results: Iterable[tuple[tuple[int, ...], Any, str]],
+        graph: Graph | None,
+        version: int,
+        queue: Stream,
+    ) -> None:
+        self.feeds = [(f.shape, f.dtype) for f in feeds]
+        self.results = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
+        self.graph, self.version, self.queue = graph, version, queue
+        self.number = GRAPH_ID.get()
+        self.addresses = [0] * (len(self.feeds) + len(self.results))
+        self.places: list[list[tuple[int, int]]] | None = None
+
+    def places_in(self, frame: CudaFrame) -> list[list[tuple[int, int]]]:
+        """`places`, when the frame has the sizes of these runs."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.addresses]
+        slots, image = frame.table("slots"), frame.image
+        for place, number, slot in image.moving:
+            buffer = image.plan.buffers[number]
+            first = 0 if buffer.kind == "input" else len(self.feeds)
+            found[first + buffer.number].append((place, int(slots[slot])))
+        self.places = found
+        return found
 
 
 class RunsAlike(Resident):
@@ -47,34 +79,61 @@ class RunsAlike(Resident):
     def remember_shapes(self, frame: CudaFrame, feeds: Sequence[Any]) -> None:
         """After a run that was a graph: the next may be alike."""
         frame.alike = None
-        results = [r for r in frame.results if r is not None]
+        results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            shapes = [(f.shape, f.dtype) for f in feeds]
-            number, version = GRAPH_ID.get(), self.libraries.version
             graph = None if frame.launches.moving else frame.graph
-            frame.alike = Alike(shapes, results, graph, number, version, frame.queue)
+            frame.alike = Alike(feeds, results, graph, self.libraries.version, frame.queue)
 
     def run_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.run_alike`."""
+        found = self._replay_alike(feeds)
+        return None if found is None else found[1]
+
+    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """See `Executable.fetch_alike`."""
+        found = self._replay_alike(feeds, fetches=True)
+        return None if found is None else found[1]
+
+    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """See `Executable.leave_alike`."""
+        found = self._replay_alike(feeds, waits=False)
+        return None if found is None else found[1]
+
+    def start_alike(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
+        """`leave_alike`; gives the frame, too, which no other run gets before `give_back`."""
+        return self._replay_alike(feeds, waits=False, keeps=True)
+
+    def _replay_alike(
+        self,
+        feeds: tuple[Any, ...],
+        *,
+        waits: bool = True,
+        fetches: bool = False,
+        keeps: bool = False,
+    ) -> tuple[CudaFrame, list[Any]] | None:
         try:
             frame = self._free.pop()
         except IndexError:
             return None
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        alike, sound = frame.alike, True
+        alike, sound, results = frame.alike, True, None
         try:
-            if alike is None or not self._is_alike(frame, alike, feeds):
-                return None
-            sound = False
-            results = self._replay(frame, alike, feeds)
-            sound = True
-            return results
+            if alike is not None and self._is_alike(frame, alike, feeds):
+                sound = False
+                results = self._replay(frame, alike, feeds, waits)
+                if fetches and results is not None:
+                    results = self._fetch(frame, results)
+                elif waits and results is not None:
+                    self._wait(frame)
+                sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
             self.give_up(frame)
             raise
         finally:
-            self._let_go(frame, sound)
+            if results is None or not keeps:
+                self._let_go(frame, sound)
+        return None if results is None else (frame, results)
 
     def give_up(self, frame: CudaFrame) -> None:
         """After a run that failed: what it uses is let go of."""
@@ -86,12 +145,14 @@ class RunsAlike(Resident):
         frame.take_fault()
 
     def _is_alike(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> bool:
+        queue, busy, own = alike.queue, frame.busy, self._default_queue
         if (
-            frame.busy is not None
-            or alike.queue is not (self._default_queue or frame.own_queue)
-            or alike.queue is not frame.queue
+            queue is not (own or frame.own_queue)
+            or queue is not frame.queue
+            # A run that was left comes first, and somebody must hear of its faults.
+            or (busy is not None and (busy[0] is not queue or frame.has_fault))
             or alike.number != GRAPH_ID.get()
-            or (self._default_queue is not None and is_captured(self._default_queue))
+            or (own is not None and is_captured(own))
             or alike.version != self.libraries.version
         ):
             return False
@@ -107,43 +168,105 @@ class RunsAlike(Resident):
                 return False
         return True
 
-    def _replay(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> list[Any] | None:
-        self.device.enter()
-        queue, waited = alike.queue, frame.waited
+    def _replay(
+        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], waits: bool
+    ) -> list[Any] | None:
+        device = self.device
+        device.enter()
+        queue, waited, words = alike.queue, frame.waited, frame.arguments
+        addresses, places, copied = alike.addresses, alike.places, frame.copied
+        if places is None:
+            places = alike.places_in(frame)
         waited.clear()
-        put = frame.feeds.put
+        number, changed = 0, False
         for number, feed in enumerate(feeds):
             if feed.block is None or feed.producer is not None or feed.order.written is not None:
                 feed.ready_in(queue, waited)
-            is_copied = ("input", number) in frame.copied
-            put(number, frame.copy_in(number, feed) if is_copied else feed.address)
-        if self._native_bind(frame.address, frame.feeds.address):
-            return None
-        results, new, apart = [], self.device_memory.empty, {}
-        for number, (result, purpose) in enumerate(zip(alike.results, self._purposes, strict=True)):
-            made = new(*result, purpose, queue)
+            address = feed.address
+            if copied and ("input", number) in copied:
+                address = frame.copy_in(number, feed)
+            if address != addresses[number]:
+                addresses[number], changed = address, True
+                for place, offset in places[number]:
+                    words[place] = address + offset
+        results: list[Any] = []
+        apart: dict[int, CudaArray] = {}
+        arena, first = self.device_memory.arena, len(feeds)
+        for shape, dtype, size_bytes, purpose in alike.results:
+            block = arena.allocate(size_bytes, purpose, queue)
+            address = block.address
+            made = CudaArray(device, shape, dtype, address, block=block, nbytes=size_bytes)
+            number = len(results)
             results.append(made)
-            address = made.address
-            if ("output", number) in frame.copied:
+            if copied and ("output", number) in copied:
                 apart[number] = made
-                address = frame.stand_in("output", number, made.nbytes)
-            frame.given.put(number, address)
-        frame.skip()
-        if self._native_execute(frame.address, frame.given.address, 0):
+                address = frame.stand_in("output", number, size_bytes)
+            number += first
+            if address != addresses[number]:
+                addresses[number], changed = address, True
+                for place, offset in places[number]:
+                    words[place] = address + offset
+        if changed and self.steering is not None and not self._place_again(frame, alike):
+            frame.alike = None
             return None
         launches, graph = frame.launches, alike.graph
         if graph is None:
             key = (alike.number, launches.bucket, launches.fixed, alike.version)
             graph = frame.graphs.find(key)
             if graph is None:
+                frame.alike = None
                 return None
         else:
             frame.graphs.count()
-        launches.send()
+        if changed:
+            frame.new_serial()  # who remembers the run before would find its arguments no more
+            launches.send_changed()
         frame.graph = graph
         graph.launch(queue.handle)
-        frame.copy_out(apart)
+        if apart:
+            frame.copy_out(apart)
+        if not waits:
+            _leave(frame, queue, feeds, results)
+        return results
+
+    def _place_again(self, frame: CudaFrame, alike: Alike) -> bool:
+        """Have native code write all addresses: turns of the device use more than arguments."""
+        count = len(alike.feeds)
+        for number, (shape, _) in enumerate(alike.feeds):
+            frame.feeds.put(number, alike.addresses[number], shape)
+        if self._native_bind(frame.address, frame.feeds.address):
+            return False
+        for number, address in enumerate(alike.addresses[count:]):
+            frame.given.put(number, address)
+        frame.skip()
+        return not self._native_execute(frame.address, frame.given.address, 0)
+
+    def _wait(self, frame: CudaFrame) -> None:
         frame.finish()
+        frame.busy = None
         if frame.has_fault:
             self.check_fault(frame, None)
-        return results
+
+    def _fetch(self, frame: CudaFrame, results: list[CudaArray]) -> list[Any]:
+        queue = frame.queue
+        found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
+        self._wait(frame)
+        return found
+
+
+def _leave(
+    frame: CudaFrame, queue: Stream, feeds: tuple[CudaArray, ...], results: list[CudaArray]
+) -> None:
+    """Note what a run uses for which nobody waits."""
+    event = queue.record()
+    frame.left(event)
+    for made in results:
+        made.order.written = (queue, event)
+        made.order.uses[queue] = event
+    foreign = []
+    for feed in feeds:
+        feed.order.uses[queue] = event
+        if feed.block is None:
+            foreign.append(feed)
+    if foreign:
+        queue.keep(event, foreign)

@@ -146,14 +146,17 @@ class Arena:
 
     def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []
-        self._source.device.enter()
-        for home, event in events:
-            if event.is_done:
-                continue
-            if stream is None or self._source.is_host:
+        if stream is None or self._source.is_host:
+            self._source.device.enter()
+            for _, event in events:
                 event.synchronize()
-            elif home is not stream:
-                stream.wait_for(event)
+            return
+        others = [event for home, event in events if home is not stream]
+        if others:
+            self._source.device.enter()
+            for event in others:
+                if not event.is_done:
+                    stream.wait_for(event)
 
     def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> Span:
         found = self._free.best(wanted, stream)

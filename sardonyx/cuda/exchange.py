@@ -58,6 +58,8 @@ class _Tensor(ctypes.Structure):
 #: The fields of a tensor, and, in the second form of DLPack, what comes before it: the flags last.
 _FIELDS = struct.Struct("QiiiBBHQQQ")
 _FLAGS = struct.Struct("24xQ")
+#: All that comes before it: version, context, deleter and flags; and what is behind the first form.
+_HEAD, _BEHIND = struct.Struct("IIQQQ"), struct.Struct("QQ")
 
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -125,6 +127,9 @@ def _destroy(
             held.pop(pointer(capsule, name), None)
 
 
+_RELEASE = ctypes.cast(_release, ctypes.c_void_p).value
+_DESTROY = ctypes.cast(_destroy, ctypes.c_void_p)
+
 # Others may let go when this module is gone.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release))
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_destroy))
@@ -157,29 +162,26 @@ def to_capsule(
     code, bits = _code_of(array.dtype)
     if stream != -1:
         _let_wait(array, _LEGACY if stream is None else stream)
-    rank = len(array.shape)
-    sizes = (ctypes.c_int64 * (2 * rank + 1))(*array.shape, *_dense_strides(array.shape))
-    strides = ctypes.cast(
-        ctypes.addressof(sizes) + rank * ctypes.sizeof(ctypes.c_int64),
-        ctypes.POINTER(ctypes.c_int64),
-    )
-    tensor = _Tensor(
-        array.address, CUDA, array.device.number, rank, code, bits, 1,
-        ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)), strides, 0,
-    )  # fmt: skip
-    deleter = ctypes.cast(_release, ctypes.c_void_p)
-    record: Any
+    shape, rank = array.shape, len(array.shape)
+    before, behind = (_FLAGS.size, 0) if is_versioned else (0, _BEHIND.size)
+    size_bytes = before + _FIELDS.size + behind
+    record = ctypes.create_string_buffer(size_bytes + 16 * rank)
+    address = ctypes.addressof(record)
     if is_versioned:
         flags = _READ_ONLY if array.is_read_only else 0
-        record = _Versioned(*_VERSION, None, deleter, flags, tensor)
+        _HEAD.pack_into(record, 0, *_VERSION, 0, _RELEASE, flags)
     else:
-        record = _Managed(tensor, None, deleter)
-    address = ctypes.addressof(record)
-    _lent[address] = (record, sizes, array)
+        _BEHIND.pack_into(record, _FIELDS.size, 0, _RELEASE)
+    sizes = address + size_bytes
+    _FIELDS.pack_into(
+        record, before, array.address, CUDA, array.device.number, rank, code, bits, 1,
+        sizes, sizes + 8 * rank, 0,
+    )  # fmt: skip
+    struct.pack_into(f"{2 * rank}q", record, size_bytes, *shape, *_dense_strides(shape))
+    _lent[address] = (record, array)
     if array.block is not None:
         array.block.lent |= {_LEGACY if stream is None else max(stream, -1)}
-    name = b"dltensor_versioned" if is_versioned else b"dltensor"
-    return _new_capsule(address, name, ctypes.cast(_destroy, ctypes.c_void_p))
+    return _new_capsule(address, _VERSIONED if is_versioned else b"dltensor", _DESTROY)
 
 
 def to_interface(array: CudaArray) -> dict[str, Any]:
@@ -258,11 +260,15 @@ def from_producer(value: Any) -> CudaArray:
     Raises:
         BufferError, InvalidArgument: The memory cannot be shared.
     """
+    from sardonyx.cuda.torch_tensors import note_type
+
     if type(value).__name__ == "PyCapsule":
         return _from_capsule(value, None)
     if hasattr(value, "__dlpack__"):
         # A capsule that nobody takes gives its memory back by itself.
-        return _from_capsule(_capsule_of(value, -1), value)
+        found = _from_capsule(_capsule_of(value, -1), value)
+        note_type(value, found.dtype)
+        return found
     return _from_interface(value)
 
 
@@ -287,7 +293,11 @@ def wait_for_producer(value: Any, stream: Stream, waited: set[str] | None = None
         if library in waited:
             return
         waited.add(library)
-    if hasattr(value, "__dlpack__"):
+    if library == "torch":
+        from sardonyx.cuda.torch_tensors import let_wait
+
+        let_wait(stream)
+    elif hasattr(value, "__dlpack__"):
         _capsule_of(value, stream.handle or _LEGACY)
     else:
         _wait_for_interface(value.__cuda_array_interface__, stream)

@@ -17,7 +17,7 @@ from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.stream import Event, Stream
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES, TICKETS
+from sardonyx.kernel.context import FAULT_LOCK, FIELDS, SIZE_BYTES
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sardonyx.cuda.alike import Alike
     from sardonyx.cuda.resident import Resident
     from sardonyx.cuda.values import CudaArray
+    from sardonyx.runtime.image import Image
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
@@ -59,17 +60,22 @@ class CudaFrame(Frame):
         copied: The inputs and outputs of this run for which that is so: kind and number of each.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
+        arguments: Those of all commands, as words.
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_has_loops", "_stand_ins", "_unscheduled", "_workspace",
-        "alike", "busy", "copied", "feeds", "given", "graph", "graphs", "is_mapped", "launches",
-        "make", "memory", "own_queue", "queue", "serial", "stands_in", "waited",
+        "_contexts", "_device", "_found", "_has_loops", "_stand_ins", "_unscheduled", "_uses",
+        "_workspace", "alike", "arguments", "busy", "copied", "feeds", "given", "graph", "graphs",
+        "is_mapped", "launches", "make", "memory", "own_queue", "queue", "serial", "stands_in",
+        "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
         self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
-        super().__init__(owner.image, 0, owner.budget, owner.memory)
+        self._uses: dict[Stream | None, Event] = {}
+        uses = self._uses
+        super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.memory(p, b, uses))
+        self.arguments = memoryview(self.table("arguments"))  # type: ignore[arg-type]  # NumPy's arrays are buffers
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
         self.busy: tuple[Stream, Event] | None = None
@@ -86,10 +92,11 @@ class CudaFrame(Frame):
         self.given = Records((o.dtype.stored, len(o.dims)) for o in known)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
         self._found = PinnedWords(owner.device, _FAULT_WORDS + 1)
-        # Behind the contexts there are zeros: nothing cancels a kernel, and no thread block has
-        # drawn a ticket.
-        self._contexts = DeviceMemory(owner.device_memory.arena, "contexts of kernels")
-        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + 4 * TICKETS)
+        # Behind the contexts there are zeros: nothing cancels a kernel, no thread block has drawn
+        # a ticket, and no thread has found a fault.
+        arena = owner.device_memory.arena
+        self._contexts = DeviceMemory(arena, "contexts of kernels", uses=uses)
+        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + FAULT_LOCK + WORD)
         tables = [self.table("arguments")]
         world = tables[0]
         self._has_loops = steering is not None and steering.has_loops
@@ -99,16 +106,15 @@ class CudaFrame(Frame):
             first, last = (self._places[TABLES[k]] for k in (0, -2))
             world = self.words[first.start : last.stop]
         self.launches = Launches(
-            owner.device_memory.arena, owner.module, owner.image, self.table("jobs"),
-            self.table("arguments"), (world, tables), self._contexts.address, self.queue,
-            owner.mapped,
+            arena, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
+            (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
         )  # fmt: skip
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
         self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
         self.graphs = Graphs()
-        self._workspace = DeviceMemory(owner.device_memory.arena, "what libraries work in")
+        self._workspace = DeviceMemory(arena, "what libraries work in", uses=uses)
 
     def __del__(self) -> None:
         super().__del__()
@@ -149,23 +155,29 @@ class CudaFrame(Frame):
     def _place_contexts(self, scratch: int, each_bytes: int) -> None:
         """Tell kernels where they may work, and where faults go."""
         count = len(self._image.plan.commands)
-        table = np.zeros((count + 1 + 4 * TICKETS // SIZE_BYTES, SIZE_BYTES // WORD), np.int64)
-        address = self._contexts.address
-        table[:count, FIELDS["fault"] // WORD] = self._found.address
-        table[:count, FIELDS["scratch"] // WORD] = scratch
-        table[:count, FIELDS["scratch_bytes"] // WORD] = each_bytes
-        table[:count, FIELDS["command"] // WORD] = np.arange(count)
-        table[:count, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
+        size_bytes = (count + 1) * SIZE_BYTES + FAULT_LOCK + WORD
+        whole, address = np.zeros(size_bytes // WORD, np.int64), self._contexts.address
+        table = whole[: count * SIZE_BYTES // WORD].reshape(count, -1)
+        table[:, FIELDS["fault"] // WORD] = self._found.address
+        table[:, FIELDS["scratch"] // WORD] = scratch
+        table[:, FIELDS["scratch_bytes"] // WORD] = each_bytes
+        table[:, FIELDS["command"] // WORD] = np.arange(count)
+        table[:, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
         commands = self._image.plan.commands
         turns = [k for k, step in enumerate(commands) if not isinstance(step, Command)]
         table[turns, FIELDS["cancel"] // WORD] = self._found.address + WORD * _STOP
-        table[:count, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
-        kept = staging.upload(address, table, self.queue)
+        table[:, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
+        kept = staging.upload(address, whole, self.queue)
         self.queue.keep(self.queue.record(), kept)
 
     def new_serial(self) -> None:
         """The next run is not to be taken for one before."""
         self.serial = next(_SERIALS)
+
+    @property
+    def image(self) -> Image:
+        """The plan."""
+        return self._image
 
     def skip(self) -> None:
         """Let native code do what comes before the commands, but no command."""
@@ -204,7 +216,8 @@ class CudaFrame(Frame):
         """The address of memory in place of an input or an output, the same in all runs."""
         memory = self._stand_ins.get((kind, number))
         if memory is None:
-            memory = DeviceMemory(self.memory.arena, f"a copy of {kind} {number} for libraries")
+            purpose = f"a copy of {kind} {number} for libraries"
+            memory = DeviceMemory(self.memory.arena, purpose, uses=self._uses)
             self._stand_ins[kind, number] = memory
         if size_bytes > memory.capacity_bytes:
             self.queue.synchronize()
@@ -248,11 +261,8 @@ class CudaFrame(Frame):
     def left(self, event: Event) -> None:
         """Its run is under way, and nobody waits for it."""
         self.busy = (self.queue, event)
+        self._uses[self.queue] = event
         self.launches.left(event)
-        others = (self.scratch, self._contexts, self._workspace, *self._stand_ins.values())
-        for memory in (*self.arenas, *self._grown, *others):
-            assert isinstance(memory, DeviceMemory)  # noqa: S101 - its owner makes no others
-            memory.used_until(self.queue, event)
 
     def wait(self) -> None:
         """Wait for a run for which nobody waited."""
@@ -297,4 +307,9 @@ class CudaFrame(Frame):
             return None
         found: list[int] = words[:_FAULT_WORDS].tolist()
         words[:] = 0
+        commands = len(self._image.plan.commands)
+        lock = self._contexts.address + (commands + 1) * SIZE_BYTES + FAULT_LOCK
+        self._device.enter()
+        call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
+        self.own_queue.synchronize()  # the next run may be in another stream
         return found

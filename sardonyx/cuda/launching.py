@@ -108,6 +108,7 @@ class Launches:
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
         reads: Whether steps of the host read what kernels write.
+        uses: Of the frame's memory, see `DeviceMemory`.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Launches:
         contexts: int,
         queue: Stream,
         reads: bool,
+        uses: dict[Stream | None, Event] | None = None,
     ) -> None:
         commands = image.plan.commands
         kernels = [
@@ -132,9 +134,10 @@ class Launches:
         #: Values of the latter, once they are known.
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
-        self._table = DeviceMemory(arena, "arguments of kernels")
+        self._table = DeviceMemory(arena, "arguments of kernels", uses=uses)
         # Behind it there is a word by which turns tell each other that something is wrong.
         self._world, self._tables = world
+        self._content = memoryview(self._world).cast("B")  # type: ignore[arg-type]  # NumPy's arrays are buffers
         self._table.grow(self._world.nbytes + WORD)
         self._contexts = contexts
         #: Where the arguments begin in it.
@@ -224,28 +227,32 @@ class Launches:
 
     def send(self) -> None:
         """Copy the arguments to the device, in the order of the stream, unless they are there."""
-        content = self._world.tobytes()
-        if content == self._sent:
-            return
+        content = self._content.tobytes()
+        if content != self._sent:
+            self.send_changed()
+            self._sent = content
+
+    def send_changed(self) -> None:
+        """`send` without a look at what is there."""
+        self._sent = b""
         if not self._pinned or self._pinned[-1][1] is not None:
             self._pinned.append((self._unused(), None))
-        pinned = self._pinned[-1][0]
-        pinned.view[: len(content)] = content
-        size, stream = self._world.nbytes, self.queue.handle
-        call("cuMemcpyAsync", self._table.address, pinned.address, size, stream)
-        self._sent = content
+        pinned, content = self._pinned[-1][0], self._content
+        size = len(content)
+        pinned.view[:size] = content
+        call("cuMemcpyAsync", self._table.address, pinned.address, size, self.queue.handle)
 
     def _unused(self) -> PinnedWords:
         """A table that no copy reads any more."""
-        for place, (pinned, end) in enumerate(self._pinned):
+        if self._pinned:
+            pinned, end = self._pinned[0]  # the copies from those behind it come later
             if end is None or end.is_done:
-                del self._pinned[place]
+                del self._pinned[0]
                 return pinned
         return PinnedWords(self.queue.device, len(self._world))
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""
-        self._table.used_until(self.queue, event)
         if self._pinned:
             self._pinned[-1] = (self._pinned[-1][0], event)
 

@@ -21,13 +21,21 @@ class DeviceMemory(Memory):
         arena: Where from.
         purpose: What it is for, in words.
         budget: What it counts in.
+        uses: For each stream the end of the last work in it that nobody waited for. Whoever has
+            several memories for the same work notes it once for all of them.
     """
 
-    __slots__ = ("_arena", "_block")
+    __slots__ = ("_arena", "_block", "_uses")
 
-    def __init__(self, arena: Arena, purpose: str, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        purpose: str,
+        budget: Budget | None = None,
+        uses: dict[Stream | None, Event] | None = None,
+    ) -> None:
         super().__init__(purpose, budget)
-        self._arena = arena
+        self._arena, self._uses = arena, uses
         self._block: Block | None = None
 
     def grow(
@@ -58,20 +66,20 @@ class DeviceMemory(Memory):
         if self._budget is not None:
             self._budget.take(size_bytes, self._purpose, largest)
         try:
-            return self._arena.allocate(size_bytes, self._purpose)
+            block = self._arena.allocate(size_bytes, self._purpose)
         except OutOfMemory as error:
             self._release(size_bytes)
             listed = f" {largest()}" if largest is not None else ""
             raise OutOfMemory(f"{error}{listed}") from None
+        if self._uses is not None:
+            block.uses = self._uses
+        return block
 
     def _drop(self) -> Block | None:
         """What it was; there is nothing from now on."""
         block, self._block = self._block, None
+        if block is not None and self._uses is not None:
+            block.uses = dict(self._uses)  # later work is not in it
         self._release(self.capacity_bytes)
         self.address = self.capacity_bytes = 0
         return block
-
-    def used_until(self, stream: Stream, event: Event) -> None:
-        """Note work in it that nobody waits for."""
-        if self._block is not None:
-            self._block.uses[stream] = event

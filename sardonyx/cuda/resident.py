@@ -17,7 +17,7 @@ from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.steered import find_steering
-from sardonyx.cuda.stream import Stream
+from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaMemory
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.steering import commands_in_loops
@@ -102,9 +102,14 @@ class Resident(Executable):
         """See `Executable.memory_kind`."""
         return self.device_memory
 
-    def memory(self, purpose: str, budget: Budget | None) -> Memory:
-        """New memory for values of a run."""
-        return DeviceMemory(self.device_memory.arena, purpose, budget)
+    def memory(
+        self,
+        purpose: str,
+        budget: Budget | None,
+        uses: dict[Stream | None, Event] | None = None,
+    ) -> Memory:
+        """New memory for values of a run; see `DeviceMemory`."""
+        return DeviceMemory(self.device_memory.arena, purpose, budget, uses)
 
     def _upload(self, constants: Sequence[Array]) -> tuple[Block, list[int]]:
         """Copy the constants; gives their memory, and their addresses."""

@@ -98,8 +98,9 @@ class Event:
 
     def synchronize(self) -> None:
         """Wait for it on the host."""
-        call("cuEventSynchronize", self.handle)
-        self._is_done = True
+        if not self.is_done:
+            call("cuEventSynchronize", self.handle)
+            self._is_done = True
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):

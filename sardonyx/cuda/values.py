@@ -104,9 +104,11 @@ class CudaArray(DeviceArray):
             exchange.wait_for_producer(self.producer, stream, waited)
         elif self.block is None and self.owner is None:
             check_pointer(self.address, self.device)
-        written = self.order.unfinished()
-        if written is not None and written[0] is not stream:
-            stream.wait_for(written[1])
+        order = self.order
+        if order.written is not None and order.written[0] is not stream:
+            written = order.unfinished()
+            if written is not None:
+                stream.wait_for(written[1])
 
     def free_in(self, stream: Stream) -> None:
         """As `ready_in`, for work that writes: it begins after what reads the memory, too."""

@@ -17,6 +17,8 @@ FIELDS: dict[str, int] = {
 SIZE_BYTES = 64
 #: How many counters the thread blocks of a kernel have to tell which of them is the last.
 TICKETS = 1024
+#: On a GPU, bytes from the tickets to a word that is 1 once the fault record is written, else 0.
+FAULT_LOCK = 4 * TICKETS
 
 #: Fault codes -> what they mean; {a} and {b} are the two integers of the record.
 FAULTS: dict[int, str] = {

@@ -121,6 +121,18 @@ class Engine:
         is_plain = self._plain and self._appender is None
         return self.executable.run_alike if is_plain else not_again
 
+    @property
+    def fetch_alike(self) -> QuickRun:
+        """See `Executable.fetch_alike`."""
+        is_plain = self._plain and self._appender is None
+        return self.executable.fetch_alike if is_plain else not_again
+
+    @property
+    def leave_alike(self) -> QuickRun:
+        """See `Executable.leave_alike`."""
+        is_plain = self._plain and self._appender is None
+        return self.executable.leave_alike if is_plain else not_again
+
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
@@ -359,7 +371,7 @@ class UnrankedEngine(Engine):
         """None: there is no plan of its own."""
         return not_again
 
-    run_alike = quick_run
+    run_alike = fetch_alike = leave_alike = quick_run
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         for place in self._unranked:

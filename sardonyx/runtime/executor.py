@@ -184,6 +184,14 @@ class Executable(RunsAgain):
         """
         return None
 
+    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike`, with results as NumPy arrays."""
+        return None
+
+    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike`, but nobody waits for the run: it may be under way."""
+        return None
+
     def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:
         """What to run in if the run's stream is captured by the caller; None if it is not.
 

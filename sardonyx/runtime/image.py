@@ -306,6 +306,8 @@ class Image:
             not self._is_remote and self.plan.has_objects and late_commands(self.plan) is not None
         )
         self._table("parts", self._parts)
+        #: Arguments in feeds and results: place, buffer, and the slot of the bytes from its start.
+        self.moving = [row for _, row in moving]
         self._add_pointers(moving, resting)
         self._table("numbers", self._by_segment("numbers", numbers))
         #: Initial content of the argument slots.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import types
 from typing import Any
@@ -65,6 +66,81 @@ def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.Monk
     monkeypatch.setattr(executable, "_run_bound", None)
     _run(session, _draw(9), _draw(1))
     assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
+
+
+def _left() -> ort.RunOptions:
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
+
+
+def test_short_ways_bind_nothing(gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are left, awaited, or give NumPy arrays; each on values of its own."""
+    session, held = _session(), []
+    for _ in range(3):
+        _run(session, _draw(9), _draw(1))
+    monkeypatch.setattr(session._engine.executable, "_run_bound", None)
+    for k in range(40):
+        x, w = _draw(9), _draw(1)
+        values = {"x": _value(x), "w": _value(w)}
+        if k % 4 == 3:
+            found: Any = session.run(None, values)[0]
+        elif k % 13 == 12:
+            found = asyncio.run(_awaited(session, values))
+        else:
+            found = session.run_with_ort_values(None, values, _left())[0]
+        held.append((found, x * w + x))
+    for found, wanted in held:
+        array = found if isinstance(found, np.ndarray) else found.numpy()
+        np.testing.assert_array_equal(array, wanted)
+
+
+def test_a_binding_is_run_again_after_other_values(gpu: FakeDriver | None) -> None:
+    session, x, w, out = _session(), _draw(9), _draw(1), _value(np.zeros(9, np.float32))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", _value(x))
+    binding.bind_ortvalue_input("w", _value(w))
+    binding.bind_ortvalue_output("y", out)
+    for _ in range(3):
+        for _ in range(3):
+            session.run_with_iobinding(binding)
+        _run(session, _draw(9), _draw(1))
+        out.update_inplace(np.zeros(9, np.float32))
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(out.numpy(), x * w + x)
+
+
+async def _awaited(session: ort.InferenceSession, values: Any) -> Any:
+    return (await session.run_async(values))[0]
+
+
+def test_runs_that_were_left_read_their_own_arguments(gpu: FakeDriver | None) -> None:
+    """Results are dropped, so that runs get each other's memory while all are under way."""
+    session = _session()
+    for _ in range(3):
+        _run(session, _draw(5000), _draw(1))
+    many, held = [(_draw(5000), _draw(1)) for _ in range(6)], []
+    values = [{"x": _value(x), "w": _value(w)} for x, w in many]
+    for k in range(60):
+        found = session.run_with_ort_values(None, values[k % 6], _left())[0]
+        if k % 7 == 0:
+            held.append((found, k % 6))
+    for found, number in held:
+        x, w = many[number]
+        np.testing.assert_array_equal(found.numpy(), x * w + x)
+
+
+def test_a_fault_of_a_run_that_was_left_is_heard_of(gpu: FakeDriver | None) -> None:
+    session = _session("g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }")
+    x, good, bad = _value(_draw(5)), _value(np.array([0, 4])), _value(np.array([0, 9]))
+    for _ in range(4):
+        session.run_with_ort_values(None, {"x": x, "i": good})
+    for _ in range(2):  # the second time shows that the first was forgotten
+        session.run_with_ort_values(None, {"x": x, "i": bad}, _left())
+        with pytest.raises((InvalidArgument, RuntimeException), match="9"):
+            session.run_with_ort_values(None, {"x": x, "i": good})
+        (found,) = session.run_with_ort_values(None, {"x": x, "i": good})
+        np.testing.assert_array_equal(found.numpy(), x.numpy()[[0, 4]])
 
 
 def test_other_feeds_take_the_longer_way(gpu: FakeDriver | None) -> None:
@@ -151,3 +227,36 @@ def test_addresses_that_change_need_no_end_of_graphs(
     assert lazy.captures == captured
     for _, found, wanted in kept:
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
+    """Waited for, left, started, fetched; with results kept and dropped, and sizes that change."""
+    engine, w = products
+    random, kept, started = np.random.default_rng(11), [], []
+    own = engine.executable.memory_kind
+    inputs = [_draw(rows, 6) for rows in (4, 4, 4, 5, 4, 4)]
+    values = [_value(x)._array for x in inputs]
+    for _ in range(300):
+        number = int(random.integers(len(values)))
+        feeds, wanted = (values[number],), inputs[number] @ w
+        way = int(random.integers(6))
+        if way == 0:
+            found: Any = engine.run_alike(feeds)
+        elif way == 1:
+            found = engine.leave_alike(feeds)
+        elif way == 2:
+            found = engine.fetch_alike(feeds)
+        elif way == 3:
+            started.append((engine.start(list(feeds), Wanted([own], waits=False)), wanted))
+            while len(started) > 2:
+                run, expected = started.pop(0)
+                kept.append((run.finish()[0], expected))
+            continue
+        else:
+            found = engine.run_to(list(feeds), Wanted([own], waits=way == 4))
+        if found is not None and random.integers(2):
+            kept.append((found[0], wanted))
+    kept += [(run.finish()[0], expected) for run, expected in started]
+    for found, wanted in kept:
+        array = found if isinstance(found, np.ndarray) else found.numpy()
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)

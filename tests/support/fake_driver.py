@@ -26,7 +26,7 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import arenas, device, driver, launching, pausing, provider, values
+from sardonyx.cuda import arenas, captured, device, driver, launching, pausing, provider, values
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
@@ -666,6 +666,7 @@ def installed() -> Iterator[FakeDriver]:
             patch.setattr(arenas, "_registered", {})
             patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
             yield fake
+            captured._reserved.clear()  # graphs of this driver are gone with it
             gc.collect()  # engines give back what they hold
     finally:
         assert provider.CudaProvider is real

@@ -1,0 +1,110 @@
+"""Tensors of torch without DLPack, with a stand-in for torch: no GPU is needed for the order."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx as ort
+from sardonyx.cuda import torch_tensors
+from sardonyx.cuda.device import device
+from tests.support.fake_driver import FakeDriver
+from tests.support.session import model_of
+
+_TEXT = "g (float[N,3] x) => (float[N,3] y) { y = Add(x, x) }"
+
+
+class Tensor:
+    """Memory of a device, with the names of torch that are asked for."""
+
+    dtype, is_cuda, requires_grad = "torch.float32", True, False
+
+    def __init__(self, held: Any, *, is_dense: bool = True) -> None:
+        self.held, self.is_dense, self.asked = held, is_dense, 0
+        self.shape = held.shape
+
+    def is_contiguous(self) -> bool:
+        return self.is_dense
+
+    def is_conj(self) -> bool:
+        return False
+
+    is_neg = is_conj
+
+    def get_device(self) -> int:
+        return 0
+
+    def data_ptr(self) -> int:
+        return int(self.held.address)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.asked += 1
+        return self.held.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+Tensor.__module__ = "torch"
+
+
+@pytest.fixture
+def torch(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stand-in; its current stream is `torch.stream`."""
+    made: Any = types.ModuleType("torch")
+    made.Tensor, made.stream = Tensor, 0
+    made._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda number: made.stream)
+    made.from_dlpack = lambda capsule: ort.OrtValue.from_dlpack(capsule)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setattr(torch_tensors, "_types", {})
+    return made
+
+
+def _session() -> ort.InferenceSession:
+    model = model_of(_TEXT).SerializeToString()
+    return ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+
+
+def test_dlpack_is_asked_once_for_a_type(torch: Any) -> None:
+    session, asked = _session(), []
+    for k in range(6):
+        x = np.full((4, 3), k, np.float32)
+        tensor = Tensor(ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)._array)
+        found = session(tensor)
+        np.testing.assert_array_equal(found.numpy(), x + x)
+        asked.append(tensor.asked)
+    assert asked == [1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["is_contiguous", "is_neg", "is_conj", "requires_grad"])
+def test_dlpack_says_what_is_not_plain(torch: Any, name: str) -> None:
+    held = ort.OrtValue.ortvalue_from_numpy(np.ones((4, 3), np.float32), "cuda", 0)._array
+    plain = Tensor(held)
+    assert torch_tensors.array_of(plain) is None
+    torch_tensors.note_type(plain, held.dtype)
+    found = torch_tensors.array_of(plain)
+    assert found is not None
+    assert (found.address, found.shape, found.dtype) == (held.address, held.shape, held.dtype)
+    other = Tensor(held)
+    value: Any = True if name == "requires_grad" else (lambda: name != "is_contiguous")
+    setattr(other, name, value)
+    assert torch_tensors.array_of(other) is None
+
+
+def test_runs_wait_for_the_current_stream(torch: Any, lazy: FakeDriver) -> None:
+    """Its work is put in the stream, and done by nobody before the run waits for it."""
+    session, x = _session(), np.zeros((4, 3), np.float32)
+    value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
+    other = ort.OrtValue.ortvalue_from_numpy(x + 7, "cuda", 0)
+    tensor = Tensor(value._array)
+    for k in range(5):
+        session(tensor)
+        torch.stream = device(0).new_stream().handle if k % 2 else 0
+        held, source = value._array, other._array
+        lazy.cuMemcpyAsync(held.address, source.address, held.nbytes, torch.stream)
+        np.testing.assert_array_equal(session(tensor).numpy(), x + 14)
+        value.update_inplace(x)
