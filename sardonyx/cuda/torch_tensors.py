@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.cuda.device import device
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
+from sardonyx.runtime.storage import DeviceArray
 
 #: NumPy's types of torch's, as far as DLPack has told them.
 _types: dict[Any, np.dtype[Any]] = {}
@@ -56,9 +57,10 @@ def let_wait(stream: Stream) -> None:
         stream.wait_for(where.stream_of(handle).record())
 
 
-def tensor_on(array: CudaArray) -> Any:
+def tensor_on(array: DeviceArray) -> Any:
     """A tensor of torch on an array's memory, for its current stream."""
     torch = sys.modules["torch"]
     # The handle 0 is the legacy stream, which DLPack calls 1.
-    capsule = array.__dlpack__(stream=current_stream(array.device.number) or 1)
+    _, number = array.__dlpack_device__()
+    capsule = array.__dlpack__(stream=current_stream(number) or 1)
     return torch.from_dlpack(capsule)
