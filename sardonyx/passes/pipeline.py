@@ -17,6 +17,7 @@ from sardonyx.passes.infer import infer
 from sardonyx.passes.join_products import join_products
 from sardonyx.passes.link_gradients import link_gradients
 from sardonyx.passes.merge_equal import merge_equal
+from sardonyx.passes.mix_early import mix_early
 
 _logger = get_logger("passes")
 
@@ -32,6 +33,7 @@ PASSES: list[tuple[str, Pass, int]] = [
     ("merge equal values", merge_equal, 1),
     ("fold known shapes", fold_shapes, 0),
     ("fold batch normalisation", fold_batch_norm, 1),
+    ("mix channels before resizing", mix_early, 2),
     ("join products of one factor", join_products, 1),
     ("remove dead nodes", remove_dead, 1),
 ]
