@@ -34,6 +34,9 @@ from sardonyx.passes.linear_layers import Layer, is_fixed, layer_of, made_for_on
 #: First version of the operator set whose Slice takes its bounds as inputs.
 _SLICES = 10
 _RESIZES = ("Resize", "Upsample")
+#: Fewer channels than so many, and than there are afterwards, are faster enlarged first: 4 to 64
+#: took twice as long otherwise.
+_FEW_CHANNELS = 16
 #: What an interpolation may not do: put in numbers that are in no channel, or look at sizes of all
 #: axes to choose a scale.
 _ODD = {
@@ -152,7 +155,9 @@ class _Mixing:
         for value in values:
             if value is None or value.shape is None or not isinstance(value.shape[1], int):
                 return [_Part(self.x, self.channels, None)]
-            resize = _enlarging(self.graph, value)
+            resize = None
+            if value.shape[1] >= _FEW_CHANNELS or value.shape[1] >= self.out:
+                resize = _enlarging(self.graph, value)
             image = resize.inputs[0] if resize is not None else value
             assert image is not None  # noqa: S101 - _enlarging has looked
             found.append(_Part(image, value.shape[1], resize))

@@ -33,7 +33,7 @@ PASSES: list[tuple[str, Pass, int]] = [
     ("merge equal values", merge_equal, 1),
     ("fold known shapes", fold_shapes, 0),
     ("fold batch normalisation", fold_batch_norm, 1),
-    ("mix channels before resizing", mix_early, 2),
+    ("mix channels before resizing", mix_early, 1),
     ("join products of one factor", join_products, 1),
     ("remove dead nodes", remove_dead, 1),
 ]
