@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from sardonyx.cuda.walking import Walks
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.steering import Steering
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.steering import Steering
 
 #: So long a capture waits for libraries that still measure: they are better left alone.
 _PATIENCE_SECONDS = 10.0
@@ -205,7 +207,7 @@ class RunsCaptured(Walks):
                 self._do(frame, outputs, cancel)
             else:  # of zeros loops might have no end
                 self._prepare_steered(frame, frame.given.address)
-                warm_up(self, frame)
+                warm_up(self, frame, self.steering)
             queue.synchronize()
             queue.forget()
             frame.take_fault()  # of zeros, which say nothing about the feeds

@@ -103,7 +103,7 @@ class CudaExecutable(RunsCaptured):
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode, self._failures = graphs, 0
         self._marks = find_nvtx() if knobs.get("SARDONYX_NVTX") else None
-        self._no_graph = self._why_no_graph()
+        self._no_graph, self._no_parts = self._why_no_graph(), ""
         if graphs == "wanted" and self._no_graph:
             _logger.warning("runs go without a CUDA graph: %s", self._no_graph)
 
@@ -158,6 +158,18 @@ class CudaExecutable(RunsCaptured):
         if self._by_host is None:
             self._by_host = CudaExecutable(*self._parts, steers=False, shares=self)
         return self._by_host
+
+    def settle(self) -> None:
+        """See `Executable.settle`."""
+        super().settle()
+        if self._by_host is not None:
+            self._by_host.settle()
+
+    def trim(self) -> None:
+        """See `Executable.trim`."""
+        super().trim()
+        if self._by_host is not None:
+            self._by_host.trim()
 
     def _is_for_host(self) -> bool:
         """Whether a run is to be no graph, which the device needs to steer it."""
@@ -369,11 +381,13 @@ class CudaExecutable(RunsCaptured):
         if reserved := self.reservations:
             size = bytes_text(self.reserved_bytes)
             others.append(f"runs in graphs of callers: {len(reserved)}, for which {size} are kept")
-        if self._no_graph:
+        if self._no_graph and (self._no_parts or not self.stretches):
             return [f"CUDA graphs: none, {self._no_graph}", *others]
         graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
         held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
         text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
+        if self.stretches:
+            text += f"; {len(self.stretches)} parts of a run, since {self._no_graph}"
         if self.steering is not None:
             count = len(self.steering.turns)
             text += f"; {count} turns in each decide on branches, loops and sizes"

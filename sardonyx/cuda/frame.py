@@ -19,10 +19,10 @@ from sardonyx.cuda.memory import DeviceMemory
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import FAULT_LOCK, FIELDS, SIZE_BYTES
 from sardonyx.plan.plan import Command
+from sardonyx.plan.steering import TABLES
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.native_layout import JOB, WORD
-from sardonyx.runtime.steering import TABLES
 
 if TYPE_CHECKING:
     from sardonyx.cuda.alike import Alike
@@ -35,6 +35,8 @@ _MOST_SCRATCH = 1 << 30
 _FAULT_WORDS = 4
 #: Behind a fault there is a word by which the host ends loops of the device.
 _STOP = _FAULT_WORDS
+#: Loops need graphs for different numbers of trips: so many times as many.
+_GRAPHS_OF_LOOPS = 8
 _SERIALS = itertools.count(1)
 #: Whether a run with loops is over the host asks all the time; after so long, now and then. Once in
 #: so many times it looks for other reasons to end it.
@@ -49,6 +51,8 @@ class CudaFrame(Frame):
         own_queue: Its own stream, for runs that name none.
         memory: Where its results come from.
         is_mapped: Whether the host steers its runs.
+        lane: Of those that kernels run in side by side, that of the next call of a library.
+        passes: How many trips a pass of a loop of the device has, by the loop's last turn.
         make: Makes memory for a result of a run that the host steers, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
@@ -64,10 +68,10 @@ class CudaFrame(Frame):
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_has_loops", "_stand_ins", "_unscheduled", "_uses",
-        "_workspace", "alike", "arguments", "busy", "copied", "feeds", "given", "graph", "graphs",
-        "is_mapped", "launches", "make", "memory", "own_queue", "queue", "serial", "stands_in",
-        "waited",
+        "_contexts", "_device", "_found", "_lanes", "_stand_ins", "_steering", "_unscheduled",
+        "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "feeds", "given", "graph",
+        "graphs", "is_mapped", "lane", "launches", "make", "memory", "own_queue", "passes", "queue",
+        "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -96,10 +100,12 @@ class CudaFrame(Frame):
         # a ticket, and no thread has found a fault.
         arena = owner.device_memory.arena
         self._contexts = DeviceMemory(arena, "contexts of kernels", uses=uses)
-        self._contexts.grow((len(plan.commands) + 1) * SIZE_BYTES + FAULT_LOCK + WORD)
+        self._lanes = steering.lanes if steering is not None else {}
+        self._contexts.grow(self._lane_place(self._lane_count))
         tables = [self.table("arguments")]
         world = tables[0]
-        self._has_loops = steering is not None and steering.has_loops
+        self._steering = steering
+        self.passes: dict[int, int] = {}
         self._unscheduled = steering.unscheduled if steering is not None else ()
         if steering is not None:
             tables = [self.table(name) for name in TABLES[:-1]]
@@ -113,8 +119,13 @@ class CudaFrame(Frame):
         self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
-        self.graphs = Graphs()
-        self._workspace = DeviceMemory(arena, "what libraries work in", uses=uses)
+        several = steering is not None and bool(steering.counted)
+        self.graphs = Graphs(_GRAPHS_OF_LOOPS if several else len(owner.stretches))
+        self.lane = 0
+        self._workspaces = [
+            DeviceMemory(arena, "what libraries work in", uses=uses)
+            for _ in range(self._lane_count)
+        ]
 
     def __del__(self) -> None:
         super().__del__()
@@ -132,6 +143,9 @@ class CudaFrame(Frame):
             warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
             self.scratch.grow(each * warps)
         self.launches.limit(warps)
+        if self._steering is not None:
+            self.passes = self._steering.passes(self.table("slots"))
+            self.launches.bucket += bytes(self.passes.values())
         self._place_contexts(self.scratch.address, each)
 
     def grow(self) -> None:
@@ -152,12 +166,21 @@ class CudaFrame(Frame):
             most = max(most, int(slots[scratch]))
         return most
 
+    @property
+    def _lane_count(self) -> int:
+        """How many kernels may run side by side, at most."""
+        return 1 + max(self._lanes.values(), default=0)
+
+    def _lane_place(self, lane: int) -> int:
+        """Where, behind the contexts, the tickets of a lane are, and the lock of its faults."""
+        return (len(self._image.plan.commands) + 1) * SIZE_BYTES + lane * (FAULT_LOCK + SIZE_BYTES)
+
     def _place_contexts(self, scratch: int, each_bytes: int) -> None:
         """Tell kernels where they may work, and where faults go."""
         count = len(self._image.plan.commands)
-        size_bytes = (count + 1) * SIZE_BYTES + FAULT_LOCK + WORD
-        whole, address = np.zeros(size_bytes // WORD, np.int64), self._contexts.address
+        whole = np.zeros(self._lane_place(self._lane_count) // WORD, np.int64)
         table = whole[: count * SIZE_BYTES // WORD].reshape(count, -1)
+        address = self._contexts.address
         table[:, FIELDS["fault"] // WORD] = self._found.address
         table[:, FIELDS["scratch"] // WORD] = scratch
         table[:, FIELDS["scratch_bytes"] // WORD] = each_bytes
@@ -166,7 +189,9 @@ class CudaFrame(Frame):
         commands = self._image.plan.commands
         turns = [k for k, step in enumerate(commands) if not isinstance(step, Command)]
         table[turns, FIELDS["cancel"] // WORD] = self._found.address + WORD * _STOP
-        table[:, FIELDS["tickets"] // WORD] = address + (count + 1) * SIZE_BYTES
+        table[:, FIELDS["tickets"] // WORD] = address + self._lane_place(0)
+        for number, lane in self._lanes.items():
+            table[number, FIELDS["tickets"] // WORD] = address + self._lane_place(lane)
         kept = staging.upload(address, whole, self.queue)
         self.queue.keep(self.queue.record(), kept)
 
@@ -202,15 +227,15 @@ class CudaFrame(Frame):
     @property
     def workspace_bytes(self) -> int:
         """How much memory there is for calls of libraries."""
-        return self._workspace.capacity_bytes
+        return self._workspaces[self.lane].capacity_bytes
 
     def work_in(self, size_bytes: int) -> int:
         """The address of so much memory for calls of libraries."""
-        if size_bytes > self._workspace.capacity_bytes:
+        if size_bytes > self._workspaces[self.lane].capacity_bytes:
             self.queue.synchronize()
             self.graphs.release()  # they know where it was
-            self._workspace.grow(size_bytes)
-        return self._workspace.address
+            self._workspaces[self.lane].grow(size_bytes)
+        return self._workspaces[self.lane].address
 
     def stand_in(self, kind: str, number: int, size_bytes: int) -> int:
         """The address of memory in place of an input or an output, the same in all runs."""
@@ -278,7 +303,7 @@ class CudaFrame(Frame):
 
     def finish(self, cancel: CancelFlag | None = None) -> None:
         """Wait for a run on the host; with loops of the device it ends early if `cancel` is set."""
-        if not self._has_loops:
+        if self._steering is None or not self._steering.has_loops:
             self.queue.synchronize()
             return
         end, start, looks = self.queue.record(), time.monotonic(), 0
@@ -307,9 +332,9 @@ class CudaFrame(Frame):
             return None
         found: list[int] = words[:_FAULT_WORDS].tolist()
         words[:] = 0
-        commands = len(self._image.plan.commands)
-        lock = self._contexts.address + (commands + 1) * SIZE_BYTES + FAULT_LOCK
         self._device.enter()
-        call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
+        for lane in range(self._lane_count):
+            lock = self._contexts.address + self._lane_place(lane) + FAULT_LOCK
+            call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
         self.own_queue.synchronize()  # the next run may be in another stream
         return found

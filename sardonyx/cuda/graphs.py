@@ -76,11 +76,15 @@ class Graph:
 class Graphs:
     """Those of one frame.
 
+    Args:
+        parts: How many graphs a run has, where it is cut into parts.
+
     Attributes:
         captures, replays: How many there were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int = 1) -> None:
+        self._parts = max(1, parts)
         self._held: OrderedDict[Key, Graph | None] = OrderedDict()
         self.captures = self.replays = 0
         self._wasted = 0
@@ -108,7 +112,7 @@ class Graphs:
         """Whether such a run is to be captured: it came before, and captures are of use here."""
         self._missed[key[0], key[1], key[3]] += 1
         if key in self._held:
-            return self._wasted < _MOST_WASTED
+            return self._wasted < _MOST_WASTED * self._parts
         self._keep(key, None)
         return False
 
@@ -125,8 +129,9 @@ class Graphs:
     def _keep(self, key: Key, graph: Graph | None) -> None:
         self._held.pop(key, None)
         self._held[key] = graph
-        while len(self) > MOST_GRAPHS or len(self._held) > 2 * MOST_GRAPHS:
-            self._held.pop(self._oldest(len(self) > MOST_GRAPHS), None)
+        most = MOST_GRAPHS * self._parts
+        while len(self) > most or len(self._held) > 2 * most:
+            self._held.pop(self._oldest(len(self) > most), None)
 
     def _oldest(self, captured: bool) -> Key:
         entries = list(self._held.items())

@@ -9,7 +9,7 @@ other sizes, too.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -130,7 +130,10 @@ class Launches:
         ]
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
-        self._moving, self._resting, self.moving = _library_words(image)
+        self._image = image
+        self._moving, self._resting, self.moving = _library_words(image, image.hosted)
+        #: Values of libraries' arguments in parts of the plan, by the first command of each.
+        self._parts: dict[int, np.ndarray[Any, Any]] = {}
         #: Values of the latter, once they are known.
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
@@ -191,14 +194,26 @@ class Launches:
         """No launch may have more warps: there is no more memory for them to work in."""
         most = max(1, min(self._most, warps // THREADS[1]))
         self._records[:, LAUNCHED["most"]] = most
-        self.bucket = self._capacities().tobytes() + most.to_bytes(8, "little")
+        self.bucket = self._capacities(self._kernels).tobytes() + most.to_bytes(8, "little")
         self._rest = None
 
-    def _capacities(self) -> np.ndarray[Any, Any]:
-        """Blocks of each kernel, rounded up to powers of two."""
-        blocks = self._jobs[self._kernels, JOB["blocks"]]
+    def _capacities(self, kernels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Blocks of kernels, rounded up to powers of two."""
+        blocks = self._jobs[kernels, JOB["blocks"]]
         exponents = np.ceil(np.log2(np.maximum(blocks, 1)))
         return np.where(blocks > 0, np.exp2(exponents), 0).astype(np.int64)
+
+    def part(self, commands: range) -> tuple[bytes, bytes]:
+        """As `bucket` and `fixed`, for some commands in a row, no library of which moves."""
+        first, end = np.searchsorted(self._kernels, [commands.start, commands.stop])
+        kernels = self._kernels[first:end]
+        most = int(self._records[kernels[0], LAUNCHED["most"]])
+        bucket = np.array([commands.start, most, *self._capacities(kernels)], np.int64)
+        places = self._parts.get(commands.start)
+        if places is None:
+            places = _library_words(self._image, commands)[1]
+            self._parts[commands.start] = places
+        return bucket.tobytes(), self._arguments[places].tobytes()
 
     @property
     def fixed(self) -> bytes:
@@ -218,19 +233,24 @@ class Launches:
         """Launch what reads the table, with room for all sizes of the bucket."""
         self._tails[:, 1] = self._table.address + self._arguments_at + self._places
         self._blocks = self._jobs[:, JOB["blocks"]].copy()
-        self._jobs[self._kernels, JOB["blocks"]] = self._capacities()
+        self._jobs[self._kernels, JOB["blocks"]] = self._capacities(self._kernels)
 
     def use_arguments(self) -> None:
         """Launch what has arguments of its own."""
         self._tails[:, 1] = 0
         self._jobs[:, JOB["blocks"]] = self._blocks
 
-    def send(self) -> None:
-        """Copy the arguments to the device, in the order of the stream, unless they are there."""
+    def send(self) -> bool:
+        """Copy the arguments to the device, in the order of the stream, unless they are there.
+
+        Gives whether they are copied.
+        """
         content = self._content.tobytes()
-        if content != self._sent:
-            self.send_changed()
-            self._sent = content
+        if content == self._sent:
+            return False
+        self.send_changed()
+        self._sent = content
+        return True
 
     def send_changed(self) -> None:
         """`send` without a look at what is there."""
@@ -287,6 +307,11 @@ class Launches:
         given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
         return given
 
+    def clear_halt(self) -> None:
+        """Let turns go on, whatever was wrong in a run before."""
+        halt = self._table.address + self._world.nbytes
+        call("cuMemsetD8Async", halt, 0, WORD, self.queue.handle)
+
     def launch_turn(self, turn: Turn, first: int, second: int) -> None:
         """Launch a turn, which works on the table on the device.
 
@@ -313,16 +338,18 @@ class Launches:
 
 
 def _library_words(
-    image: Image,
+    image: Image, numbers: Iterable[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], frozenset[tuple[str, int]]]:
-    """Places of the arguments of calls of libraries: addresses of feeds and results, others.
+    """Places of the arguments of some commands' calls: addresses of feeds and results, others.
 
     Also which feeds and results they are.
     """
     found: tuple[list[int], list[int]] = ([], [])
     moving: set[tuple[str, int]] = set()
     buffers = image.plan.buffers
-    for number in image.hosted:
+    for number in numbers:
+        if number not in image.hosted:
+            continue
         command = image.plan.commands[number]
         assert isinstance(command, Command)  # noqa: S101 - steps have no calls
         first = image.argument_places[number] + len(command.kernel_arguments)

@@ -26,7 +26,6 @@ from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.files import read_entry
 from sardonyx.runtime.provider import Generated
-from sardonyx.runtime.steering import turns_of
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
@@ -112,7 +111,7 @@ class CudaProvider:
             units.take(compiled.programs(early))
         with phase("llvm"):
             parts = [compiled.programs(some) if some else [] for some in (used, names - used)]
-            parts[0] += turns_of(compiled.main)
+            parts[0] += _turns_of(compiled.main)
             needed, spare = self._compiled(parts)
             initial = load_blob(units.blob(early))
         with phase("driver"):
@@ -163,3 +162,12 @@ class CudaProvider:
             plan, code, constants, self.device, budget, self.arena, self._settings.stream,
             self._settings.graphs, self.libraries,
         )  # fmt: skip
+
+
+def _turns_of(plan: Plan) -> list[Program]:
+    """Kernels by which the device steers a plan."""
+    if len(plan.segments) < 2:
+        return []
+    from sardonyx.runtime.steering import turns_of
+
+    return turns_of(plan)

@@ -19,19 +19,21 @@ from sardonyx.cuda.module import Module
 from sardonyx.cuda.steered import find_steering
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaMemory
-from sardonyx.plan.plan import Plan
-from sardonyx.plan.steering import commands_in_loops
+from sardonyx.plan.plan import Command, Plan, PointerArgument
+from sardonyx.plan.steering import commands_in_loops, fault_of_turn, stretches_of
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Memory
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.image import Image
-from sardonyx.runtime.steering import fault_of_turn
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
 _ALIGNMENT = 256
+#: So many kernels in a row are a graph of their own, where the host steers: to launch them from
+#: native code takes longer than what Python does for a graph.
+LEAST_COMMANDS = 12
 
 
 class Resident(Executable):
@@ -52,6 +54,7 @@ class Resident(Executable):
         steering: How the device steers runs; None if it does not.
         unsteerable: Why it does not, if there is anything to be steered.
         mapped: Whether the host steers: it reads values of the device on the way.
+        stretches: Then: what becomes a graph between its steps, by the first command.
     """
 
     def __init__(
@@ -87,7 +90,12 @@ class Resident(Executable):
         elif self.mapped:  # in a loop native code would stop for them in each trip
             for number in commands_in_loops(plan):
                 self._calls.pop(number, None)
-        hosted = self._calls.keys()
+        self.stretches: dict[int, range] = {}
+        if self.mapped and steers:
+            moving = {k for k in self._calls if _moves(plan, k)}
+            found = stretches_of(plan, moving, LEAST_COMMANDS)
+            self.stretches = {stretch.start: stretch for stretch in found}
+        hosted = self._calls.keys() | self.stretches.keys()
         self.image = Image(plan, module, constants, Team(), remote=self._addresses, hosted=hosted)
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self.device_memory.arena.reclaim_from(self)
@@ -215,3 +223,11 @@ class Resident(Executable):
             for name, value in zip(("command", "a", "b"), rest, strict=True):
                 frame.note_fault(name, value)
             raise refusals.fault(code, frame, self.plan, cancel)
+
+
+def _moves(plan: Plan, number: int) -> bool:
+    """Whether a library reads a feed, or writes a result, where a graph could not look it up."""
+    command = plan.commands[number]
+    assert isinstance(command, Command)  # noqa: S101 - steps have no calls
+    buffers = (a.buffer for a in command.library_arguments if isinstance(a, PointerArgument))
+    return any(plan.buffers[b].kind in ("input", "output") for b in buffers)

@@ -2,7 +2,7 @@
 
 The graph's kernels look their arguments up in a table in the device's memory, as those of other
 graphs do. Here the table has the sizes and addresses behind the arguments, too, and turns (see
-`runtime.steering`) bring it up to date on the way.
+`runtime.turns`) bring it up to date on the way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sardonyx.cuda.driver import call
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.stream import Stream
 from sardonyx.plan.plan import Plan
-from sardonyx.plan.steering import Choice, Launch, Loop, Node, Turn, Unsteerable
-from sardonyx.runtime.steering import Steering, steering_of
+from sardonyx.plan.steering import Choice, Launch, Loop, Node, Parallel, Turn, Unsteerable
 
 if TYPE_CHECKING:
     from sardonyx.cuda.walking import Walks
+    from sardonyx.runtime.steering import Steering
 
 
 class LeftToHost(EngineError):
@@ -44,6 +44,9 @@ def find_steering(plan: Plan, device: Device) -> tuple[Steering | None, str]:
     if version < KNOWS_CONDITIONS:
         number = f"{version // 1000}.{version % 1000 // 10}"
         return None, f"the driver, for CUDA {number}, has no conditional nodes (12.4 or later)"
+    # What writes kernels is not imported for other plans.
+    from sardonyx.runtime.steering import steering_of
+
     try:
         return steering_of(plan), ""
     except Unsteerable as reason:
@@ -57,13 +60,19 @@ class Recorder:
         owner: Whose plan it is.
         frame: What the run works in; its table is in use.
         steering: How.
+        lent: Gets streams that take part until the capture ends; without it parts that need
+            nothing of each other follow each other.
     """
 
-    def __init__(self, owner: Walks, frame: CudaFrame, steering: Steering) -> None:
+    def __init__(
+        self, owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None
+    ) -> None:
         self._owner, self._frame, self._steering = owner, frame, steering
         self._launches, self._device = frame.launches, owner.device
         self._context = owner.device.context
+        #: Streams for graphs of nodes, by how deep they lie.
         self._streams: list[Stream] = []
+        self._lent = lent
         self._has_sides = int(call("cuDriverGetVersion")) >= KNOWS_OTHERWISE
         #: Whether the next kernel may begin before what is in front of it has ended: not behind
         #: a turn, which writes what kernels look up before they wait.
@@ -73,9 +82,11 @@ class Recorder:
         """Capture all of it to the graph that the frame's stream is captured to."""
         before = self._launches.queue
         try:
+            self._launches.clear_halt()
             self._nodes(self._steering.nodes, 0)
         finally:
             self._launches.use_stream(before)
+            self._frame.lane = 0
             for stream in self._streams:
                 self._device.take_back(stream)
 
@@ -101,10 +112,13 @@ class Recorder:
                     self._add(queue, condition, WHILE, [body], depth, last)
                 case Choice():
                     self._choice(node, queue, depth)
+                case Parallel(parts):
+                    self._side_by_side(parts, queue, depth)
             self._is_early = False
 
     def _launch(self, command: int) -> None:
         if command in self._owner.image.hosted:
+            self._frame.lane = self._steering.lanes[command]
             self._owner.call_host(self._frame, command, early=False)
             self._is_early = False
         elif self._launches.launch(command, early=self._is_early):
@@ -127,6 +141,28 @@ class Recorder:
             if side:
                 self._add(queue, condition, IF, [side], depth)
 
+    def _side_by_side(self, parts: Sequence[Sequence[Node]], queue: Stream, depth: int) -> None:
+        """Capture parts as branches of the graph."""
+        if self._lent is None:
+            for part in parts:
+                self._nodes(part, depth)
+            return
+        fork, ends = queue.record(), []
+        try:
+            for part in parts[1:]:
+                stream = self._device.lend_stream()
+                self._lent.append(stream)
+                stream.wait_for(fork)
+                self._launches.use_stream(stream)
+                self._nodes(part, depth)
+                ends.append(stream.record())
+            self._launches.use_stream(queue)
+            self._nodes(parts[0], depth)
+            for end in ends:
+                queue.wait_for(end)
+        finally:
+            self._launches.use_stream(queue)
+
     def _add(
         self,
         queue: Stream,
@@ -145,24 +181,30 @@ class Recorder:
             with captured_into(inner, graph):
                 self._launches.use_stream(inner)
                 try:
-                    self._nodes(side, depth + 1)
-                    if last is not None:
-                        self._turn(last, condition)
+                    passes = 1 if last is None else self._frame.passes.get(last.number, 1)
+                    for left in range(passes - 1, -1, -1):
+                        self._nodes(side, depth + 1)
+                        if last is not None:
+                            self._turn(last, 0 if left else condition)
                 finally:
                     self._launches.use_stream(queue)
 
 
-def warm_up(owner: Walks, frame: CudaFrame) -> None:
+def warm_up(owner: Walks, frame: CudaFrame, steering: Steering) -> None:
     """Let libraries do their calls once: what they load or allocate late is there then."""
     if not owner.image.hosted:
         return
     for number in sorted(owner.image.hosted):
+        frame.lane = steering.lanes[number]
         owner.call_host(frame, number)
+    frame.lane = 0
     frame.queue.synchronize()
     frame.skip()
     frame.take_fault()  # of memory that nothing was written to
 
 
-def record(owner: Walks, frame: CudaFrame, steering: Steering) -> None:
-    """Capture a plan to the graph that the frame's stream is captured to."""
-    Recorder(owner, frame, steering).record()
+def record(
+    owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None = None
+) -> None:
+    """Capture a plan to the graph that the frame's stream is captured to; see `Recorder`."""
+    Recorder(owner, frame, steering, lent).record()

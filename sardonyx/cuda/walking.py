@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from sardonyx.cuda.libraries import Place
 from sardonyx.cuda.marks import MARKS, Nvtx, name_of
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.cuda.steered import LeftToHost, record, warm_up
+from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.timing import TIMES, Timeline, Times
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.steering import Steering
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.steering import Steering
 
 _logger = get_logger("cuda")
 #: So many captures that fail in a row, and there are no more.
@@ -42,8 +45,9 @@ class Walks(RunsAlike):
     """
 
     graph_mode: str
-    #: Why runs are no graphs; "" if they are.
+    #: Why runs are no graphs, and why their parts are none; "" if they are.
     _no_graph: str
+    _no_parts: str
     _failures: int
     #: Commands that no library did when they were last done.
     _undone: set[int]
@@ -111,12 +115,16 @@ class Walks(RunsAlike):
 
     def _capture_steered(self, frame: CudaFrame, steering: Steering) -> Graph:
         self.device.turns.wait()
+        lent: list[Stream] = []
         try:
-            warm_up(self, frame)
-            graph = frame.capture(lambda: record(self, frame, steering))
+            warm_up(self, frame, steering)
+            graph = frame.capture(lambda: record(self, frame, steering, lent))
         except SardonyxError as error:
             self._note_failure(error)
             raise LeftToHost(message("CUDA graph", f"It cannot be captured: {error}")) from None
+        finally:
+            for stream in lent:  # until now they were captured
+                self.device.take_back(stream)
         self._failures = 0
         return graph
 
@@ -124,7 +132,7 @@ class Walks(RunsAlike):
         """After some failures in a row there are no more captures."""
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
-            self._no_graph = f"the driver does not capture it: {error}"
+            self._no_graph = self._no_parts = f"the driver does not capture it: {error}"
             _logger.warning("runs go without a graph: %s", self._no_graph)
 
     def _settle_addresses(self, frame: CudaFrame, key: Key) -> None:
@@ -204,6 +212,9 @@ class Walks(RunsAlike):
             if code:
                 raise EngineError(message("CUDA graph", f"The walk ended with code {code}"))
 
+        return self._captured(frame, record)
+
+    def _captured(self, frame: CudaFrame, record: Callable[[], None]) -> Graph | None:
         self.device.turns.wait()
         try:
             graph = frame.capture(record)
@@ -214,7 +225,47 @@ class Walks(RunsAlike):
         return graph
 
     def _call_host(self, frame: Frame, number: int) -> None:
-        self.call_host(frame, number)
+        stretch = self.stretches.get(number)
+        if stretch is None:
+            self.call_host(frame, number)
+            return
+        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+        graph = self._graph_of(frame, stretch)
+        if graph is None:
+            self._do_command(frame, number)  # native code does the others
+            return
+        if frame.launches.send():
+            frame.launches.left(frame.queue.record())  # there may be another one in this run
+        graph.launch(frame.queue.handle)
+        frame.go_on(stretch.stop)
+
+    # -- parts of runs that the host steers ---------------------------------------------------
+
+    def _do_command(self, frame: CudaFrame, number: int) -> None:
+        """Launch a kernel from here, or have a library do its work."""
+        if number in self._calls:
+            self.call_host(frame, number)
+        else:
+            frame.launches.launch(number)
+            frame.go_on(number + 1)
+
+    def _graph_of(self, frame: CudaFrame, stretch: range) -> Graph | None:
+        """What does some commands in a row; None if they are not captured."""
+        number = GRAPH_ID.get()
+        if number < 0 or self._no_parts or (self._marks or MARKS.get()) is not None:
+            return None
+        key = (number, *frame.launches.part(stretch), self.libraries.version)
+        graph = frame.graphs.find(key)
+        if graph is None and frame.graphs.wants(key) and not self.libraries.pending:
+
+            def record() -> None:
+                for command in stretch:
+                    self._do_command(frame, command)
+
+            graph = self._captured(frame, record)
+            if graph is not None:
+                frame.graphs.add(key, graph)
+        return graph
 
     def call_host(
         self,

@@ -8,11 +8,21 @@ thread block that takes the place of the steps in between.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Together
+
+#: Parameters of a turn: the tables on the device, a word that is not 0 once something is wrong, and
+#: what the driver calls its two conditions, or 0.
+TABLES = ("slots", "bases", "arguments", "halt")
+HANDLES = ("first", "second")
+#: Faults of turns, beside those of `kernel.context`: a guard, a measured value, a size, an
+#: argument. What they belong to is added to the code.
+_KIND = 1 << 40
+GUARD, MEASURE, SIZE, OFFSET = (_KIND * k for k in range(1, 5))
 
 
 class Unsteerable(Exception):
@@ -83,7 +93,19 @@ class Loop:
     last: Turn
 
 
-Node = Launch | Turn | Choice | Loop
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Parts of which none needs another."""
+
+    parts: tuple[tuple[Node, ...], ...]
+
+
+Node = Launch | Turn | Choice | Loop | Parallel
+
+
+def fault_of_turn(code: int) -> tuple[int, int]:
+    """The kind of a fault, and the number of what it belongs to; 0 if it is none of a turn's."""
+    return code // _KIND * _KIND, code % _KIND
 
 
 def hoisted(plan: Plan) -> Plan:
@@ -103,6 +125,29 @@ def commands_in_loops(plan: Plan) -> list[int]:
         if isinstance(command, (Jump, JumpIfLess)) and command.target <= number:
             found.update(range(command.target, number))
     return [k for k in sorted(found) if isinstance(plan.commands[k], Command)]
+
+
+def stretches_of(plan: Plan, apart: Container[int], least: int) -> list[range]:
+    """Commands in a row, done once in a run at most, with nothing between them.
+
+    Args:
+        plan: A plan that the host steers.
+        apart: Numbers of commands that are in none.
+        least: How many commands one has at least.
+    """
+    kept = (Jump, JumpUnless, JumpIfLess)
+    targets = {c.target for c in plan.commands if isinstance(c, kept)}
+    again = set(commands_in_loops(plan))
+    found: list[range] = []
+    first = 0
+    for number, command in enumerate([*plan.commands, None]):
+        goes_on = isinstance(command, Command) and command.host is None
+        goes_on = goes_on and number not in again and number not in apart
+        if not goes_on or number in targets:
+            if number - first >= least:
+                found.append(range(first, number))
+            first = number if goes_on else number + 1
+    return found
 
 
 def tree_of(plan: Plan) -> tuple[tuple[Node, ...], tuple[Turn, ...]]:
@@ -140,7 +185,13 @@ class _Reader:
                 case Set() | Enter():
                     steps.append(at)
                     at += 1
-                case Together():  # one after the other is as good
+                case Together(parts) if len(parts) > 1:
+                    if steps:
+                        found.append(self._turn(steps))
+                        steps = []
+                    found.append(Parallel(tuple(self.nodes(p.first, p.end) for p in parts)))
+                    at = parts[-1].end
+                case Together():
                     at += 1
                 case JumpIfLess() | JumpUnless() if (begin := self._loop_at(at)) is not None:
                     loop, at = self._loop(at, begin, steps)

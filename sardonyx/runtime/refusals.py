@@ -15,6 +15,7 @@ from sardonyx.base.errors import (
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.context import FAULTS
 from sardonyx.plan.plan import Command, Guard, Plan
+from sardonyx.plan.steering import GUARD, MEASURE, OFFSET, fault_of_turn
 from sardonyx.plan.steps import Measure
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
@@ -32,7 +33,6 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
-from sardonyx.runtime.steering import GUARD, MEASURE, OFFSET, fault_of_turn
 from sardonyx.tensor.assumptions import SEVERAL
 
 
@@ -109,7 +109,7 @@ def _mismeasured(measure: Measure, value: int) -> InvalidArgument:
 
 
 def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:
-    """The error for a fault of a turn, where a device steers: see `runtime.steering`."""
+    """The error for a fault of a turn, where a device steers: see `runtime.turns`."""
     kind, number = fault_of_turn(code)
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)

@@ -8,37 +8,35 @@ packed before the run, so no size of a buffer may be the run's to decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.program import Operand, Program, Value
-from sardonyx.kernel.types import F64, I32, I64, PTR, U8
+from sardonyx.kernel.program import Program
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.plan.steering import Gate, Node, Turn, Unsteerable, hoisted, tree_of
-from sardonyx.plan.steps import Enter, JumpIfLess, JumpUnless, Set
-from sardonyx.plan.tape import ADD, FLOORDIV, LIMIT, MAXIMUM, MULTIPLY, Instruction
+from sardonyx.plan.steering import (
+    Choice,
+    Launch,
+    Loop,
+    Node,
+    Parallel,
+    Turn,
+    Unsteerable,
+    hoisted,
+    tree_of,
+)
+from sardonyx.plan.steps import Enter, JumpIfLess
+from sardonyx.runtime.arena import Words
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import writer_of
 from sardonyx.runtime.team import Team
+from sardonyx.runtime.turns import kernel_of
 
-#: Parameters of a turn: the tables on the device, a word that is not 0 once something is wrong, and
-#: what the driver calls its two conditions, or 0.
-TABLES = ("slots", "bases", "arguments", "halt")
-HANDLES = ("first", "second")
-#: Faults of turns, beside those of `kernel.context`: a guard, a measured value, a size, an
-#: argument. What they belong to is added to the code.
-_KIND = 1 << 40
-GUARD, MEASURE, SIZE, OFFSET = (_KIND * k for k in range(1, 5))
-#: So many trips a loop makes between two looks at what the host says.
-_TRIPS_PER_LOOK = 64
-
-
-def fault_of_turn(code: int) -> tuple[int, int]:
-    """The kind of a fault, and the number of what it belongs to; 0 if it is none of a turn's."""
-    return code // _KIND * _KIND, code % _KIND
+#: A pass of a loop takes the device some microseconds beside its kernels, so it has so many trips:
+#: the most that leave none over. Each number needs a graph of its own, of so many kernels at most.
+_TRIPS, _MOST_NODES = (10, 8, 5, 4), 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,9 @@ class Steering:
         unscheduled: Commands that the host does not schedule, since what they cost depends on the
             trip.
         varying: Commands whose blocks or arguments turns decide.
+        lanes: For commands that others may run beside, which of the lanes each has; 0 for the rest.
+        counted: Loops whose trips are known when a run begins, by the number of their last turn:
+            the slot of the trips, and how many trips a pass may have.
     """
 
     plan: Plan
@@ -63,6 +64,17 @@ class Steering:
     checked: frozenset[int]
     unscheduled: tuple[int, ...]
     varying: frozenset[int]
+    lanes: Mapping[int, int]
+    counted: Mapping[int, tuple[int, int]]
+
+    def passes(self, slots: Words) -> dict[int, int]:
+        """How many trips each pass of such a loop has: as many each time, so none needs a test."""
+        found = {}
+        for turn, (slot, most) in self.counted.items():
+            trips = int(slots[slot])
+            fitting = (k for k in _TRIPS if k <= most and trips and trips % k == 0)
+            found[turn] = next(fitting, 1)
+        return found
 
     @property
     def has_loops(self) -> bool:
@@ -95,12 +107,101 @@ def steering_of(plan: Plan) -> Steering:
         if not changed.isdisjoint(range(first - 1, first + len(command.arguments))):
             varying.add(number)
     unscheduled = [row[0] for segment in inner for row in image.rows("scheduled", segment)]
-    written = [_written(turn, image) for turn in turns]
+    lanes: dict[int, int] = {}
+    nodes = _laned(nodes, image, lanes, itertools.count(1), 0)
+    kernels = [kernel_of(turn, image) for turn in turns]
     return Steering(
-        plan, nodes, turns, tuple(w.b.program for w in written),
-        frozenset(w.turn.number for w in written if w.checks), tuple(unscheduled),
-        frozenset(varying),
+        plan, nodes, turns, tuple(program for program, _ in kernels),
+        frozenset(k for k, (_, is_checked) in enumerate(kernels) if is_checked), tuple(unscheduled),
+        frozenset(varying), lanes, dict(_counted(nodes, plan, image)),
     )  # fmt: skip
+
+
+def commands_of(nodes: Iterable[Node]) -> Iterator[int]:
+    """The commands in nodes."""
+    for node in nodes:
+        match node:
+            case Launch(command):
+                yield command
+            case Loop(_, body, _):
+                yield from commands_of(body)
+            case Choice(_, then, otherwise):
+                yield from commands_of((*then, *otherwise))
+            case Parallel(parts):
+                yield from commands_of(itertools.chain.from_iterable(parts))
+
+
+def _laned(
+    nodes: tuple[Node, ...], image: Image, lanes: dict[int, int], fresh: Iterator[int], lane: int
+) -> tuple[Node, ...]:
+    """The nodes, with a lane for each command; parts in a row that may not run side by side."""
+    found: list[Node] = []
+    for node in nodes:
+        match node:
+            case Launch(command):
+                lanes[command] = lane
+                found.append(node)
+            case Loop(first, body, last):
+                found.append(Loop(first, _laned(body, image, lanes, fresh, lane), last))
+            case Choice(turn, then, otherwise):
+                sides = (_laned(side, image, lanes, fresh, lane) for side in (then, otherwise))
+                found.append(Choice(turn, *sides))
+            case Parallel(parts):
+                # What kernels work in belongs to warps by their numbers in a grid.
+                working = [any(_works(k, image) for k in commands_of(part)) for part in parts]
+                if sum(working) > 1:
+                    for part in parts:
+                        found += _laned(part, image, lanes, fresh, lane)
+                    continue
+                others = [lane, *(next(fresh) for _ in parts[1:])]
+                laned = (
+                    _laned(part, image, lanes, fresh, own)
+                    for part, own in zip(parts, others, strict=True)
+                )
+                found.append(Parallel(tuple(laned)))
+            case Turn():
+                found.append(node)
+    return tuple(found)
+
+
+def _counted(
+    nodes: Iterable[Node], plan: Plan, image: Image
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Loops that go on as long as trips are left, and no longer; see `Steering.counted`."""
+    for node in nodes:
+        match node:
+            case Loop(_, body, last) if last.gate is not None:
+                yield from _counted(body, plan, image)
+                test = plan.commands[last.gate.trips or 0]
+                entered = [plan.commands[k] for k in last.gate.then]
+                guards = [
+                    slot
+                    for step in entered
+                    if isinstance(step, Enter)
+                    for row in image.rows("guards", step.segment)
+                    for slot in row
+                ]
+                most = _MOST_NODES // (1 + sum(1 for _ in commands_of(body)))
+                # What no trip changes holds in all of them, if it does in the first one.
+                if (
+                    isinstance(test, JumpIfLess)
+                    and last.gate.flag is None
+                    and most >= min(_TRIPS)
+                    and all(isinstance(inner, Launch) for inner in body)
+                    and not any(image.tape.segment_of[slot] for slot in guards)
+                ):
+                    slot = image.tape.slot(test.right, test.segment)
+                    if not image.tape.segment_of[slot]:
+                        yield last.number, (slot, most)
+            case Choice(_, then, otherwise):
+                yield from _counted((*then, *otherwise), plan, image)
+            case Parallel(parts):
+                yield from _counted(itertools.chain.from_iterable(parts), plan, image)
+
+
+def _works(number: int, image: Image) -> bool:
+    """Whether a command needs memory to work in."""
+    return image.tape.constants.get(image.slots_of(number)[1]) != 0
 
 
 def turns_of(plan: Plan) -> list[Program]:
@@ -142,231 +243,3 @@ def _check_sizes(plan: Plan, image: Image) -> None:
         if isinstance(command, Command) and image.tape.segment_of[image.slots_of(number)[1]]:
             what = f"what {command.where} works in is known only when the run gets there"
             raise Unsteerable(what)
-
-
-# -- kernels --------------------------------------------------------------------------------------
-
-
-def _written(turn: Turn, image: Image) -> _Writer:
-    """The kernel of a turn. It is written twice: the first time shows what it reads."""
-    reads = _Writer(turn, image, ())
-    reads.run()
-    writer = _Writer(turn, image, reads.read)
-    writer.run()
-    return writer
-
-
-class _Writer:
-    """Writes the kernel of a turn.
-
-    Args:
-        turn: Which.
-        image: Of the plan.
-        read: What it is known to read from tables: read at the beginning, one read waits for all.
-
-    Attributes:
-        checks: How often it looks whether all is right.
-    """
-
-    def __init__(self, turn: Turn, image: Image, read: Iterable[tuple[str, int]]) -> None:
-        self.turn, self.image, self.plan, self.tape = turn, image, image.plan, image.tape
-        named = [*((name, PTR) for name in TABLES), *((name, I64) for name in HANDLES)]
-        self.b = Builder(turn.name, named, kind="kernel")
-        self.first = tuple(read)
-        self.read: dict[tuple[str, int], None] = {}
-        self.constants = self.tape.constants
-        self.known: dict[tuple[str, int], Operand] = {}
-        self.stores: dict[tuple[str, int], Operand] = {}
-        self.checks = 0
-
-    def run(self) -> None:
-        b = self.b
-        with b.parallel():
-            if self.turn.number == 0:
-                self.put("halt", 0, b.constant(I64, 0))
-            for table, k in self.first:
-                if (table, k) not in self.known:
-                    self.known[table, k] = b.load(I64, b.parameter(table), k)
-            self.steps(self.turn.steps)
-            if self.turn.gate is not None:
-                self.gate(self.turn.gate)
-            elif self.checks:
-                self.flush()
-                self.steer("first", self.going())
-            else:
-                self.flush()
-
-    def of(self, table: str, k: int) -> Operand:
-        """A word of a table."""
-        if table == "slots" and k in self.constants:
-            return self.b.constant(I64, self.constants[k])
-        found = self.known.get((table, k))
-        if found is None:
-            self.read.setdefault((table, k))
-            found = self.known[table, k] = self.b.load(I64, self.b.parameter(table), k)
-        return found
-
-    def put(self, table: str, k: int, value: Operand) -> None:
-        """Change a word, at the end of the part that is written."""
-        self.known[table, k] = self.stores[table, k] = value
-
-    def flush(self) -> None:
-        """Write what was changed: no read comes behind that."""
-        for (table, k), value in self.stores.items():
-            self.b.store(value, self.b.parameter(table), k)
-        self.stores = {}
-
-    def going(self) -> Value:
-        """1 as long as nothing is wrong, else 0."""
-        return self._one_if(self.b.eq(self._value(self.of("halt", 0)), 0))
-
-    def steer(self, handle: str, value: Value) -> None:
-        """Set a condition, if there is a node for it."""
-        b = self.b
-        with b.if_(b.ne(b.parameter(handle), 0)):
-            b.steer(b.parameter(handle), b.convert(value, I32))
-
-    def gate(self, gate: Gate) -> None:
-        """Decide."""
-        b = self.b
-        lets = self.going()
-        chosen = b.value(I64, 1) if gate.flag is None else self._flag(gate.flag)
-        if gate.trips is not None:
-            test = self.plan.commands[gate.trips]
-            assert isinstance(test, JumpIfLess)  # noqa: S101 - `plan.steering` says so
-            left, right = (self._size(d, test.segment) for d in (test.left, test.right))
-            less = b.compare("lt", self._value(left), right)
-            chosen = self._unless_told(b.binary("and", chosen, b.index_cast(less)), left)
-        before = dict(self.known), dict(self.stores)
-        held = b.variable(lets)
-        arms = [(b.ne(chosen, 0), gate.then), (b.eq(chosen, 0), gate.otherwise)]
-        for condition, steps in arms:
-            with b.if_(condition):
-                self.steps(steps)
-                self.flush()
-                held.set(self.going())
-            self.known, self.stores = dict(before[0]), dict(before[1])
-        goes = held.get()
-        self.steer("first", b.binary("and", chosen, goes))
-        if gate.trips is None:
-            self.steer("second", b.binary("and", b.binary("xor", chosen, 1), goes))
-
-    def _flag(self, number: int) -> Value:
-        """1 if the condition of a jump is true, else 0."""
-        b, jump = self.b, self.plan.commands[number]
-        assert isinstance(jump, JumpUnless)  # noqa: S101 - `plan.steering` says so
-        base = b.load(PTR, b.parameter("bases"), jump.buffer)
-        at = b.offset(base, self._size(jump.offset_bytes, jump.segment))
-        return self._one_if(b.ne(b.load(U8, at), 0))
-
-    def _unless_told(self, lets: Value, counter: Operand) -> Value:
-        """Now and then: 0 if the host ends the run, or a kernel has met a fault."""
-        b = self.b
-        held = b.variable(lets)
-        if not isinstance(counter, Value):  # the first trip
-            return lets
-        with b.if_(b.eq(b.binary("and", counter, _TRIPS_PER_LOOK - 1), 0)):
-            told = b.load(I64, b.context("cancel"), ordering="relaxed")
-            fault = b.load(I64, b.context("fault"), ordering="relaxed")
-            held.set(b.select(b.eq(b.binary("or", told, fault), 0), lets, 0))
-        return held.get()
-
-    def _size(self, dim: object, segment: int) -> Operand:
-        return self.of("slots", self.tape.slot(dim, segment))  # type: ignore[arg-type]  # a Dim
-
-    # -- steps --------------------------------------------------------------------------------
-
-    def steps(self, numbers: Iterable[int]) -> None:
-        """Do some steps."""
-        for number in numbers:
-            step = self.plan.commands[number]
-            if isinstance(step, Set):
-                value = self._size(step.value, step.segment)
-                self.put("slots", self.tape.symbol(step.symbol), value)
-            elif isinstance(step, Enter):
-                self._enter(step.segment)
-
-    def _enter(self, segment: int) -> None:
-        self._measure(segment)
-        self._evaluate(segment)
-        b, image = self.b, self.image
-        first = image.first_row("guards", segment)
-        for k, (left, right) in enumerate(image.rows("guards", segment), first):
-            a, c = self.of("slots", left), self.of("slots", right)
-            self._fault_if(b.ne(self._value(a), c), GUARD + k, a, c)
-        for table in ("moving", "resting"):
-            for argument, buffer, slot in image.rows(table, segment):
-                base, offset = self.of("bases", buffer), self._value(self.of("slots", slot))
-                size = self.of("slots", image.size_slot(buffer))
-                wrong = b.binary("or", b.compare("lt", offset, 0), b.compare("gt", offset, size))
-                self._fault_if(wrong, OFFSET + buffer, offset, size)
-                at = b.select(wrong, self._value(base), b.binary("add", offset, base))
-                self.put("arguments", argument, at)
-        for argument, slot in image.rows("numbers", segment):
-            self.put("arguments", argument, self.of("slots", slot))
-
-    def _measure(self, segment: int) -> None:
-        b, image = self.b, self.image
-        first = image.first_row("measures", segment)
-        for k, (slot, buffer, offset, low, high) in enumerate(
-            image.rows("measures", segment), first
-        ):
-            base = b.load(PTR, b.parameter("bases"), buffer)
-            value = b.load(I64, b.offset(base, self.of("slots", offset)))
-            least, most = self.of("slots", low), self.of("slots", high)
-            wrong = b.binary("or", b.compare("lt", value, least), b.compare("gt", value, most))
-            self._fault_if(wrong, MEASURE + k, value, 0)
-            # What comes next must not reach beyond what there is.
-            self.put("slots", slot, b.select(wrong, least, value))
-
-    def _evaluate(self, segment: int) -> None:
-        """As `plan.tape.evaluate`."""
-        b = self.b
-        first, end = self.tape.ranges[segment]
-        wrong: Value | None = None
-        for instruction in self.tape.instructions[first:end]:
-            value, is_wrong = self._do(instruction)
-            wrong = is_wrong if wrong is None else b.binary("or", wrong, is_wrong)
-            self.put("slots", instruction[1], value)
-        if wrong is not None:
-            self._fault_if(wrong, SIZE + segment, 0, 0)
-
-    def _do(self, instruction: Instruction) -> tuple[Value, Value]:
-        """The result of an instruction, and whether there is none."""
-        b = self.b
-        operation, _, left, right = instruction
-        x, y = self._value(self.of("slots", left)), self.of("slots", right)
-        if operation == MULTIPLY:
-            # In floating point a product cannot wrap, and is too large if the exact one is.
-            estimate = b.binary("mul", b.convert(x, F64), b.convert(y, F64))
-            wrong = b.compare("ge", b.unary("abs", estimate), float(LIMIT))
-            return b.binary("mul", x, y), wrong
-        if operation == FLOORDIV:
-            wrong = b.compare("lt", self._value(y), 1)
-            divisor = b.max(y, 1)
-            quotient = x // divisor
-            inexact = b.compare("lt", x - quotient * divisor, 0)
-            return quotient - b.index_cast(inexact), wrong
-        if operation == ADD:
-            value = b.binary("add", x, y)
-        else:
-            value = b.max(x, y) if operation == MAXIMUM else b.min(x, y)
-        beyond = b.compare("ge", value, LIMIT)
-        return value, b.binary("or", beyond, b.compare("le", value, -LIMIT))
-
-    def _one_if(self, test: Value) -> Value:
-        return self._value(self.b.index_cast(test))
-
-    def _value(self, operand: Operand) -> Value:
-        """An operand that may be a constant, as a value."""
-        if isinstance(operand, Value):
-            return operand
-        return self.b.value(I64, int(operand.value))
-
-    def _fault_if(self, wrong: Value, code: int, a: Operand | int, c: Operand | int) -> None:
-        b = self.b
-        self.checks += 1
-        with b.if_(wrong):
-            b.fault(code, a, c)
-        before = self.of("halt", 0)
-        self.put("halt", 0, b.select(wrong, b.value(I64, 1), before))

@@ -10,6 +10,8 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.cuda import resident
+from sardonyx.plan.steering import Parallel
 from tests.cuda.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -104,6 +106,17 @@ CASES = {
         [{"x": _few_bits(t, b, 4)} for t, b in ((5, 2), (1, 1), (6, 2))],
         {"w": _few_bits(2, 9, 4), "r": _few_bits(2, 9, 3)},
     ),
+    "loops side by side": Case(
+        """g (float[N] x, float[N] h, int64 n) => (float[N] y, float[N] z, float[N] w) {
+        y = Loop(n, , x) <body = a (int64 i, bool c, float[N] s) => (bool d, float[N] t)
+            { d = Identity(c) e = Tanh(s) more = Less(i, two) t = If(more)
+              <then_branch = p () => (float[N] u) { u = Neg(e) },
+               else_branch = q () => (float[N] v) { v = Sqrt(e) }> }>
+        z = Loop(n, , h) <body = b (int64 j, bool f, float[N] r) => (bool k, float[N] o)
+            { k = Identity(f) o = Sin(r) }> w = Add(y, z) }""",
+        [{"x": -_few_bits(6), "h": _few_bits(6), "n": np.array(n)} for n in (3, 0, 8)],
+        {"two": np.int64(1)},
+    ),
     "products": Case(
         """g (float[M,8] x, int64 n) => (float[M,8] y) { y = Loop(n, , x) <body = b
         (int64 i, bool c, float[M,8] s) => (bool d, float[M,8] t) { d = Identity(c)
@@ -129,8 +142,10 @@ BY_HOST = {
 }
 
 
-def _session(case: Case, **provider: Any) -> tuple[ort.InferenceSession, ort.InferenceSession]:
-    model = model_of(case.text, case.weights)
+def _session(
+    case: Case, *, opset: int = 17, **provider: Any
+) -> tuple[ort.InferenceSession, ort.InferenceSession]:
+    model = model_of(case.text, case.weights, opset)
     options = {"use_tf32": "0", **provider}
     session = ort.InferenceSession(model.SerializeToString(), providers=[(CUDA, options)])
     return session, ort.InferenceSession(model.SerializeToString())
@@ -157,6 +172,28 @@ def test_graphs_do_what_the_processor_does(gpu: FakeDriver | None, name: str) ->
     assert "turns in each decide" in text and "CUDA graphs: none" not in text
     if gpu is not None:
         assert gpu.replays == 2 * len(feeds)
+
+
+def test_passes_of_several_trips(lazy: FakeDriver) -> None:
+    case = CASES["counted, with slices"]
+    session, reference = _session(case)
+    for trips, passes in ((20, 2), (12, 3), (7, 7), (16, 2), (15, 3), (20, 2), (1, 1), (0, 0)):
+        given = _rows(trips)[0]
+        before = lazy.passes
+        _check(session.run(None, given), reference.run(None, given))
+        assert lazy.passes - before == passes
+
+
+def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
+    case = CASES["loops side by side"]
+    session, reference = _session(case)
+    steering = session._engine.executable.steering
+    assert any(isinstance(node, Parallel) and len(node.parts) == 2 for node in steering.nodes)
+    assert set(steering.lanes.values()) == {0, 1}
+    there = _on_device(case.feeds[0])
+    with captured(lambda s: session.run_with_ort_values(None, there, stream=s.handle)) as graph:
+        graph.replay()
+        _check(graph.given, reference.run(None, case.feeds[0]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -205,6 +242,31 @@ def test_explain_says_why_the_host_steers(gpu: FakeDriver | None, reason: str) -
         _check(session.run(None, given), reference.run(None, given))
     (line,) = [x for x in session.explain().splitlines() if "CUDA graphs: none" in x]
     assert reason in line
+
+
+def test_what_lies_between_steps_of_the_host_is_captured(
+    gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes differ from run to run, and one graph serves several of them."""
+    monkeypatch.setattr(resident, "LEAST_COMMANDS", 3)
+    case = Case(
+        """g (float[N,8] x) => (float[K,8] y, int64[2,M] k) {
+        a = MatMul(x, w) b = CumSum(a, one) c = MatMul(b, w) e = CumSum(c, zero) k = NonZero(x)
+        r, q = Split<axis=0, num_outputs=2>(k) f = Squeeze(r, first) s = Gather(e, f)
+        t = MatMul(s, w) u = CumSum(t, one) v = MatMul(u, w) y = CumSum(v, zero) }""",
+        [{"x": _few_bits(n, 8)} for n in (3, 4, 3, 4, 4, 9)],
+        {
+            "w": _few_bits(8, 8) / 4, "zero": np.int64(0), "one": np.int64(1),
+            "first": np.array([0]),
+        },
+    )  # fmt: skip
+    session, reference = _session(case, opset=18)
+    for given in (*case.feeds, *case.feeds):
+        _check(session.run(None, given), reference.run(None, given))
+    (line,) = [x for x in session.explain().splitlines() if "CUDA graphs" in x]
+    assert "2 parts of a run, since the host reads sizes" in line and "NonZero" in line
+    if gpu is not None:
+        assert 8 <= gpu.replays <= 22
 
 
 def test_runs_without_a_graph_are_steered_by_the_host(gpu: FakeDriver | None) -> None:

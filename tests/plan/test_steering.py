@@ -6,7 +6,18 @@ import pytest
 
 from sardonyx.base import sizes
 from sardonyx.plan.plan import Command, HostSignature, Plan
-from sardonyx.plan.steering import Choice, Gate, Launch, Loop, Turn, Unsteerable, hoisted, tree_of
+from sardonyx.plan.steering import (
+    Choice,
+    Gate,
+    Launch,
+    Loop,
+    Turn,
+    Unsteerable,
+    commands_in_loops,
+    hoisted,
+    stretches_of,
+    tree_of,
+)
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Set, Together
 
 _COUNTER = sizes.measured("i", 0)
@@ -75,6 +86,17 @@ def test_trees(commands: tuple[object, ...], nodes: object) -> None:
 def test_what_is_no_tree(commands: tuple[object, ...], reason: str) -> None:
     with pytest.raises(Unsteerable, match=reason):
         tree_of(_plan(*commands))
+
+
+def test_commands_in_a_row_are_stretches() -> None:
+    work = [_WORK] * 3
+    plan = _plan(*work, *LOOP[:1], *work, Enter(1), _WORK, _HOST, *work, JumpUnless(0, 15), *work)
+    found = stretches_of(plan, {5}, 2)
+    assert found == [range(3), range(10, 13), range(15, 17)]
+    assert stretches_of(plan, (), 3) == [range(3), range(4, 7), range(10, 13)]
+    again = _plan(*work, JumpIfLess(0, 5, 1), *work)
+    assert stretches_of(again, (), 1) == [range(1), range(4, 7)]
+    assert commands_in_loops(again) == [1, 2]
 
 
 def test_nothing_is_conditional_in_a_hoisted_plan() -> None:

@@ -159,7 +159,9 @@ class FakeDriver:
         #: what was captured when the capture to a node's graph began.
         self._bodies: dict[int, list[Callable[[], None]]] = {}
         self._conditions: dict[int, ctypes.c_int32] = {}
-        self._outer: list[tuple[list[Callable[[], None]] | None, int]] = []
+        self._outer: list[tuple[list[Callable[[], None]] | None, int, dict[int, bool]]] = []
+        #: Other streams that are captured now, and whether what they do is waited for.
+        self._forked: dict[int, bool] = {}
         #: How often conditional nodes did a graph of theirs.
         self.passes = 0
         self._modes = threading.local()
@@ -348,7 +350,7 @@ class FakeDriver:
     def cuEventRecord(self, event: int, stream: int) -> Any:
         held = self.events[event]
         held.stream, held.asked = int(stream), 0
-        held.is_captured = self.capture is not None and held.stream == self.captured
+        held.is_captured = self._takes(held.stream)
         held.mark = self.done.get(held.stream, 0) + len(self.queues.setdefault(held.stream, []))
         return (CUresult.CUDA_SUCCESS,)
 
@@ -403,9 +405,15 @@ class FakeDriver:
         return self.do("gate", work, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
-        if self.capture is not None and int(stream) == self.captured and self.mode == GLOBAL:
-            if not self.events[event].is_captured:
-                return self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+        is_strict = self._takes(int(stream)) and self.mode == GLOBAL
+        if is_strict and not self.events[event].is_captured:
+            return self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+        before = self.events[event]
+        if before.is_captured and self.capture is not None and before.stream is not None:
+            if int(stream) != self.captured:
+                self._forked.setdefault(int(stream), False)
+            if before.stream in self._forked:
+                self._forked[before.stream] = True
             return (CUresult.CUDA_SUCCESS,)
         held = _Event()
         held.stream, held.mark = self.events[event].stream, self.events[event].mark
@@ -442,13 +450,19 @@ class FakeDriver:
 
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
         """Put work in a stream, or in the graph that it is captured to."""
-        if self.capture is None or int(stream) != self.captured:
+        if self.capture is None or not self._takes(int(stream)):
             self.queues.setdefault(int(stream), []).append(work)
         elif what in self.uncapturable or (self._outer and what not in _IN_NODES):
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         else:
             self.capture.append(work)
+            if int(stream) in self._forked:
+                self._forked[int(stream)] = False
         return (CUresult.CUDA_SUCCESS,)
+
+    def _takes(self, stream: int) -> bool:
+        """Whether a stream's work becomes part of a graph."""
+        return self.capture is not None and (stream == self.captured or stream in self._forked)
 
     # -- graphs -------------------------------------------------------------------------------
 
@@ -461,8 +475,11 @@ class FakeDriver:
     def cuStreamEndCapture(self, stream: Any) -> Any:
         assert self.capture is not None
         if self._outer:  # to the graph of a node
-            self.capture, self.captured = self._outer.pop()
+            assert all(self._forked.values()), "a branch of a graph is never waited for"
+            self.capture, self.captured, self._forked = self._outer.pop()
             return CUresult.CUDA_SUCCESS, 0
+        self.is_broken |= not all(self._forked.values())
+        self._forked = {}
         self.captures += 1
         number = self.captures
         self.graphs[number], self.capture = self.capture, None
@@ -516,7 +533,7 @@ class FakeDriver:
                 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(given)
 
     def cuStreamGetCaptureInfo(self, stream: int) -> Any:
-        assert self.capture is not None and int(stream) == self.captured
+        assert self.capture is not None and self._takes(int(stream))
         graph = next((k for k, b in self._bodies.items() if b is self.capture), self.captures + 1)
         return CUresult.CUDA_SUCCESS, 1, 0, graph, ["node"] * 5, [None] * 5, 1
 
@@ -558,8 +575,8 @@ class FakeDriver:
 
     def cuStreamBeginCaptureToGraph(self, stream: int, graph: int, *_: Any) -> Any:
         assert int(stream) != self.captured
-        self._outer.append((self.capture, self.captured))
-        self.capture, self.captured = self._bodies[graph], int(stream)
+        self._outer.append((self.capture, self.captured, self._forked))
+        self.capture, self.captured, self._forked = self._bodies[graph], int(stream), {}
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
