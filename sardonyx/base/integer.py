@@ -260,4 +260,6 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
 
 def hangs_on_choice(a: Dim) -> bool:
     """Whether it contains a symbol that `sizes.measured` gave and that can only be 0 or 1."""
+    if isinstance(a, int):
+        return False
     return any(atom.arguments == (0, 1) for atom in atoms_of(a, "symbol"))

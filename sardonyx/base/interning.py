@@ -36,7 +36,8 @@ class WeakTable(Generic[_Key, _Object]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[_Key, _Entry[_Object]] = {}
+        #: References by key; for places that look up ten thousands, who calls it then.
+        self.entries: dict[_Key, _Entry[_Object]] = {}
         self._lock = lock_over_forks()
         self._gone: list[_Entry[_Object]] = []
         self._added = 0
@@ -45,21 +46,21 @@ class WeakTable(Generic[_Key, _Object]):
 
     def get(self, key: _Key) -> _Object | None:
         """The object with this key, if there is one."""
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         return None if entry is None else entry()
 
     def add(self, key: _Key, made: _Object) -> _Object:
         """The one object with this key: that which is there, else `made`. A checkpoint, too."""
         entry: _Entry[_Object] = _Entry(made, self._forget)
         entry.key = key
-        held = self._entries.setdefault(key, entry)  # no other thread comes between
+        held = self.entries.setdefault(key, entry)  # no other thread comes between
         found = made if held is entry else held()
         if found is None:
             with self._lock:  # what is there is gone
-                other = self._entries.get(key)
+                other = self.entries.get(key)
                 found = None if other is None else other()
                 if found is None:
-                    self._entries[key], found = entry, made
+                    self.entries[key], found = entry, made
         if self._gone and not _patient:
             with self._lock:
                 self._remove_gone()
@@ -70,11 +71,11 @@ class WeakTable(Generic[_Key, _Object]):
 
     def values(self) -> list[_Object]:
         """All objects that are there."""
-        found = [entry() for entry in list(self._entries.values())]
+        found = [entry() for entry in list(self.entries.values())]
         return [x for x in found if x is not None]
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def _remove(self, entry: _Entry[_Object]) -> None:
         """Called when an object goes, at any moment: it must not wait for the lock."""
@@ -93,8 +94,8 @@ class WeakTable(Generic[_Key, _Object]):
     def _remove_gone(self) -> None:
         while self._gone:
             entry = self._gone.pop()
-            if self._entries.get(entry.key) is entry:
-                del self._entries[entry.key]
+            if self.entries.get(entry.key) is entry:
+                del self.entries[entry.key]
 
 
 _TABLES: weakref.WeakSet[WeakTable[Any, Any]] = weakref.WeakSet()

@@ -53,12 +53,13 @@ Monomial = tuple[Atom, ...]
 class Size:
     """A symbolic integer that is not a known constant, compared by identity: see above."""
 
-    __slots__ = ("__weakref__", "_text", "terms")
+    __slots__ = ("__weakref__", "_opaque", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._text: str | None = None
+        self._opaque: tuple[Atom, ...] | None = None
 
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
@@ -126,7 +127,8 @@ def make_atom(
     key: object, kind: str, name: str, arguments: tuple[Dim, ...], payload: object = None
 ) -> Atom:
     """The one atom with this key."""
-    found = _ATOMS.get(key)
+    entry = _ATOMS.entries.get(key)
+    found = None if entry is None else entry()
     if found is None:
         found = _ATOMS.add(key, Atom(kind, name, arguments, next(_ORDER), payload))
     return found
@@ -140,7 +142,8 @@ def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, object]:
 
 
 def _intern(key: tuple[tuple[Monomial, int], ...]) -> Size:
-    found = _SIZES.get(key)
+    entry = _SIZES.entries.get(key)
+    found = None if entry is None else entry()
     if found is None:
         found = _SIZES.add(key, Size(key))
     return found
@@ -387,6 +390,15 @@ def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
                 if kind is None or atom.kind == kind:
                     found.add(atom)
     return found
+
+
+def opaque_in(a: Dim) -> tuple[Atom, ...]:
+    """All opaque atoms in `a`, also those inside divisions, in their order."""
+    if isinstance(a, int):
+        return ()
+    if a._opaque is None:
+        a._opaque = tuple(sorted(atoms_of(a, "opaque"), key=lambda x: x.order))
+    return a._opaque
 
 
 def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:

@@ -16,11 +16,17 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
-from sardonyx.codegen.general_copy import general_copy
+from sardonyx.codegen.general_copy import Valued, general_copy, structure_of_copy
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
-from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant, is_prepared
+from sardonyx.codegen.invocation import (
+    Invocation,
+    invocation_of,
+    is_constant,
+    is_prepared,
+    moved_to,
+)
 from sardonyx.codegen.special import special
 from sardonyx.codegen.strided_copy import strided_copy
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
@@ -85,6 +91,7 @@ class Former:
         tiled: Kernels in tiles of a contraction, with what they need, by its structure.
         partials: Memory for parts of an attention's results, by its structure.
         masks: Arrays of what attentions add to their scores, by their contents.
+        valued: Gives kernels for any sizes those of a layer.
     """
 
     lanes: int
@@ -107,6 +114,8 @@ class Former:
     _packed: dict[object, Buffer] = field(default_factory=dict)
     partials: dict[object, Buffer | None] = field(default_factory=dict)
     masks: dict[Map, Buffer] = field(default_factory=dict)
+    _copies: dict[object, tuple[list[Tensor], Buffer, Invocation]] = field(default_factory=dict)
+    valued: Valued = field(default_factory=Valued)
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
 
@@ -242,17 +251,22 @@ class Former:
             return packed, []
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
-        copy = None
-        if isinstance(contents, Map):
-            copy = strided_copy(contents, packed, strides) or general_copy(
-                contents, packed, strides
-            )
+        if not isinstance(contents, Map):
+            return packed, [self.pack(contents, packed, strides)]
+        structure, read = structure_of_copy(contents, strides)
+        # What stands for constants there does not say that it never changes.
+        never_changes = all(map(is_constant, read))
+        key = structure, never_changes, self.grain.tiling
+        if key in self._copies:
+            before, held, made = self._copies[key]
+            return packed, [moved_to(made, {**dict(zip(before, read, strict=True)), held: packed})]
+        copy = strided_copy(contents, packed, strides) or general_copy(contents, packed, strides)
         if copy is None:
             return packed, [self.pack(contents, packed, strides)]
-        # What stands for constants there does not say that it never changes.
-        never_changes = all(is_constant(x.tensor) for x in loads_of(contents.body))
         made = self.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
-        return packed, [copy.specific(made)]
+        made = copy.specific(made)
+        self._copies[key] = read, packed, made
+        return packed, [made]
 
     def name(self, prefix: str) -> str:
         """A name that no kernel has."""
@@ -316,7 +330,7 @@ class Former:
             return Formed(general.build(self.lanes, self.grain, self.name(_kind(group))))
 
         kernel = self.formed(general.key, build)
-        return general.specific(invocation_of(kernel, general.actual, group))
+        return invocation_of(self.valued.of(kernel, general.values), dict(general.actual), group)
 
     def number(self, contents: Map) -> Buffer:
         """The buffer of one known number."""

@@ -106,7 +106,8 @@ def _general(
     for packing in former.needs[general.key]:
         actual[packing.packed], before = former.packed_buffer(general.contents(packing), strides)
         steps += before
-    return [*steps, general.specific(invocation_of(kernel, actual, group))]
+    specific = former.valued.of(kernel, general.values)
+    return [*steps, invocation_of(specific, actual, group)]
 
 
 def _stays(former: Former, key: tuple[object, ...], canonical: Canonical) -> bool:

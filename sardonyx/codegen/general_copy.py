@@ -8,19 +8,20 @@ Packing runs once, so nothing is lost where its kernel gets extents and strides 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.invocation import Invocation
+from sardonyx.kernel.compiled import Kernel
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.inline import is_view
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
-from sardonyx.tensor.rewriting import remake
+from sardonyx.tensor.rewriting import remake, rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 from sardonyx.tensor.traverse import loads_of
@@ -63,16 +64,38 @@ class GeneralCopy:
 
 def with_values(made: Invocation, values: Mapping[Atom, Dim]) -> Invocation:
     """An invocation with sizes in place of the symbols that stand for them."""
+    arguments = tuple(a if isinstance(a, Buffer) else substitute(a, values) for a in made.arguments)
+    return replace(made, kernel=_valued(made.kernel, values), arguments=arguments)
+
+
+def _valued(kernel: Kernel, values: Mapping[Atom, Dim]) -> Kernel:
+    """A kernel with sizes in place of symbols."""
 
     def number(dim: Dim) -> Dim:
         return substitute(dim, values)
 
-    kernel = replace(
-        made.kernel, blocks=number(made.kernel.blocks), cost_ns=number(made.kernel.cost_ns),
-        scratch_bytes=number(made.kernel.scratch_bytes),
+    return replace(
+        kernel, blocks=number(kernel.blocks), cost_ns=number(kernel.cost_ns),
+        scratch_bytes=number(kernel.scratch_bytes),
     )  # fmt: skip
-    arguments = tuple(a if isinstance(a, Buffer) else number(a) for a in made.arguments)
-    return replace(made, kernel=kernel, arguments=arguments)
+
+
+@dataclass(slots=True)
+class Valued:
+    """Kernels for any sizes with the sizes of layers, which many layers have in common."""
+
+    _known: dict[tuple[Kernel, tuple[Dim, ...]], Kernel] = field(default_factory=dict)
+
+    def of(self, kernel: Kernel, values: Mapping[Atom, Dim]) -> Kernel:
+        """A kernel with sizes in place of symbols, also among its arguments."""
+        key = kernel, tuple(values.values())
+        found = self._known.get(key)
+        if found is None:
+            arguments = tuple(
+                a if isinstance(a, Buffer) else substitute(a, values) for a in kernel.arguments
+            )
+            found = self._known[key] = replace(_valued(kernel, values), arguments=arguments)
+        return found
 
 
 def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
@@ -83,6 +106,17 @@ def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
     made = sizes.symbol("general elements" if unit == 1 else "general vectors")
     values[sizes.variable(made)] = value // unit
     return sizes.multiply(made, unit)
+
+
+def structure_of_copy(
+    contents: Map, strides: Mapping[Tensor, tuple[Dim, ...]]
+) -> tuple[object, list[Tensor]]:
+    """What a map is but for what it reads, and that: equal ones differ in their buffers alone."""
+    read = list(dict.fromkeys(x.tensor for x in loads_of(contents.body)))
+    named = {t: placeholder(k, t.shape, t.dtype) for k, t in enumerate(read)}
+    body = rewrite(contents.body, lambda x: load(named[x.tensor], x.at))
+    steps = tuple(strides.get(t) or row_major(t.shape) for t in read)
+    return (contents.shape, body, steps), read
 
 
 def general_copy(

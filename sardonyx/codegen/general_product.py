@@ -16,9 +16,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.codegen.general_copy import with_values
 from sardonyx.codegen.general_group import Generaliser
-from sardonyx.codegen.invocation import Invocation
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
@@ -79,10 +77,6 @@ class GeneralProduct:
             return load(self.actual[x.tensor], x.at)  # type: ignore[index]  # only stand-ins are loaded
 
         return make_map(shape, rewrite(contents.body, actual, atoms))
-
-    def specific(self, made: Invocation) -> Invocation:
-        """The invocation with the actual sizes."""
-        return with_values(made, self.values)
 
 
 def general_product(canonical: Canonical, lanes: int, grain: Grain) -> GeneralProduct | None:

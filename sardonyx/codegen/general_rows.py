@@ -13,9 +13,7 @@ from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.codegen.general_copy import with_values
 from sardonyx.codegen.general_group import Generaliser
-from sardonyx.codegen.invocation import Invocation
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.rows import RowsKernel
@@ -55,10 +53,6 @@ class GeneralRows:
         made = RowsKernel(schedule, name).build()
         made.program.as_written = True
         return made
-
-    def specific(self, made: Invocation) -> Invocation:
-        """The invocation with the actual sizes."""
-        return with_values(made, self.values)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -61,6 +62,16 @@ def invocation_of(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) ->
     reads = tuple(b for b in buffers if b not in written)
     writes = tuple(b for b in buffers if b in written)
     return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone
+
+
+def moved_to(made: Invocation, places: Mapping[Tensor, Tensor]) -> Invocation:
+    """The same for other buffers: `places` has one for each."""
+    return replace(
+        made,
+        arguments=tuple(places[a] if isinstance(a, Buffer) else a for a in made.arguments),
+        reads=tuple(places[b] for b in made.reads),
+        writes=tuple(places[b] for b in made.writes),
+    )  # fmt: skip
 
 
 def origin_of(invocation: Invocation, origins: Origins) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def has_load(x: Scalar) -> bool:
     if x.op == "load":
         return True
     if x.op == "size":
-        return any(isinstance(a.payload, Scalar) for a in sizes.atoms_of(x.dim, "opaque"))
+        return any(isinstance(a.payload, Scalar) for a in sizes.opaque_in(x.dim))
     return any(has_load(a) for a in x.arguments)
 
 

@@ -139,7 +139,7 @@ class Expression(SymbolicIntegers):
             if x.op == "load":
                 tensor, indices = x.tensor, x.at
                 for i in indices:
-                    for atom in sizes.atoms_of(i, "opaque"):
+                    for atom in sizes.opaque_in(i):
                         if isinstance(atom.payload, Scalar):
                             visit(atom.payload, guarded)
                 if x not in loads:

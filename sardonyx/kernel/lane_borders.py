@@ -106,7 +106,7 @@ def _gathered(
         offset_of(strides[x.tensor], x.at)
         for m in members
         for x in loads_of(m.body)
-        if not any(sizes.atoms_of(i, "opaque") for i in x.at)
+        if not any(sizes.opaque_in(i) for i in x.at)
     }
     return sum(sizes.coefficient_of(offset, atom) is None for offset in offsets)
 

@@ -97,7 +97,7 @@ class Factor:
         if body.op != "load" or memory_type(body.dtype) != self.element:
             return None
         found = [*dims_of(body), *(dims_of(window) if window is not None else ())]
-        if any(sizes.atoms_of(d, "opaque") for d in found):
+        if any(sizes.opaque_in(d) for d in found):
             return None
         if window is not None and list(loads_of(window)):
             return None

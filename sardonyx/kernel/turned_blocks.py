@@ -167,7 +167,7 @@ def _lies_along(offset: Dim, axis: Dim, vector: Dim) -> bool:
 def _certain_loads(body: Scalar) -> Iterator[Scalar]:
     """Loads that happen in every lane: none under a condition, none at places that are loaded."""
     if body.op == "load":
-        if not any(sizes.atoms_of(i, "opaque") for i in body.at):
+        if not any(sizes.opaque_in(i) for i in body.at):
             yield body
         return
     for argument in body.arguments[:1] if body.op == "select" else body.arguments:

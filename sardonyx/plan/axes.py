@@ -33,8 +33,7 @@ def offset_of(strides: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
 
 def nested_in(dim: Dim) -> list[Scalar]:
     """The expressions whose values `dim` uses as indices."""
-    atoms = sorted(sizes.atoms_of(dim, "opaque"), key=lambda a: a.order)
-    return [a.payload for a in atoms if isinstance(a.payload, Scalar)]
+    return [a.payload for a in sizes.opaque_in(dim) if isinstance(a.payload, Scalar)]
 
 
 def own_dims(x: Scalar) -> tuple[Dim, ...]:

@@ -135,7 +135,7 @@ def _alone(root: Root) -> Product:
 
 
 def _has_opaque(x: Scalar) -> bool:
-    return any(sizes.atoms_of(i, "opaque") for i in x.at)
+    return any(sizes.opaque_in(i) for i in x.at)
 
 
 def _fused(root: Root, reader: Root, result: Scalar) -> Product:

@@ -96,7 +96,7 @@ def cost_of(body: Scalar) -> int:
         seen.add(x)
         here = _COSTS.get(x.op, 1)
         if x.op == "load":
-            here += sum(3 for i in x.at if sizes.atoms_of(i, "opaque"))
+            here += sum(3 for i in x.at if sizes.opaque_in(i))
         return here + sum(visit(a) for a in x.arguments)
 
     return visit(body)
@@ -105,7 +105,7 @@ def cost_of(body: Scalar) -> int:
 def is_view(body: Scalar) -> bool:
     """Whether the expression only picks an element of one or several tensors by position."""
     if body.op == "load":
-        return not any(sizes.atoms_of(i, "opaque") for i in body.at)
+        return not any(sizes.opaque_in(i) for i in body.at)
     if body.op == "select":
         condition, a, b = body.arguments
         return not loads_of(condition) and is_view(a) and is_view(b)
@@ -125,7 +125,7 @@ def is_affine_view(body: Scalar, shape: tuple[Dim, ...]) -> bool:
     if body.op != "load" or isinstance(body.tensor.scalar_value, (int, float)):
         return False
     for index in body.at:
-        if sizes.atoms_of(index, "opaque") or sizes.atoms_of(index, "floordiv"):
+        if sizes.opaque_in(index) or sizes.atoms_of(index, "floordiv"):
             return False
         for atom in sizes.variables(indices(shape)):
             if sizes.coefficient_of(index, atom) is None:
@@ -142,7 +142,7 @@ def load_in_place(tensor: Tensor) -> Scalar:
 def is_plain_operand(body: Scalar) -> bool:
     """Whether a contraction can read it in place: one load, perhaps inside a window."""
     if body.op == "load":
-        return not any(sizes.atoms_of(i, "opaque") for i in body.at)
+        return not any(sizes.opaque_in(i) for i in body.at)
     if body.op == "select":
         condition, a, b = body.arguments
         return (

@@ -8,6 +8,7 @@ special kernel sees is row-major.
 from __future__ import annotations
 
 from sardonyx.base import sizes
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
@@ -22,11 +23,13 @@ _SHORT = 8
 Order = tuple[int, ...]
 
 
+@remembering(1 << 14)
 def row_major(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Strides, in elements, of an array that lies in C order."""
     return strides_in(shape, tuple(range(len(shape))))
 
 
+@remembering(1 << 14)
 def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
     """Strides, in elements, of a dense array whose axes lie in `order`."""
     strides: list[Dim] = [0] * len(shape)
@@ -163,7 +166,7 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
 def _index_atoms(index: Dim) -> set[sizes.Atom]:
     """Index variables that an index depends on, also where it is computed."""
     found = sizes.atoms_of(index, "index")
-    for atom in sizes.atoms_of(index, "opaque"):
+    for atom in sizes.opaque_in(index):
         if isinstance(atom.payload, Scalar):
             found |= index_atoms(atom.payload)
     return found

@@ -21,7 +21,7 @@ def is_index_map(tensor: Tensor) -> bool:
     return (
         isinstance(tensor, Map)
         and tensor.body.op == "load"
-        and not any(sizes.atoms_of(index, "opaque") for index in tensor.body.at)
+        and not any(sizes.opaque_in(index) for index in tensor.body.at)
     )
 
 

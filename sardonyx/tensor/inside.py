@@ -93,7 +93,7 @@ def _loads(body: Scalar) -> Iterator[tuple[Scalar, _Known]]:
             dims = node.at
         elif node.op == "size":
             dims = (node.dim,)
-        loaded = (atom.payload for dim in dims for atom in sizes.atoms_of(dim, "opaque"))
+        loaded = (atom.payload for dim in dims for atom in sizes.opaque_in(dim))
         stack.extend((value, known) for value in loaded if isinstance(value, Scalar))
         stack.extend((argument, known) for argument in node.arguments)
 
@@ -163,7 +163,7 @@ def _check(
 ) -> None:
     beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
     never = integer.is_nonnegative(index) and integer.is_nonnegative(beyond)
-    if never and not sizes.atoms_of(index, "opaque"):  # which has no value for an empty axis
+    if never and not sizes.opaque_in(index):  # which has no value for an empty axis
         return
     variables = _variables(index)
     if variables is None or len(variables) > _MOST_VARIABLES:
@@ -289,7 +289,7 @@ def _at_least(dim: Dim) -> Dim:
 
 def _is_open(dim: Dim) -> bool:
     """Whether a size contains what only a kernel knows."""
-    return bool(sizes.atoms_of(dim, "index") or sizes.atoms_of(dim, "opaque"))
+    return bool(sizes.atoms_of(dim, "index") or sizes.opaque_in(dim))
 
 
 def _runs(loops: tuple[Dim, ...]) -> Dim:

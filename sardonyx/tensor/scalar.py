@@ -135,7 +135,8 @@ def make_node(
     """The one node of this structure, not simplified: the functions below simplify first."""
     marker = (type(payload), repr(payload)) if op == "constant" else payload
     key = (op, dtype, arguments, marker)
-    found = _NODES.get(key)
+    entry = _NODES.entries.get(key)
+    found = None if entry is None else entry()
     if found is None:
         found = _NODES.add(key, Scalar(op, dtype, arguments, payload))
     return found

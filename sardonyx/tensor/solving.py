@@ -42,7 +42,7 @@ def solve(at: Shape, loaded: Shape, shape: Shape, extents: Shape) -> Places | No
     Returns:
         None where data decides, or the equations are not linear.
     """
-    if any(sizes.atoms_of(i, "opaque") for i in at):
+    if any(sizes.opaque_in(i) for i in at):
         return None
     if not extents and _is_reshape(at, loaded, shape):
         back = source_indices(shape, loaded, indices(loaded))

@@ -19,6 +19,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
 from sardonyx.base.interning import WeakTable
 from sardonyx.base.records import dataclass
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.operators import Operators
 
@@ -32,11 +33,13 @@ Shape = tuple[Dim, ...]
 REDUCTIONS = frozenset("sum prod min max argmin argmax argmin_last argmax_last".split())
 
 
+@remembering(1 << 14)
 def indices(shape: Shape) -> tuple[Dim, ...]:
     """The index variables of the axes of `shape`; 0 for an axis of extent 1."""
     return tuple(sizes.numbered_index(d, k, "i") for k, d in enumerate(shape))
 
 
+@remembering(1 << 14)
 def reduced_indices(extents: Shape) -> tuple[Dim, ...]:
     """The index variables of reduced axes with these extents; 0 for an extent of 1."""
     return tuple(sizes.numbered_index(d, k, "r") for k, d in enumerate(extents))

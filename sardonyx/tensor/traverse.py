@@ -41,7 +41,7 @@ def _collect(node: Scalar, found: dict[Scalar, None], seen: set[Scalar]) -> None
 
 
 def _collect_dim(value: Dim, found: dict[Scalar, None], seen: set[Scalar]) -> None:
-    for atom in sorted(sizes.atoms_of(value, "opaque"), key=lambda a: a.order):
+    for atom in sizes.opaque_in(value):
         if isinstance(atom.payload, Scalar):
             _collect(atom.payload, found, seen)
 
