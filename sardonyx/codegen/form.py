@@ -16,7 +16,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
-from sardonyx.codegen.general_copy import Valued, general_copy, structure_of_copy
+from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
@@ -25,10 +25,9 @@ from sardonyx.codegen.invocation import (
     invocation_of,
     is_constant,
     is_prepared,
-    moved_to,
 )
+from sardonyx.codegen.packing import Packings
 from sardonyx.codegen.special import special
-from sardonyx.codegen.strided_copy import strided_copy
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel import special as special_kernels
@@ -114,7 +113,7 @@ class Former:
     _packed: dict[object, Buffer] = field(default_factory=dict)
     partials: dict[object, Buffer | None] = field(default_factory=dict)
     masks: dict[Map, Buffer] = field(default_factory=dict)
-    _copies: dict[object, tuple[list[Tensor], Buffer, Invocation]] = field(default_factory=dict)
+    _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
@@ -251,22 +250,7 @@ class Former:
             return packed, []
         packed = buffer(("packed", contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
-        if not isinstance(contents, Map):
-            return packed, [self.pack(contents, packed, strides)]
-        structure, read = structure_of_copy(contents, strides)
-        # What stands for constants there does not say that it never changes.
-        never_changes = all(map(is_constant, read))
-        key = structure, never_changes, self.grain.tiling
-        if key in self._copies:
-            before, held, made = self._copies[key]
-            return packed, [moved_to(made, {**dict(zip(before, read, strict=True)), held: packed})]
-        copy = strided_copy(contents, packed, strides) or general_copy(contents, packed, strides)
-        if copy is None:
-            return packed, [self.pack(contents, packed, strides)]
-        made = self.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
-        made = copy.specific(made)
-        self._copies[key] = read, packed, made
-        return packed, [made]
+        return packed, [self._packings.filling(self, contents, packed, strides)]
 
     def name(self, prefix: str) -> str:
         """A name that no kernel has."""
