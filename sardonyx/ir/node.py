@@ -96,6 +96,8 @@ class Node:
 
     def subgraphs(self) -> Iterator[Graph]:
         """The graphs among the attributes, in their order."""
+        if not self.attributes:  # most nodes have none, and are asked often
+            return
         from sardonyx.ir.graph import Graph
 
         for value in self.attributes.values():
