@@ -87,3 +87,28 @@ FAMILIES = {
     ),
     "ai.onnx.preview.training": ("training",),
 }
+
+#: Those of ONNX's own that many models do without: imported one after the other, until an operator
+#: is found that is in no other. All versions of an operator are in one of them.
+RARE = (
+    "resize",
+    "convolution_transposed",
+    "recurrent",
+    "attention",
+    "quantise",
+    "control",
+    "matrix_misc",
+    "sampling",
+    "scan",
+    "random",
+    "rois",
+    "linear_attention",
+    "unique",
+    "sequences",
+    "losses",
+    "folding",
+    "deformable",
+    "images",
+    "spectral",
+    "strings",
+)

@@ -26,7 +26,7 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.ir.node import Node
 from sardonyx.ops.attribute_kinds import Kind, argument_of, kind_of
-from sardonyx.ops.families import FAMILIES
+from sardonyx.ops.families import FAMILIES, RARE
 from sardonyx.ops.refused import reason_of
 from sardonyx.ops.scope import Scope
 from sardonyx.ops.signatures import signature_of
@@ -180,6 +180,15 @@ def load(domain: str) -> None:
             importlib.import_module(f"sardonyx.ops.{family}")
 
 
+@cache
+def load_frequent() -> None:
+    """Import the families of ONNX's own operators that most models need."""
+    with compiling:
+        for family in FAMILIES[""]:
+            if family not in RARE:
+                importlib.import_module(f"sardonyx.ops.{family}")
+
+
 def load_all() -> None:
     """Import all families."""
     for domain in FAMILIES:
@@ -188,10 +197,23 @@ def load_all() -> None:
 
 @cache
 def _lookup(domain: str, op_type: str, version: int) -> OpRecord | None:
-    load("")
-    load(domain)
+    if domain:
+        load("")
+        load(domain)
+    else:
+        _load_until(op_type)
     versions = _RECORDS.get((domain, op_type), ())
     return next((r for r in versions if r.since <= version or not version), None)
+
+
+def _load_until(op_type: str) -> None:
+    """Import families of ONNX's own operators, the frequent ones first, until one is there."""
+    load_frequent()
+    for family in RARE:
+        if ("", op_type) in _RECORDS:
+            return
+        with compiling:
+            importlib.import_module(f"sardonyx.ops.{family}")
 
 
 def find(op_type: str, domain: str = "", version: int = 0) -> OpRecord | None:

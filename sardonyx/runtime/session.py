@@ -413,10 +413,10 @@ def build_for(
     """A model, compiled; the compiler is imported when it is first needed."""
     with compiling:
         # The compiler: only where it is needed.
-        from sardonyx.ops.registry import load
+        from sardonyx.ops.registry import load_frequent
         from sardonyx.runtime.build import build_model
 
-        load("")
+        load_frequent()
 
     tables = partial(budget.take, purpose="tables that operators need")
     with counting(tables, budget.give):

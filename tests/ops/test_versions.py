@@ -53,6 +53,28 @@ def test_a_domain_s_operators_are_in_its_families(domain):
     assert done.returncode == 0, done.stderr
 
 
+_IN_ONE_FAMILY = """
+import importlib, sys
+from sardonyx.ops import registry
+from sardonyx.ops.families import RARE
+def versions():
+    return {key: len(found) for key, found in registry._RECORDS.items() if not key[0]}
+registry.load_frequent()
+for family in (*RARE, None):
+    before = versions()
+    importlib.import_module(f"sardonyx.ops.{family}") if family else registry.load_all()
+    later = [key for key, count in versions().items() if before.get(key, count) != count]
+    if later or (family is None and versions() != before):
+        sys.exit(f"{later}: {family} has further versions, or families are missing")
+"""
+
+
+def test_all_versions_of_an_operator_are_imported_together():
+    command = [sys.executable, "-c", _IN_ONE_FAMILY]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: f"{s.domain}.{s.name}-{s.since_version}")
 def test_records_take_what_schemas_say(schema):
     record = registry.find(schema.name, schema.domain, schema.since_version)
