@@ -103,17 +103,21 @@ def build_micro(
                 part.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
-        _store(b, sums, tile, pitch, moved.get())
+        _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
         over.set(b.compare("ge", tap.get(), taps))
     return b.program
 
 
 def _store(
-    b: Builder, sums: list[list[Register]], tile: Operand, pitch: Operand, added: Operand
+    b: Builder,
+    sums: list[list[Register]],
+    vector: Type,
+    tile: Operand,
+    pitch: Operand,
+    added: Operand,
 ) -> None:
     """Write sums to the tile, with what is there already where something is `added`."""
-    vector = sums[0][0].type
 
     def places() -> Iterator[tuple[tuple[Operand, int], Register]]:
         line: Operand = tile
