@@ -6,8 +6,8 @@ holds its identifier, when LLVM is there. Each frame after it is a text with its
 generation, and is answered by one frame, in order: a part (`PART`) or the text of an EngineError
 (`ERROR`).
 
-For each pair of pipes there is a twin: a fork of the child with LLVM in it, which takes a fiftieth
-of the time that starting a child takes. It speaks the same protocol over its pair, `READY` first.
+For each pair of pipes there is a twin: a fork of the child with LLVM in it, which takes a
+twentieth of the time of another child's start. It speaks the same protocol over its pair.
 """
 
 from __future__ import annotations
