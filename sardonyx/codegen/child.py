@@ -88,7 +88,7 @@ def _read(stream: BinaryIO) -> tuple[int, bytes] | None:
 
 
 def serve() -> None:
-    """Compile the texts on standard input until that ends."""
+    """Compile the texts on standard input until that ends, and end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its children
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what LLVM prints must not get between the answers
@@ -99,8 +99,10 @@ def serve() -> None:
     grain = Target.__dataclass_fields__["grain"].default
     target = Target(**{**fields, "grain": grain})  # compiling does not look at it
     load_llvm()
+    if twins:  # they leave nothing behind when they end before this process
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for number, pair in enumerate(twins):
-        if os.fork() == 0:
+        if _fork() == 0:
             # Who reads from a pipe sees its end only when nobody else can write to it.
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.close(answers.fileno())
@@ -113,6 +115,26 @@ def serve() -> None:
         for descriptor in pair:
             os.close(descriptor)
     _answer(source, answers, target)
+    if twins:
+        _wait_for_twins()
+    os._exit(0)
+
+
+def _fork() -> int:
+    """As `os.fork`; where there are no more processes, as if there had been one that ended."""
+    try:
+        return os.fork()
+    except OSError as error:
+        sys.stderr.write(f"no twin can be forked: {error}\n")
+        return -1
+
+
+def _wait_for_twins() -> None:
+    """Wait until all are gone: whoever adopts orphans may not look after them."""
+    try:
+        os.wait()
+    except ChildProcessError:
+        return
 
 
 def _answer(source: BinaryIO, answers: BinaryIO, target: Target) -> None:

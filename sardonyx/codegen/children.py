@@ -10,28 +10,20 @@ memory.
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError, message
-from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
-from sardonyx.base.records import dataclass
-from sardonyx.codegen.child import ERROR, FRAME, READY, command, compile_part, greeting
+from sardonyx.codegen.child import compile_part
+from sardonyx.codegen.started import Child, Job, Started
 from sardonyx.codegen.target import Target
-
-if TYPE_CHECKING:
-    import subprocess
 
 _log = get_logger("compile")
 
@@ -39,215 +31,10 @@ _log = get_logger("compile")
 _AHEAD_BYTES = 24_000
 #: So much text that waits is worth a further child: starting one takes as long.
 _BACKLOG_BYTES = 60_000
-#: A child is given up that did not start, or answered nothing for so long; more for long texts.
-_START_SECONDS = 60.0
-_ANSWER_SECONDS = 120.0
-_BYTES_PER_SECOND = 5_000
 _TRIES = 2
 #: Twins of a process, at most: see `codegen.child`.
 _TWINS = 3
 _CAN_FORK = sys.platform == "linux" and hasattr(signal, "pidfd_send_signal")
-
-
-@dataclass(slots=True)
-class _Job:
-    """A text; `result` is a part's bytes, or what was wrong."""
-
-    text: str
-    level: int
-    result: bytes | EngineError | None = None
-    tries: int = 0
-
-    @property
-    def frame(self) -> bytes:
-        data = self.text.encode()
-        return FRAME.pack(self.level, len(data)) + data
-
-
-class _Started:
-    """A process that was started, with its twins: see `codegen.child`.
-
-    Attributes:
-        children: It, and they.
-    """
-
-    def __init__(self, target: Target, twins: int) -> None:
-        with compiling:
-            import subprocess
-
-        self._printed = _open_file()  # closed with the last child
-        theirs, ours = list[tuple[int, int]](), list[tuple[int, int]]()
-        try:
-            for _ in range(twins):
-                to, back = os.pipe(), os.pipe()
-                theirs.append((to[0], back[1]))
-                ours.append((to[1], back[0]))
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed,
-                pass_fds=[descriptor for pair in theirs for descriptor in pair],
-            )  # fmt: skip
-        except BaseException:
-            self._printed.close()
-            _close(*ours)
-            raise
-        finally:
-            _close(*theirs)
-        streams = self._process.stdin, self._process.stdout
-        own = _descriptor(streams[0]), _descriptor(streams[1])
-        self.children = [_Child(self, *own, greeting(target, theirs))]
-        self.children += [_Child(self, *pair) for pair in ours]
-        self._running = list(self.children)
-
-    def end(self, child: _Child) -> None:
-        """End one of the children now."""
-        self._running.remove(child)
-        if child is not self.children[0]:
-            child.kill_twin()
-            _close((child.to, child.back))
-        else:
-            self._process.kill()
-            for stream in (self._process.stdin, self._process.stdout):
-                try:
-                    stream.close()  # type: ignore[union-attr]  # they were opened as pipes
-                except OSError:
-                    _log.debug("a compiling process had ended before")
-
-    def told(self, child: _Child) -> str:
-        """How one of them ended, and what they printed last."""
-        how = "it is gone"
-        if child is self.children[0]:
-            code = self._process.wait()
-            how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 2000))
-        printed = self._printed.read().decode(errors="replace").strip()
-        return how + (f": {printed}" if printed else "")
-
-    def leave(self) -> None:
-        """Where all have ended: what they leave behind is seen to, which takes its time, beside."""
-        if self._running or self._printed.closed:
-            return
-        self._printed.close()
-        try:
-            Thread(target=self._process.wait, name="sardonyx-reap", daemon=True).start()
-        except RuntimeError:  # there are no more threads
-            self._process.wait()
-
-
-def _open_file() -> BinaryIO:
-    """A file without a name."""
-    if hasattr(os, "memfd_create"):
-        return cast(BinaryIO, os.fdopen(os.memfd_create("sardonyx"), "w+b"))
-    with compiling:
-        import tempfile
-
-    return cast(BinaryIO, tempfile.TemporaryFile())
-
-
-def _close(*pairs: tuple[int, int]) -> None:
-    for pair in pairs:
-        for descriptor in pair:
-            os.close(descriptor)
-
-
-class _Child:
-    """One child process and what it has to do."""
-
-    def __init__(self, started: _Started, to: int, back: int, first: bytes = b"") -> None:
-        self.started, self.to, self.back = started, to, back
-        os.set_blocking(self.to, False)
-        os.set_blocking(self.back, False)
-        self.outgoing = bytearray(first)
-        self._incoming = bytearray()
-        self.jobs: deque[_Job] = deque()
-        self.ready = False
-        self._handle: int | None = None
-        self._since = time.monotonic()
-
-    def _is_there(self, identifier: int) -> None:
-        """It can do something. A descriptor of a process is never that of another one."""
-        self.ready = True
-        if self is not self.started.children[0]:
-            try:
-                self._handle = os.pidfd_open(identifier)
-            except OSError:  # it ended already
-                _log.debug("a twin has no handle")
-
-    def kill_twin(self) -> None:
-        """End a twin at once; one that has not begun sees the end of its pipe."""
-        if self._handle is not None:
-            try:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            except OSError:
-                _log.debug("a twin had ended before")
-            os.close(self._handle)
-            self._handle = None
-
-    @property
-    def ahead_bytes(self) -> int:
-        """How much text it has before it."""
-        return sum(len(job.text) for job in self.jobs)
-
-    def give(self, job: _Job) -> None:
-        """One more text to compile."""
-        if not self.jobs and self.ready:
-            self._since = time.monotonic()
-        self.jobs.append(job)
-        self.outgoing += job.frame
-
-    def write(self) -> None:
-        """Send what the pipe takes. Raises OSError when nobody reads it any more."""
-        try:
-            while self.outgoing:
-                del self.outgoing[: os.write(self.to, self.outgoing)]
-        except BlockingIOError:
-            pass
-
-    def read(self) -> bool:
-        """Take the answers that are there; False when there will be none any more."""
-        try:
-            while data := os.read(self.back, 2**16):
-                self._incoming += data
-            ended = True
-        except BlockingIOError:
-            ended = False
-        while len(self._incoming) >= FRAME.size:
-            kind, size = FRAME.unpack_from(self._incoming)
-            if len(self._incoming) < FRAME.size + size:
-                break
-            data = bytes(self._incoming[FRAME.size : FRAME.size + size])
-            del self._incoming[: FRAME.size + size]
-            self._since = time.monotonic()
-            if kind == READY:
-                self._is_there(int(data))
-            elif self.jobs:
-                job = self.jobs.popleft()
-                job.result = EngineError(data.decode()) if kind == ERROR else data
-        return not ended
-
-    def is_late(self) -> bool:
-        """Whether it seems to hang."""
-        allowed = _START_SECONDS
-        if self.ready:
-            if not self.jobs:
-                return False
-            allowed = _ANSWER_SECONDS + len(self.jobs[0].text) / _BYTES_PER_SECOND
-        return time.monotonic() - self._since > allowed
-
-    def end(self) -> str:
-        """End it now; gives how it ended and what was printed last."""
-        self.started.end(self)
-        how = self.started.told(self)
-        self.started.leave()
-        return how
-
-    def drop(self) -> None:
-        """End it now, whatever becomes of it."""
-        self.started.end(self)
-        self.started.leave()
-
-
-def _descriptor(stream: Any) -> int:
-    return int(stream.fileno())
 
 
 class Children:
@@ -264,17 +51,17 @@ class Children:
     ) -> None:
         self._target, self._checkpoint, self._apart = target, checkpoint, apart
         self._most = most_children() if not apart else max(1, most_children())
-        self._children: list[_Child] = []
-        self._queue: deque[_Job] = deque()
+        self._children: list[Child] = []
+        self._queue: deque[Job] = deque()
 
     def start(self) -> None:
         """Start a child, which takes a while, before there is a text for it."""
         if not self._children and self._most:
             self._start()
 
-    def submit(self, text: str, level: int = 2) -> _Job:
+    def submit(self, text: str, level: int = 2) -> Job:
         """Have a text compiled; `result` tells what became of it."""
-        job = _Job(text, level)
+        job = Job(text, level)
         self._queue.append(job)
         self._pump(0.0)
         return job
@@ -283,7 +70,7 @@ class Children:
         """Feed the children and take their answers, without waiting; for long work in between."""
         self._pump(0.0)
 
-    def result(self, job: _Job) -> bytes:
+    def result(self, job: Job) -> bytes:
         """Wait for a text: the bytes of its `Part`.
 
         Raises:
@@ -312,7 +99,7 @@ class Children:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _compile_here(self, job: _Job) -> None:
+    def _compile_here(self, job: Job) -> None:
         if self._apart:
             what = "There is no process that can compile"
             job.result = EngineError(message("compile", what))
@@ -325,7 +112,7 @@ class Children:
     def _start(self) -> bool:
         try:
             twins = min(_TWINS, self._most - len(self._children) - 1) if _CAN_FORK else 0
-            self._children += _Started(self._target, twins).children
+            self._children += Started(self._target, twins).children
         except OSError as error:
             _log.info("a compiling process cannot be started: %s", error)
             self._give_up()
@@ -369,7 +156,7 @@ class Children:
                 return
             child.give(self._queue.popleft())
 
-    def _lose(self, child: _Child, why: str = "") -> None:
+    def _lose(self, child: Child, why: str = "") -> None:
         """Go on without a child that died, or must."""
         self._children.remove(child)
         how = child.end()
@@ -377,7 +164,7 @@ class Children:
         jobs = [job for job in child.jobs if job.result is None]
         if not child.ready:
             _log.warning("a compiling process did not start (%s)", how)
-            for twin in [c for c in self._children if c.started is child.started and not c.ready]:
+            for twin in [c for c in self._children if c.is_twin_of(child) and not c.ready]:
                 self._children.remove(twin)
                 twin.drop()
             self._give_up()
@@ -392,7 +179,7 @@ class Children:
         self._queue.extendleft(reversed(jobs))
 
 
-def _served(child: _Child, events: int) -> bool:
+def _served(child: Child, events: int) -> bool:
     """Write to a child, or read; False when it has died."""
     try:
         if events & selectors.EVENT_WRITE:

@@ -1,14 +1,17 @@
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError
 from sardonyx.codegen import child, children
+from sardonyx.codegen import started as started_module
 from sardonyx.codegen.blob import blob_of
 from sardonyx.codegen.child import compile_part
 from sardonyx.codegen.children import Children
@@ -72,7 +75,7 @@ def test_texts_are_compiled_as_here(started):
         found = compiled(texts, group)
     assert found == [compile_part(each, TARGET, 2) for each in texts]
     assert len(started) == 1
-    assert started[0].wait() == -signal.SIGKILL
+    assert started[0].wait() == 0
 
 
 @pytest.mark.parametrize("can_fork", [True, False])
@@ -122,6 +125,42 @@ def test_twins_end(is_ready, started):
     os.close(ends)
 
 
+@pytest.mark.skipif(not children._CAN_FORK, reason="a twin is a fork")
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_twins_are_left_to_nobody(is_busy, started, adopting):
+    with Children(TARGET) as group:
+        group.result(group.submit(text(1)))
+        while not group._children[1].ready:
+            group.result(group.submit(text(1)))
+        listed = Path(f"/proc/{started[0].pid}/task/{started[0].pid}/children")
+        (twin,) = listed.read_text().split()
+        for value in range(20 if is_busy else 0):
+            group.submit(text(value))
+    deadline = time.monotonic() + 10
+    while Path("/proc", twin).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def adopting():
+    """This process gets orphans, and does not look after them, as the first of a container."""
+    library = ctypes.CDLL(None)
+    assert library.prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+    yield
+    library.prctl(36, 0, 0, 0, 0)
+
+
+@pytest.mark.skipif(not children._CAN_FORK, reason="a twin is a fork")
+def test_a_process_does_without_twins_that_cannot_be_forked(started, monkeypatch):
+    refuse = "import os\ndef refuse(): raise OSError('no more')\nos.fork = refuse\nserve()"
+    monkeypatch.setattr(child, "_BOOTSTRAP", child._BOOTSTRAP.replace("serve()\n", refuse))
+    with Children(TARGET) as group:
+        assert compiled([text(1), BAD, text(2)], group)[2] == compile_part(text(2), TARGET, 2)
+        assert [c.ready for c in group._children] == [True]
+    assert len(started) == 1
+
+
 def _is_over(pipe):
     """Whether nobody can write to a pipe any more."""
     try:
@@ -161,7 +200,7 @@ def test_a_process_that_hangs_is_replaced(started, monkeypatch):
     with Children(TARGET) as group:
         group.result(group.submit(text(1)))
         os.kill(started[0].pid, signal.SIGSTOP)
-        monkeypatch.setattr(children, "_ANSWER_SECONDS", 0.0)
+        monkeypatch.setattr(started_module, "_ANSWER_SECONDS", 0.0)
         job = group.submit(text(2))
         time.sleep(0.05)
         group._pump(0.0)
@@ -175,7 +214,7 @@ def test_a_process_that_hangs_is_replaced(started, monkeypatch):
 )
 def test_processes_that_do_not_start_are_done_without(script, monkeypatch, caplog):
     monkeypatch.setattr(child, "_BOOTSTRAP", script)
-    monkeypatch.setattr(children, "_START_SECONDS", 0.5)
+    monkeypatch.setattr(started_module, "_START_SECONDS", 0.5)
     with Children(TARGET) as group:
         assert compiled([text(1), text(2)], group) == [
             compile_part(text(value), TARGET, 2) for value in (1, 2)
