@@ -77,7 +77,7 @@ def layer_of(graph: Graph, image: Value, channels: int, out: int) -> Layer | Non
             axis = perm[axis]
         else:
             found = _axis_before(source, value, axis, channels)
-            if found is None:
+            if found is None or (found != axis and _may_copy(node.inputs[1], found)):
                 return None
             steps.append((node, axis))
             axis = found
@@ -97,6 +97,12 @@ def _axis_before(x: Value | None, value: Value, axis: int, channels: int) -> int
         if size == channels and known_equal(*before) and known_equal(*behind):
             return k
     return None
+
+
+def _may_copy(wanted: Value | None, axis: int) -> bool:
+    """Whether a Reshape may take over the size of an axis as that of another one's number."""
+    elements = wanted.elements if wanted is not None else None
+    return elements is None or (axis < len(elements) and elements[axis] == 0)
 
 
 def _checked(

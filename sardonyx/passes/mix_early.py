@@ -34,6 +34,8 @@ from sardonyx.passes.linear_layers import Layer, is_fixed, layer_of, made_for_on
 #: First version of the operator set whose Slice takes its bounds as inputs.
 _SLICES = 10
 _RESIZES = ("Resize", "Upsample")
+#: So many inputs has Resize where the second is a region of interest.
+_INPUTS_WITH_REGION = 3
 #: Fewer channels than so many, and than there are afterwards, are faster enlarged first: 4 to 64
 #: took twice as long otherwise.
 _FEW_CHANNELS = 16
@@ -286,6 +288,18 @@ class _Mixing:
         return self._add("Cast", [x], x.shape, {"to": dtype.onnx_id}, dtype)
 
 
+def _keeps_channels(graph: Graph, resize: Node, rank: int) -> bool:
+    """Whether channels stay as they are: a scale of nearly 1 makes mixtures, as many as before."""
+    axes = [a % rank for a in _integers(resize, "axes")] or [*range(rank)]
+    if resize.input(3) is not None or 1 not in axes:
+        return True
+    scales = resize.input(1 if len(resize.inputs) < _INPUTS_WITH_REGION else 2)
+    constant = scales.constant if scales is not None else None
+    if constant is None or scales in graph.overridable:
+        return False
+    return bool(constant.array().reshape(-1)[axes.index(1)] == 1)
+
+
 def _enlarging(graph: Graph, value: Value) -> Node | None:
     """What makes an image larger, or may do so, all channels alike."""
     node = made_for_one(graph, value, _RESIZES)
@@ -298,6 +312,8 @@ def _enlarging(graph: Graph, value: Value) -> Node | None:
            for name, odd in _ODD.items()):  # fmt: skip
         return None
     if not all(known_equal(a, b) for a, b in zip(x.shape[:2], value.shape[:2], strict=True)):
+        return None
+    if not _keeps_channels(graph, node, len(x.shape)):
         return None
     before, after = (sizes.product(s[2:]) for s in (x.shape, value.shape))
     lost = sizes.add(before, sizes.multiply(after, -1))

@@ -195,6 +195,11 @@ class RecordedFrame(Frame):
         self.tracks = tracks
         self._set("recorder", tracks.address)
 
+    def drop_notes(self) -> None:
+        """Forget what was noted of a run that is no run."""
+        self.moments.clear()
+        self.tracks.take()
+
 
 class RecordedExecutable(Executable):
     """As `Executable`; `sink` gets a trace of each run.
@@ -248,7 +253,7 @@ class RecordedExecutable(Executable):
             if held and any(m.name == "execute" for m in held[0].moments):
                 self._finish(trace, held[0])
             elif held:
-                held[0].moments.clear()
+                held[0].drop_notes()
 
     def _finish(self, trace: RunTrace, frame: RecordedFrame) -> None:
         slots = frame.table("slots")
@@ -315,6 +320,7 @@ class RecordedExecutable(Executable):
             return None
         except ContradictingSizes:
             sound = True
+            frame.drop_notes()
             return None
         except BaseException as error:
             sound = isinstance(error, SardonyxError)

@@ -93,6 +93,16 @@ LEFT = {
         "float[N,3,4,4] a", f"c = {_RESIZE}(a, , s) y = Conv(c, w, k)",
         _W | {"w": _w(5, 3, 1, 1), "k": _w(5)}, {"a": (1, 3, 4, 4)},
     ),
+    "mixtures of channels, as many as there were": (
+        "float[N,20,4,4] a", f"c = {_RESIZE}(a, , s) y = Conv(c, w, k)",
+        _W | {"s": np.array([1, 1.04, 2, 2], np.float32), "w": _w(40, 20, 1, 1), "k": _w(40)},
+        {"a": (1, 20, 4, 4)},
+    ),
+    "a size that is taken over from as many rows as there are channels": (
+        "float[8,6] t", "m = MatMul(t, u) q = Reshape(m, g)"
+        " p = Transpose<perm = [0, 2, 1, 3]>(q) y = Conv(p, w)",
+        {"u": _w(6, 8), "g": np.array([1, 0, -1, 1]), "w": _w(4, 8, 1, 1)}, {"t": (8, 6)},
+    ),
     "a smaller image": (
         "float[N,3,8,8] a", f"c = {_RESIZE}(a, , s) y = Conv(c, w, k)",
         _W | {"s": np.array([1, 1, 0.5, 0.5], np.float32)}, {"a": (1, 3, 8, 8)},

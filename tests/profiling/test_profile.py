@@ -23,6 +23,7 @@ from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import target_for
 from sardonyx.profiling.profile import Profile
 from sardonyx.runtime import native_record, recording
+from sardonyx.runtime.executor import Executable
 from tests.support.session import model_of
 
 _random = np.random.default_rng(6)
@@ -257,6 +258,31 @@ def test_a_failure_in_a_run_like_the_last_one_is_in_the_profile() -> None:
                 with pytest.raises(errors.SardonyxError, match="Gather"):
                     session.run(None, feeds)
     assert [bool(run.trace.error) for run in profile.runs()] == [False, False, True, False]
+
+
+def test_notes_of_a_run_that_begins_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run like the last one may find sizes that it cannot have: then it is another one."""
+    session, inner = _session(options=_threads(1)), Executable._do_commands
+    contradicted = []
+
+    def contradict(executable: Executable, *given: Any) -> int:
+        code = inner(executable, *given)
+        if len(contradicted) == 1:
+            return code
+        contradicted.append(code)
+        raise errors.ContradictingSizes("sizes")
+
+    with session.profile() as profile:
+        for number in range(4):
+            if number == 2:
+                monkeypatch.setattr(Executable, "_do_commands", contradict)
+            session.run(None, _x(2))
+    runs = list(profile.runs())
+    assert contradicted == [0]
+    assert len(runs) == 4
+    assert len({len(run.calls) for run in runs}) == 1
+    assert {tuple(m.name for m in run.trace.moments) for run in runs[1:2]} == {("execute",)}
+    assert [m.name for m in runs[2].trace.moments].count("execute") == 1
 
 
 def test_branches_walked_side_by_side(tmp_path: Path) -> None:
