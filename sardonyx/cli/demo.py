@@ -20,7 +20,9 @@ LINES = ("Hello from sardonyx", "ONNX models, compiled", "The quick brown fox 01
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to read, where to write."""
     parser.add_argument("--image", type=Path, help="a picture to read instead of a drawn one")
-    parser.add_argument("--output", type=Path, default=Path("demo.png"), help="annotated picture")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo.png"), help="annotated picture (demo.png)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -45,6 +45,14 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 for what failed, 2 for bad arguments, 130 at Ctrl-C.
     """
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("sardonyx: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: list[str] | None) -> int:
     parser = Parser(prog="sardonyx", description="ONNX models, compiled.")
     parser.add_argument("--version", action="version", version=f"sardonyx {version()}")
     subparsers = parser.add_subparsers(dest="command", required=True)
@@ -78,9 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
         what = "There is not enough memory" + (f" ({error})" if str(error) else "")
         print(f"sardonyx: MemoryError: {message(options.command, what)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("sardonyx: interrupted", file=sys.stderr)
-        return 130
 
 
 def _told(options: argparse.Namespace) -> str:

@@ -119,10 +119,10 @@ def run(options: argparse.Namespace) -> int:
     if options.float16:
         print(f"{halves} nodes compute in half floats")
     if wanted:
-        print("fused operators:")
-        for name, count in model.get_fused_operator_statistics().items():
-            if count:
-                print(f"  {name}: {count}")
+        fused = {n: c for n, c in model.get_fused_operator_statistics().items() if c}
+        print("fused operators:" if fused else "fused operators: none")
+        for name, count in fused.items():
+            print(f"  {name}: {count}")
     if options.verbose:
         for (name, reason), count in sorted(model.report.refused.items()):
             print(f"  {count} times no {name}: {reason}")

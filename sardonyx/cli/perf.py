@@ -46,17 +46,23 @@ def run(options: argparse.Namespace) -> int:
         bench = Bench(options.model, settings)
         _print(Measurement(options.model, settings, load_s=bench.load_s).lines()[:1])
         return 0
-    with Bar(os.path.basename(options.model)) as bar:
-        if options.against:
-            found = compared(
-                options.model, settings, options.against, options.rounds or _ROUNDS,
-                lambda part, done: bar.show(part, f"{done} requests"),
-            )  # fmt: skip
-        else:
-            found = measured(
-                options.model, settings, False,
-                lambda part, done: bar.show(part, f"{done} requests"),
-            )  # fmt: skip
+    try:
+        with Bar(os.path.basename(options.model)) as bar:
+            if options.against:
+                found = compared(
+                    options.model, settings, options.against, options.rounds or _ROUNDS,
+                    lambda part, done: bar.show(part, f"{done} requests"),
+                )  # fmt: skip
+            else:
+                found = measured(
+                    options.model, settings, False,
+                    lambda part, done: bar.show(part, f"{done} requests"),
+                )  # fmt: skip
+    except KeyboardInterrupt:
+        if settings.profile and not options.against:
+            text = "writing the profile of requests so far; Ctrl-C again leaves it out"
+            print(f"sardonyx perf: {text}", file=sys.stderr)
+        raise
     if options.result:
         write_result(found, options.result)
     if isinstance(found, Comparison):

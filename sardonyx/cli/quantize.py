@@ -19,7 +19,7 @@ from sardonyx.tools.targets import check_targets
 _MODES = {
     "dynamic": "weights become 8-bit codes; activations are rounded in each run, with no samples",
     "static": "weights and activations become codes, with ranges found on samples (--data)",
-    "int4": "weights of matrix products become 4-bit codes in blocks; activations stay floats",
+    "int4": "weights of MatMul nodes become 4-bit codes in blocks; activations stay floats",
     "int8-blocks": "the same with 8 bits",
 }
 _TYPES = ("int8", "uint8", "int16", "uint16", "int4", "uint4")

@@ -65,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         names = models.strip_weights(source, target, options.threshold)
         print(f"{target}: {os.path.getsize(target)} bytes, without {len(names)} weights")
+        if names:
+            print("sessions take them by SessionOptions.add_external_initializers")
     return 0
 
 

@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--open", action="store_true", help="show the page in a browser")
     models = parser.add_argument_group("of models")
-    add_dimensions(models)
+    add_dimensions(
+        models, "size of a dimension, by its name or as INPUT.AXIS (chosen, and told on the page)"
+    )
     models.add_argument("--runs", type=whole(1), default=5, help="runs to profile (default: 5)")
     add_provider(models)
 

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, message
+from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, NoSuchFile, message
 from sardonyx.base.files import Identity
 from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.wire import Record
@@ -107,6 +107,13 @@ class ExternalFiles:
         if path not in self._files:
             try:
                 self._files[path] = FileSource(path)
+            except NoSuchFile:
+                what = f"There is no such file, in which {where} lies"
+                do = (
+                    "Put it beside the model, or give weights by "
+                    "SessionOptions.add_external_initializers"
+                )
+                raise NoSuchFile(message(path, what, do=do)) from None
             except (InvalidArgument, Fail) as error:
                 raise InvalidGraph(message(where, f"Its data cannot be read: {error}")) from None
         return self._files[path]

@@ -87,6 +87,9 @@ def _finish_at_last(profile: SessionProfile) -> None:
         profile.finish()
     except OSError as error:
         _logger.error("the profile %s cannot be written: %s", profile.path, error)
+    except KeyboardInterrupt:
+        # The program ends already: nobody is there to catch it, and a trace would say nothing.
+        _logger.error("the profile %s was left out: interrupted", profile.path)
 
 
 def _path(prefix: str, start_ns: int) -> str:

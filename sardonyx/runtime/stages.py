@@ -32,11 +32,12 @@ def stage_text(source: Any, stage: str, after: str | None = None) -> str:
         InvalidArgument: There is no such stage or pass.
     """
     names = [name for name, _, _ in PASSES]
-    if stage not in STAGES or (after is not None and after not in ("load", *names)):
-        expected = f"a stage of {list(STAGES)} and a pass of {['load', *names]}"
-        raise InvalidArgument(
-            message("show", "No such stage", expected=expected, got=f"{stage}, {after}")
-        )
+    if stage not in STAGES:
+        expected = f"one of {', '.join(STAGES)}"
+        raise InvalidArgument(message("--stage", "No such stage", expected=expected, got=stage))
+    if after is not None and after not in ("load", *names):
+        expected = f"one of {', '.join(map(repr, ['load', *names]))}"
+        raise InvalidArgument(message("--after", "No such pass", expected=expected, got=after))
     graph = load(source)
     graph.overridable.clear()
     if after != "load":

@@ -184,10 +184,9 @@ def update_opset(source: Any, output: Path | None, opset: int) -> tuple[int, int
     old = graph.opset.get("", 0)
     newest = onnx.defs.onnx_opset_version()
     if not old < opset <= newest:
-        expected = f"{old + 1} to {newest}"
-        raise InvalidArgument(
-            message("--opset", "No such version", expected=expected, got=str(opset))
-        )
+        expected = f"{old + 1} to {newest}" if old < newest else "none that is newer"
+        what = f"The model has version {old}, and onnx knows {newest}"
+        raise InvalidArgument(message("--opset", what, expected=expected, got=str(opset)))
     try:
         model = onnx.load_from_string(write(graph))
         data = onnx.version_converter.convert_version(model, opset).SerializeToString()

@@ -14,6 +14,7 @@ import pytest
 
 from sardonyx.cli.compare import relative_error
 from sardonyx.cli.main import main
+from sardonyx.ops.refused import REASONS
 from tests.api import models
 from tests.engine import networks
 
@@ -49,6 +50,36 @@ def test_prints(arguments: list[str], texts: list[str], model: str, capsys: Any)
         assert text in printed
 
 
+#: Part of a name, exit status, text on stdout, on stderr.
+NAMES = [
+    ("LeakyRelu", 0, "ai.onnx.LeakyRelu  |  1, 6, 16", ""),
+    ("nothing", 1, "", "No operator has this in its name. Got nothing."),
+]
+
+
+@pytest.mark.parametrize(("part", "status", "out", "error"), NAMES, ids=[n[0] for n in NAMES])
+def test_operators_of_a_name(part: str, status: int, out: str, error: str, capsys: Any) -> None:
+    assert main(["operators", "--only", part]) == status
+    printed = capsys.readouterr()
+    assert out in printed.out and error in printed.err
+    assert bool(printed.out) != bool(printed.err)
+
+
+def test_refused_operators_are_found(capsys: Any) -> None:
+    (domain, name), reason = next(iter(REASONS.items()))
+    assert main(["operators", "--only", f"{domain or 'ai.onnx'}.{name}"]) == 0
+    assert f"{name}  |  refused: {reason}" in capsys.readouterr().out
+
+
+def test_interrupted_while_arguments_are_read(monkeypatch: Any, capsys: Any) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sardonyx.cli.run.add_arguments", stop)
+    assert main(["run", "model.onnx"]) == 130
+    assert capsys.readouterr().err == "sardonyx: interrupted\n"
+
+
 def test_knobs(capsys: Any) -> None:
     assert main(["knobs"]) == 0
     assert "SARDONYX_CPU" in capsys.readouterr().out
@@ -72,7 +103,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["run", "MODEL", "--threads", "-1"], 2, "from 0"),
     (["show", "missing.onnx"], 1, "NoSuchFile"),
     (["show", "MODEL", "--stage", "nonsense"], 2, "invalid choice"),
-    (["show", "MODEL", "--after", "nonsense"], 2, "merge equal values"),
+    (["show", "MODEL", "--after", "nonsense"], 2, "No such pass.*merge equal values.*got nonsense"),
     (["show", "unknown.onnx", "--stage", "plan"], 1, "Frobnicate"),
     (["compare", "MODEL", "--against", "nonsense"], 1, "nonsense"),
     (["compare", "MODEL", "--against", "json"], 1, "InferenceSession"),

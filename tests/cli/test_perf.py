@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -247,6 +248,19 @@ def test_interrupted(flags: list[str], model: str) -> None:
     assert os.listdir() == [model]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_interrupted_with_a_profile(model: str, monkeypatch: Any, capsys: Any) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sardonyx.tools.perf.bench.Bench.round", stop)
+    assert _run([model, "-p", "seen", "-r", "2"]) == 130
+    first, last = capsys.readouterr().err.splitlines()
+    assert "writing the profile of requests so far" in first
+    assert last == "sardonyx: interrupted"
+    gc.collect()
+    assert [name for name in os.listdir() if name.startswith("seen_")]
 
 
 def test_bar(monkeypatch: Any) -> None:

@@ -423,6 +423,22 @@ def test_the_file_is_written_when_the_session_goes(tmp_path: Path) -> None:
     assert any(e["name"] == "model_run" for e in json.loads(path.read_text()))
 
 
+def test_interrupted_while_the_file_is_written_at_last(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    options = _threads(1, enable_profiling=True, profile_file_prefix=str(tmp_path / "gone"))
+    session = _session(options=options)
+    session.run(None, _x())
+    monkeypatch.setattr("sardonyx.profiling.chrome.events", stop)
+    del session
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    assert "was left out: interrupted" in caplog.text
+
+
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     options = _threads(1, enable_profiling=True, profile_file_prefix=str(tmp_path / "no" / "run"))
     with pytest.raises(errors.InvalidArgument, match="folder does not exist"):
