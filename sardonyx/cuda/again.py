@@ -25,7 +25,7 @@ class Again(NamedTuple):
         targets: What the outputs were written to.
         graph: What did it.
         number: The graph's number.
-        version: Of the libraries' plans when it was made.
+        version: Of the libraries' plans before the run began.
     """
 
     feeds: list[CudaArray]
@@ -45,7 +45,7 @@ def remember(
     feeds: Sequence[Any],
     results: list[Any],
     graph: Graph,
-    libraries: Libraries,
+    version: int,
 ) -> None:
     """Note a run for whoever bound its memory, unless other memory took part.
 
@@ -55,7 +55,7 @@ def remember(
         feeds: What was fed.
         results: What came of it.
         graph: What did it.
-        libraries: What did parts of it.
+        version: Of the libraries' plans before it began.
     """
     memory = wanted.memory
     if memory is None:
@@ -65,4 +65,4 @@ def remember(
             return
     while len(memory) >= _MOST_REMEMBERED:
         del memory[next(iter(memory))]
-    memory[serial] = Again(list(feeds), results, graph, GRAPH_ID.get(), libraries.version)
+    memory[serial] = Again(list(feeds), results, graph, GRAPH_ID.get(), version)

@@ -76,13 +76,16 @@ class RunsAlike(Resident):
     _default_queue: Stream | None
     _purposes: list[str]
 
-    def remember_shapes(self, frame: CudaFrame, feeds: Sequence[Any]) -> None:
-        """After a run that was a graph: the next may be alike."""
+    def remember_shapes(self, frame: CudaFrame, feeds: Sequence[Any], version: int) -> None:
+        """After a run that was a graph: the next may be alike.
+
+        `version` is that of the libraries' plans before the run began: others may be ready now.
+        """
         frame.alike = None
         results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
             graph = None if frame.launches.moving else frame.graph
-            frame.alike = Alike(feeds, results, graph, self.libraries.version, frame.queue)
+            frame.alike = Alike(feeds, results, graph, version, frame.queue)
 
     def run_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.run_alike`."""

@@ -321,7 +321,7 @@ class CudaExecutable(RunsCaptured):
                 apart[k] = made
                 address = frame.stand_in("output", k, made.nbytes)
             frame.given.put(number, address)
-        frame.make = make
+        frame.make, version = make, self.libraries.version
         try:
             self._walk(frame, arrays, cancel)
         finally:
@@ -330,8 +330,8 @@ class CudaExecutable(RunsCaptured):
         given: list[Any] = [r.finish(frame, kept) if isinstance(r, Result) else r for r in results]
         if frame.graph is not None and not kept:
             if not frame.copied:
-                remember(wanted, frame.serial, feeds, given, frame.graph, self.libraries)
-            self.remember_shapes(frame, feeds)
+                remember(wanted, frame.serial, feeds, given, frame.graph, version)
+            self.remember_shapes(frame, feeds, version)
         if wanted.waits:
             self._finish(frame, cancel)
         else:

@@ -21,6 +21,7 @@ from sardonyx.runtime.session import EngineOptions, create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.fake_library import FakeLibrary
 from tests.support.session import model_of
 
 _TEXT = "g (float[N] x, float[1] w) => (float[N] y) { a = Mul(x, w) y = Add(a, x) }"
@@ -260,3 +261,34 @@ def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
     for found, wanted in kept:
         array = found if isinstance(found, np.ndarray) else found.numpy()
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_plan_that_is_ready_in_the_middle_of_a_run(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's graph has the plans before it: the next run is no repetition of that."""
+    library = FakeLibrary(lazy)
+    provider: Any = FakeProvider(lazy, libraries=Libraries({"matmul": library}))
+    text = "g (float[N,6] x) => (float[3,N] y) { a = Sin(x) b = MatMul(a, w) y = Transpose(b) }"
+    model = model_of(text, {"w": _draw(6, 3)}).SerializeToString()
+    engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
+    executable: Any = engine.executable
+    kind, memory = executable.memory_kind, dict[int, Any]()
+    feeds = (kind.copy_of(_draw(5, 6)),)
+    wanted = Wanted([kind.empty((3, 5), np.dtype(np.float32))], memory=memory)
+    for _ in range(3):
+        executable.run_to(feeds, wanted)
+    assert all(run.is_current(executable.libraries) for run in memory.values())
+    assert memory and executable.run_alike(feeds) is not None
+    walk = executable._walk
+
+    def walked(*given: Any) -> None:
+        walk(*given)
+        library.version += 1
+
+    monkeypatch.setattr(executable, "_walk", walked)
+    memory.clear()
+    executable.run_to(feeds, wanted)
+    assert executable._frames[0].graph is not None
+    assert not any(run.is_current(executable.libraries) for run in memory.values())
+    assert executable.run_alike(feeds) is None

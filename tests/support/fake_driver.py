@@ -661,11 +661,11 @@ def _wait_for_libraries() -> None:
 
 
 @contextmanager
-def installed() -> Iterator[FakeDriver]:
-    """The driver in place of NVIDIA's, until the block ends."""
+def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
+    """The driver in place of NVIDIA's, until the block ends; of a class of its own with `kind`."""
     if driver.bindings.cache_info().currsize:
         _wait_for_libraries()
-    fake = FakeDriver()
+    fake = (kind or FakeDriver)()
     modules = {name: types.ModuleType(name) for name in ("cuda", "cuda.bindings")}
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
     before = {name: sys.modules.get(name) for name in modules}
