@@ -210,14 +210,14 @@ class RunsAlike(Resident):
                 for place, offset in places[number]:
                     words[place] = address + offset
         if changed and self.steering is not None and not self._place_again(frame, alike):
-            frame.alike = None
+            _let_go_of(frame, queue, feeds, results)
             return None
         launches, graph = frame.launches, alike.graph
         if graph is None:
             key = (alike.number, launches.bucket, launches.fixed, alike.version)
             graph = frame.graphs.find(key)
             if graph is None:
-                frame.alike = None
+                _let_go_of(frame, queue, feeds, results)
                 return None
         else:
             frame.graphs.count()
@@ -255,6 +255,18 @@ class RunsAlike(Resident):
         found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
         self._wait(frame)
         return found
+
+
+def _let_go_of(
+    frame: CudaFrame, queue: Stream, feeds: tuple[CudaArray, ...], results: list[CudaArray]
+) -> None:
+    """A run that was prepared must go the long way.
+
+    The new memory may be free in this stream alone, where a run before is under way, and copies of
+    feeds may be, too: who gets that memory next must know.
+    """
+    frame.alike = None
+    _leave(frame, queue, feeds, results)
 
 
 def _leave(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sys
 import types
 from typing import Any
@@ -14,6 +15,7 @@ import sardonyx as ort
 from sardonyx.base.errors import InvalidArgument, RuntimeException
 from sardonyx.cuda import cublaslt
 from sardonyx.cuda.device import Device
+from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import MOST_GRAPHS
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
 from sardonyx.runtime.engine import Engine
@@ -292,3 +294,27 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     assert executable._frames[0].graph is not None
     assert not any(run.is_current(executable.libraries) for run in memory.values())
     assert executable.run_alike(feeds) is None
+
+
+def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
+    """It was free in one stream alone, where a run before still writes to it."""
+    library = FakeLibrary(lazy)
+    provider: Any = FakeProvider(lazy, libraries=Libraries({"matmul": library}))
+    model = model_of(_PRODUCT, {"w": _draw(6, 3)}).SerializeToString()
+    engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
+    executable: Any = engine.executable
+    kind, size_bytes = executable.memory_kind, 4 * 5 * 3
+    feeds = [(kind.copy_of(_draw(5, 6)),) for _ in range(2)]
+    for _ in range(3):
+        executable.run_to(feeds[0], Wanted([kind]))
+    (made,) = executable.leave_alike(feeds[0])
+    address = made.address
+    del made
+    assert executable.leave_alike(feeds[1]) is None  # the library has no graph for such a feed
+    other = executable.device.new_stream()
+    block = kind.arena.allocate(size_bytes, "a test", other)
+    call("cuMemsetD8Async", block.address, 7, size_bytes, other.handle)
+    other.synchronize()
+    executable.device.synchronize()
+    assert ctypes.string_at(block.address, size_bytes) == bytes([7]) * size_bytes
+    assert block.address != address
