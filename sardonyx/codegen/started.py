@@ -7,7 +7,6 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -49,6 +48,30 @@ class Job:
         return FRAME.pack(self.level, len(data)) + data
 
 
+class Descriptor:
+    """A descriptor that is closed with its object: what signals raise may come before `close`."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        """Its number."""
+        return self._number
+
+    def close(self) -> None:
+        """Close it, once."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)
+
+    __del__ = close
+
+
+def _pipe() -> tuple[Descriptor, Descriptor]:
+    source, to = map(Descriptor, os.pipe())
+    return source, to
+
+
 class Started:
     """A process that was started, with its twins: see `codegen.child`.
 
@@ -61,31 +84,29 @@ class Started:
             import subprocess
 
         self._printed = _open_file()  # closed with the last child
-        ends = list[tuple[int, int]]()
-        theirs, ours = list[tuple[int, int]](), list[tuple[int, int]]()
+        theirs, ours = list[tuple[int, int]](), list[tuple[Descriptor, Descriptor]]()
+        given = list[Descriptor]()
         try:
             for _ in range(twins):
-                source, to = os.pipe()
-                ends.append((source, to))
-                back, answers = os.pipe()
-                ends.append((back, answers))
-                theirs.append((source, answers))
+                (source, to), (back, answers) = _pipe(), _pipe()
+                given += source, answers
+                theirs.append((source.fileno(), answers.fileno()))
                 ours.append((to, back))
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._printed,
-                pass_fds=[descriptor for pair in theirs for descriptor in pair],
+                pass_fds=[descriptor.fileno() for descriptor in given],
             )  # fmt: skip
         except BaseException:
             self._printed.close()
-            _close(*ends)
             raise
-        _close(*theirs)
-        streams = self._process.stdin, self._process.stdout
-        own = _descriptor(streams[0]), _descriptor(streams[1])
+        finally:
+            for descriptor in given:
+                descriptor.close()
+        own = self._process.stdin, self._process.stdout
         self.children = [Child(self, *own, greeting(target, theirs))]
         self.children += [Child(self, *pair) for pair in ours]
         self._running = list(self.children)
-        self._killed = list[int]()  # descriptors of twins
+        self._killed = list[Descriptor]()  # twins
 
     def end(self, child: Child, *, now: bool = True) -> None:
         """End one of the children now; or let it go when its twins have."""
@@ -94,7 +115,8 @@ class Started:
             handle = child.kill_twin()
             if handle is not None:
                 self._killed.append(handle)
-            _close((child.to, child.back))
+            child.to.close()
+            child.back.close()
             return
         if now:
             # It looks after its twins: those that outlive it are left to a process that may not.
@@ -122,7 +144,8 @@ class Started:
         if self._running or self._printed.closed:
             return
         self._printed.close()
-        _close(self._killed)
+        for handle in self._killed:
+            handle.close()
         self._killed.clear()
         try:
             Thread(target=_reap, args=(self._process,), name="sardonyx-reap", daemon=True).start()
@@ -141,7 +164,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_for(handle: int) -> None:
+def _wait_for(handle: Descriptor) -> None:
     """Wait a little until a process that was killed is gone."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -158,24 +181,18 @@ def _open_file() -> BinaryIO:
     return cast(BinaryIO, tempfile.TemporaryFile())
 
 
-def _close(*pairs: Sequence[int]) -> None:
-    for pair in pairs:
-        for descriptor in pair:
-            os.close(descriptor)
-
-
 class Child:
     """One child process and what it has to do."""
 
-    def __init__(self, started: Started, to: int, back: int, first: bytes = b"") -> None:
+    def __init__(self, started: Started, to: Any, back: Any, first: bytes = b"") -> None:
         self.started, self.to, self.back = started, to, back
-        os.set_blocking(self.to, False)
-        os.set_blocking(self.back, False)
+        for end in (to, back):
+            os.set_blocking(end.fileno(), False)
         self.outgoing = bytearray(first)
         self._incoming = bytearray()
         self.jobs: deque[Job] = deque()
         self.ready = False
-        self._handle: int | None = None
+        self._handle: Descriptor | None = None
         self._since = time.monotonic()
 
     def _is_there(self, identifier: int) -> None:
@@ -183,7 +200,7 @@ class Child:
         self.ready = True
         if self is not self.started.children[0]:
             try:
-                self._handle = os.pidfd_open(identifier)
+                self._handle = Descriptor(os.pidfd_open(identifier))
             except OSError:  # it ended already
                 _log.debug("a twin has no handle")
 
@@ -191,7 +208,7 @@ class Child:
         """Whether that child has forked it, or would have."""
         return child is child.started.children[0] and self.started is child.started
 
-    def kill_twin(self) -> int | None:
+    def kill_twin(self) -> Descriptor | None:
         """End a twin at once, and give its descriptor, which the caller closes.
 
         None for one that has not begun, which sees the end of its pipe.
@@ -201,7 +218,7 @@ class Child:
         handle, self._handle = self._handle, None
         if handle is not None:
             try:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                signal.pidfd_send_signal(handle.fileno(), signal.SIGKILL)
             except OSError:
                 _log.debug("a twin had ended before")
         return handle
@@ -229,14 +246,14 @@ class Child:
         """Send what the pipe takes. Raises OSError when nobody reads it any more."""
         try:
             while self.outgoing:
-                del self.outgoing[: os.write(self.to, self.outgoing)]
+                del self.outgoing[: os.write(self.to.fileno(), self.outgoing)]
         except BlockingIOError:
             pass
 
     def read(self) -> bool:
         """Take the answers that are there; False when there will be none any more."""
         try:
-            while data := os.read(self.back, 2**16):
+            while data := os.read(self.back.fileno(), 2**16):
                 self._incoming += data
             ended = True
         except BlockingIOError:
@@ -277,7 +294,3 @@ class Child:
             self._look()
         self.started.end(self, now=not self.ready or bool(self.jobs))
         self.started.leave()
-
-
-def _descriptor(stream: Any) -> int:
-    return int(stream.fileno())

@@ -1,4 +1,5 @@
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -100,7 +101,8 @@ def test_twins_do_not_need_each_other(dies, started):
         while not twin.ready:
             group.result(group.submit(text(1)))
         signal.pidfd_send_signal(
-            os.pidfd_open(started[0].pid) if dies == "process" else twin._handle, signal.SIGKILL
+            os.pidfd_open(started[0].pid) if dies == "process" else twin._handle.fileno(),
+            signal.SIGKILL,
         )
         assert compiled([text(value) for value in range(20)], group) == [
             compile_part(text(value), TARGET, 2) for value in range(20)
@@ -117,7 +119,7 @@ def test_twins_end(is_ready, started):
         if is_ready:
             while not twin.ready:
                 group.result(group.submit(text(1)))
-        ends = os.dup(twin.back)
+        ends = os.dup(twin.back.fileno())
     deadline = time.monotonic() + 10
     while not _is_over(ends):
         assert time.monotonic() < deadline
@@ -139,6 +141,27 @@ def test_twins_are_left_to_nobody(is_busy, started, adopting):
     deadline = time.monotonic() + 10
     while Path("/proc", twin).exists():
         assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not children._CAN_FORK, reason="a twin is a fork")
+def test_a_signal_while_they_are_ended_leaves_nothing(monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    def end():
+        group = Children(TARGET)
+        group.result(group.submit(text(1)))
+        group.close()
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(started_module.Child, "kill_twin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    deadline = time.monotonic() + 10
+    while len(os.listdir("/proc/self/fd")) > before:
+        assert time.monotonic() < deadline
+        gc.collect()
         time.sleep(0.01)
 
 
