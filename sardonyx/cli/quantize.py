@@ -14,6 +14,7 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.cli.arguments import add_dimensions, add_seed, add_threads, sizes_of, whole
 from sardonyx.cli.inputs import make_inputs
+from sardonyx.tools.made_up import explained
 from sardonyx.tools.targets import check_targets
 
 _MODES = {
@@ -160,6 +161,8 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
         found.append(feeds)
         if sizes.chosen and not number:
             print(f"note: {sizes.told()}", file=sys.stderr)
+            with explained(sizes):  # before anything is written
+                session.run(None, feeds)
     return found
 
 

@@ -13,6 +13,7 @@ import sardonyx
 from sardonyx.cli.main import main
 from sardonyx.loader import writer
 from tests.quantization.nets import convolutions, pictures, sentences, transformer
+from tests.support.session import model_of
 
 
 @pytest.fixture
@@ -115,6 +116,18 @@ def test_what_is_wrong(folder: Path, arguments: str, status: int, text: str, cap
     printed = capsys.readouterr().err.splitlines()
     assert text in printed[-1] and "Traceback" not in "".join(printed)
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "static", "int4"])
+def test_sizes_that_nobody_gave(folder: Path, mode: str, capsys: Any) -> None:
+    """Where the model does not run with them, that is found before a file is written."""
+    text = "g (float[1, 1, T] x) => (float[1, 1, U] y) { y = Conv (x, w) }"
+    onnx.save(model_of(text, {"w": np.ones((1, 1, 4), np.float32)}), folder / "w.onnx")
+    before = sorted(folder.iterdir())
+    assert quantise(folder, f"w.onnx o.onnx --mode {mode}") == 1
+    assert "Nobody gave T (1). Try --dim T=N" in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+    assert quantise(folder, f"w.onnx o.onnx --mode {mode} --dim T=8") == 0
 
 
 def test_interrupted_while_writing(folder: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -316,6 +316,18 @@ def test_profiles_files_and_models(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_library")
+def test_a_model_that_does_not_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "g (float[1, 1, T] x) => (float[1, 1, U] y) { y = Conv (x, w) }"
+    path = tmp_path / "w.onnx"
+    onnx.save(model_of(text, {"w": np.ones((1, 1, 4), np.float32)}), path)
+    found = _data(page(path))["profiles"][0]
+    assert found["trace"]["remarks"][0].startswith("It was not run: ")
+    assert found["placement"]["node"]
+    assert "w.onnx was not run" in caplog.text
+    assert "Nobody gave T (1). Try --dim T=N" in caplog.text
+
+
+@pytest.mark.usefixtures("no_library")
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

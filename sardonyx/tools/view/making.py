@@ -8,11 +8,13 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.log import get_logger
 from sardonyx.profiling.profile import Profile
 from sardonyx.tools.view import comparing, document, placement
 from sardonyx.tools.view.reading import events_of, is_profile, read_events
 from sardonyx.tools.view.trace import Trace, trace_of
 
+_logger = get_logger("view")
 Path = str | os.PathLike[str]
 #: Runs of a model in a profile, after one that is not in it.
 _RUNS = 5
@@ -108,6 +110,7 @@ def _of_model(
         remarks += [told for told in [sizes.told()] if told]
     except SardonyxError as error:
         remarks.append(f"It was not run: {error}")
+        _logger.warning("%s was not run, so the page has placement alone: %s", title, error)
     rows, lines = placement.placement_of_model(session, path)
     trace.remarks += remarks
     return _joined(trace, rows, lines)
