@@ -25,7 +25,8 @@ def main() -> None:
         sys.stdout.write(f"{_USAGE}\n")
         return
     if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
-        sys.exit(_USAGE)
+        sys.stderr.write(f"{_USAGE}\n")
+        sys.exit(2)
     if arguments[0] != "-m" and not os.path.exists(arguments[0]):
         sys.exit(f"sardonyx: there is no file {arguments[0]!r}")
     install_as_onnxruntime()

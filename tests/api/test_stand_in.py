@@ -74,7 +74,9 @@ def test_from_a_program_that_has_onnxruntime_already() -> None:
 
 
 def test_usage() -> None:
-    assert "usage" in run("-m", "sardonyx.as_onnxruntime")[1]
+    command = [sys.executable, "-m", "sardonyx.as_onnxruntime"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and ended.stderr.startswith("usage")
 
 
 _SPAWNING = """
