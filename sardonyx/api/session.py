@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.config_keys import SETTINGS_KEY
-from sardonyx.api.devices import OrtDevice
 from sardonyx.api.making import make_engine
 from sardonyx.api.model_config import take_model_config
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import check_names, choose
 from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
+from sardonyx.api.value_runs import ValueRuns
 from sardonyx.base import knobs
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.growing import GrownView
 from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, Wanted
 
@@ -38,7 +37,7 @@ def _tensor_of(value: Any) -> Any:
     return value._array if type(value) is OrtValue else value
 
 
-class InferenceSession(Profiling, UnderWay):
+class InferenceSession(Profiling, UnderWay, ValueRuns):
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -410,118 +409,6 @@ class InferenceSession(Profiling, UnderWay):
     def trim(self) -> None:
         """Give back what is held between runs: the next one takes it again."""
         self._engine.trim()
-
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: RunOptions | None = None,
-        *,
-        stream: Any = None,
-    ) -> list[OrtValue]:
-        """`run`, with handles in place of arrays; results stay on the session's device.
-
-        With the run-config entry `disable_synchronize_execution_providers` the run may be under way
-        when this returns: what uses the results later waits for it, on the device.
-        """
-        if stream is None and output_names is None:
-            quick: list[OrtValue] | None = None
-            if run_options is None:
-                quick = self._quick_values(input_dict_ort_values, self._run_alike)
-            elif type(run_options) is RunOptions and run_options.only_leaves:
-                quick = self._quick_values(input_dict_ort_values, self._leave_alike)
-            if quick is not None:
-                return quick
-        feeding.check_mapping(input_dict_ort_values)
-        given = {}
-        for name, value in input_dict_ort_values.items():
-            if type(value) is not OrtValue:
-                raise InvalidArgument(
-                    message(
-                        f"input {name}", "The feed is no OrtValue",
-                        expected="OrtValue", got=type(value).__name__,
-                    )
-                )  # fmt: skip
-            given[name] = value._array
-        if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
-            found = self.run(output_names, given, run_options, stream=stream)
-        else:
-            places = None if output_names is None else self._places(output_names)
-            places = self._every if places is None else places
-            found = self._run_to(given, places, self._kind, run_options, None, stream)
-        return [OrtValue(a) for a in found]
-
-    def _quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
-        """The outputs, if `run` does it quickly and the values are plain."""
-        if type(values) is not dict or len(values) != self._input_count:
-            return None
-        given = []
-        for name in self._names:
-            value = values.get(name)
-            if type(value) is not OrtValue:
-                return None
-            given.append(value._array)
-        found, new = run(tuple(given)), object.__new__
-        if found is not None:
-            for k, array in enumerate(found):
-                found[k] = value = new(OrtValue)
-                value._array = array
-        return found
-
-    @names_misfits
-    def run_with_ortvaluevector(
-        self,
-        run_options: RunOptions | None,
-        feed_names: Sequence[str],
-        feeds: Sequence[OrtValue],
-        fetch_names: Sequence[str],
-        fetches: OrtValueVector,
-        fetch_devices: Sequence[OrtDevice],
-    ) -> None:
-        """`run_with_ort_values`, with lists; outputs are added to `fetches`."""
-        given = dict(zip(feed_names, feeds, strict=True))
-        fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
-
-    def io_binding(self) -> Any:
-        """A new binding of inputs and outputs to memory."""
-        from sardonyx.api.iobinding import IOBinding
-
-        return IOBinding(self)
-
-    def run_with_iobinding(
-        self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
-    ) -> None:
-        """Run with the memory that a binding names, in a stream if there is one.
-
-        Raises:
-            InvalidArgument: The binding is another session's, or an input is not bound.
-        """
-        try:
-            is_own = iobinding._session is self
-        except AttributeError:
-            is_own = False
-        if not is_own:
-            raise InvalidArgument(
-                message("run_with_iobinding", "The binding is not one of this session's")
-            )
-        if run_options is not None or stream is not None or not iobinding.run_quickly():
-            iobinding.run(run_options, stream=stream)
-
-    @names_misfits
-    def create_ortvalue_from_shape_and_type(
-        self,
-        shape: Sequence[int],
-        element_type: Any,
-        device_type: str,
-        device_id: int = 0,
-        vendor_id: int = -1,
-    ) -> OrtValue:
-        """New memory, contents undefined; on the session's device from its own arena."""
-        own = self._kind
-        is_own = device_type.lower() in ("cuda", "gpu") and device_id == own.number
-        if is_own and not self._is_on_host:
-            return OrtValue(own.empty(tuple(map(int, shape)), numpy_type(element_type)))
-        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
     @names_misfits
     def set_providers(

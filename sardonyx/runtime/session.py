@@ -39,12 +39,13 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
-from sardonyx.runtime.engine import Engine, Variants
+from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.entries import read_engine, write_engine
 from sardonyx.runtime.plugin_set import Plugins
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.thread_setup import ThreadSetup
+from sardonyx.runtime.variants import Variants
 
 if TYPE_CHECKING:
     from sardonyx.codegen.variants import Choices
