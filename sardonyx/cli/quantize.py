@@ -159,10 +159,12 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
         options.seed = first + number
         feeds, sizes = make_inputs(session, options)
         found.append(feeds)
-        if sizes.chosen and not number:
+        if number:
+            continue
+        if sizes.chosen:
             print(f"note: {sizes.told()}", file=sys.stderr)
-            with explained(sizes):  # before anything is written
-                session.run(None, feeds)
+        with explained(sizes):  # before anything is written
+            session.run(None, feeds)
     return found
 
 

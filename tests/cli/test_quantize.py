@@ -126,6 +126,7 @@ def test_sizes_that_nobody_gave(folder: Path, mode: str, capsys: Any) -> None:
     before = sorted(folder.iterdir())
     assert quantise(folder, f"w.onnx o.onnx --mode {mode}") == 1
     assert "Nobody gave T (1). Try --dim T=N" in capsys.readouterr().err
+    assert quantise(folder, f"w.onnx o.onnx --mode {mode} --dim T=2") != 0
     assert sorted(folder.iterdir()) == before
     assert quantise(folder, f"w.onnx o.onnx --mode {mode} --dim T=8") == 0
 
