@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.integer import known_equal
@@ -73,7 +74,7 @@ def layer_of(graph: Graph, image: Value, channels: int, out: int) -> Layer | Non
                 return None
         elif node.op_type == "Transpose":
             steps.append((node, axis))
-            perm = node.attributes.get("perm") or [*range(len(value.shape))][::-1]
+            perm: Any = node.attributes.get("perm") or [*range(len(value.shape))][::-1]
             axis = perm[axis]
         else:
             found = _axis_before(source, value, axis, channels)
