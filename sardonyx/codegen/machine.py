@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from sardonyx.base.files import text_of
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 
 
@@ -73,7 +74,8 @@ def _caches(sizes: dict[int, int]) -> Caches:
 
 def _sysctl(*names: str) -> dict[str, str]:
     """Values by name; names that the system does not know are absent."""
-    import subprocess  # macOS only
+    with compiling:
+        import subprocess  # macOS only
 
     try:
         done = subprocess.run(

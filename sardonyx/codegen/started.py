@@ -155,7 +155,8 @@ class Started:
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process that was told to end, by a signal or by the end of its pipe."""
-    import subprocess
+    with compiling:
+        import subprocess
 
     try:
         process.wait(_END_SECONDS)

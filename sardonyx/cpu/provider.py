@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
@@ -43,10 +44,10 @@ class CpuProvider:
 
     def keeper(self, units: Units, *, winograd: bool, halves: bool) -> KnownKernels | None:
         """Where kernels are that were formed for other models."""
-        from sardonyx.runtime.known import KnownKernels
-
         if units.cache is None or units.cache.folder is None:
             return None
+        with compiling:
+            from sardonyx.runtime.known import KnownKernels
         return KnownKernels(units.cache, units, (self.key, winograd, halves))
 
     def generate(

@@ -19,6 +19,7 @@ from functools import cache
 
 from sardonyx.base.dtypes import BY_NAME, DType
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.tensor.tensor import Tensor
 
@@ -145,7 +146,8 @@ def signatures_of(domain: str, op_type: str) -> tuple[Signature, ...]:
 def _table(domain: str) -> dict[str, list[tuple[int, str]]]:
     if domain not in _MODULES:
         return {}
-    module = importlib.import_module(f"sardonyx.ops.signatures_{_MODULES[domain]}")
+    with compiling:
+        module = importlib.import_module(f"sardonyx.ops.signatures_{_MODULES[domain]}")
     found: dict[str, list[tuple[int, str]]] = {}
     for row in module.TABLES[domain].replace("\n    ", " ").strip().splitlines():
         name, since = row.partition(":")[0].split()

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.forks import lock_over_forks
+from sardonyx.base.forks import compiling, lock_over_forks
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
@@ -179,7 +179,8 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
         yield Path(base) / "sardonyx", True
     elif home := _home():
         yield home / ".cache" / "sardonyx", True
-    import tempfile  # with what it imports, a tenth of a session that was seen before
+    with compiling:
+        import tempfile  # with what it imports, a tenth of a session that was seen before
 
     # A folder in the temporary folder could be somebody else's link.
     who = os.getuid() if hasattr(os, "getuid") else "user"
@@ -272,7 +273,8 @@ def _llvmlite_version() -> str:
 
 
 def _package_version(name: str) -> str:
-    import importlib.metadata  # 30 ms, and needed for archives only
+    with compiling:
+        import importlib.metadata  # 30 ms, and needed for archives only
 
     try:
         return importlib.metadata.version(name)

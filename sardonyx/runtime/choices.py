@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.variants import DEFAULT, Variant
 from sardonyx.runtime.cache import Cache, digest
@@ -132,6 +133,7 @@ class Known:
 
 def _identities() -> Identities:
     # A part of the compiler: a session of a model that was tuned and compiled does not need it.
-    from sardonyx.plan.identity import Identities
+    with compiling:
+        from sardonyx.plan.identity import Identities
 
     return Identities()
