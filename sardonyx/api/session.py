@@ -410,6 +410,12 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         """Give back what is held between runs: the next one takes it again."""
         self._engine.trim()
 
+    def io_binding(self) -> Any:
+        """A new binding of inputs and outputs to memory."""
+        from sardonyx.api.iobinding import IOBinding
+
+        return IOBinding(self)
+
     @names_misfits
     def set_providers(
         self,

@@ -101,12 +101,6 @@ class ValueRuns:
         given = dict(zip(feed_names, feeds, strict=True))
         fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
 
-    def io_binding(self) -> Any:
-        """A new binding of inputs and outputs to memory."""
-        from sardonyx.api.iobinding import IOBinding
-
-        return IOBinding(self)
-
     def run_with_iobinding(
         self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
     ) -> None:
