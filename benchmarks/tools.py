@@ -184,7 +184,7 @@ def profiled(folder: Path) -> None:
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         noted = sardonyx.InferenceSession(model, options)
-        off, on = _times(lambda: plain.run(None, feeds), lambda: noted.run(None, feeds))  # noqa: B023
+        off, on = _times(lambda: plain.run(None, feeds), lambda: noted.run(None, feeds))  # noqa: B023 - called at once
         os.unlink(noted.end_profiling())
         print(
             f"{model.stem:24} {1e3 * min(off):8.3f} ms, with a profile {min(on) / min(off):.3f} of"

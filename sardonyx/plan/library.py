@@ -94,12 +94,12 @@ class Finish:
         Libraries round once, behind it all: what is cast between is not.
         """
         kinds = result_kinds(group)
-        rest, activation = _uncast(group.epilogue, kinds), ""
+        rest, activation = uncast(group.epilogue, kinds), ""
         if rest.op == "max" and _is_zero(rest.arguments[1]):
             rest, activation = rest.arguments[0], "relu"
         elif (inner := gelu_of(rest, kinds)) is not None:
             rest, activation = inner, "gelu"
-        terms = _summands(rest, kinds)
+        terms = summands(rest, kinds)
         loads = [t for t in terms if t is not group.result]
         if len(terms) - len(loads) != 1 or any(t.op != "load" for t in loads):
             return None
@@ -112,18 +112,19 @@ def _is_zero(x: Scalar) -> bool:
     return x.op == "constant" and x.payload == 0
 
 
-def _uncast(x: Scalar, kinds: tuple[DType, ...]) -> Scalar:
+def uncast(x: Scalar, kinds: tuple[DType, ...]) -> Scalar:
     """What is cast, if that is a step between these types."""
     while x.op == "cast" and x.dtype in kinds and x.arguments[0].dtype in kinds:
         x = x.arguments[0]
     return x
 
 
-def _summands(x: Scalar, kinds: tuple[DType, ...]) -> list[Scalar]:
-    x = _uncast(x, kinds)
+def summands(x: Scalar, kinds: tuple[DType, ...]) -> list[Scalar]:
+    """What is added up, whatever is rounded between."""
+    x = uncast(x, kinds)
     if x.op != "add":
         return [x]
-    return [t for argument in x.arguments for t in _summands(argument, kinds)]
+    return [t for argument in x.arguments for t in summands(argument, kinds)]
 
 
 def result_kinds(group: Product) -> tuple[DType, ...]:

@@ -14,7 +14,15 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Attention
-from sardonyx.plan.library import Operand, Strides, length_of, origin_of, step_along
+from sardonyx.plan.library import (
+    Operand,
+    Strides,
+    length_of,
+    origin_of,
+    step_along,
+    summands,
+    uncast,
+)
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar, whole_number
@@ -55,7 +63,7 @@ class Scores:
         """What a group does to its scores, or why no library does that."""
         kinds = (dtypes.FLOAT, group.query.dtype)
         causal, terms, hidden = "", list[Scalar](), list[tuple[Scalar, Scalar]]()
-        body = _uncast(group.scores, kinds)
+        body = uncast(group.scores, kinds)
         while body.op == "select" and _is_low(body.arguments[2]):
             test, inner, low = body.arguments
             found = _causal(test, group)
@@ -68,9 +76,9 @@ class Scores:
                 return "keys are hidden by minus infinity"
             else:
                 hidden.append((test, low))
-            body = _uncast(inner, kinds)
+            body = uncast(inner, kinds)
         scaled: Scalar | None = None
-        for term in _summands(body, kinds):
+        for term in summands(body, kinds):
             if group.score not in _parts(term):
                 terms.append(term)
             elif scaled is not None:
@@ -107,27 +115,13 @@ def _parts(x: Scalar) -> set[Scalar]:
     return found
 
 
-def _uncast(x: Scalar, kinds: tuple[DType, ...]) -> Scalar:
-    """What is rounded to one of the types that libraries compute in, or made one of them."""
-    while x.op == "cast" and x.dtype in kinds and x.arguments[0].dtype in kinds:
-        x = x.arguments[0]
-    return x
-
-
-def _summands(x: Scalar, kinds: tuple[DType, ...]) -> list[Scalar]:
-    x = _uncast(x, kinds)
-    if x.op != "add":
-        return [x]
-    return [t for argument in x.arguments for t in _summands(argument, kinds)]
-
-
 def _scale_of(x: Scalar, score: Scalar, kinds: tuple[DType, ...]) -> float | None:
     """What `score` is multiplied with in `x`, if with numbers alone."""
-    x = _uncast(x, kinds)
+    x = uncast(x, kinds)
     if x is score:
         return 1.0
     if x.op in ("mul", "div"):
-        left, right = (_uncast(a, kinds) for a in x.arguments)
+        left, right = (uncast(a, kinds) for a in x.arguments)
         if x.op == "mul" and left.op == "constant":
             left, right = right, left
         inner = _scale_of(left, score, kinds) if right.op == "constant" else None
