@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -41,7 +41,9 @@ class WeakTable(Generic[_Key, _Object]):
         self._lock = lock_over_forks()
         self._gone: list[_Entry[_Object]] = []
         self._added = 0
-        self._forget = self._remove  # bound once
+        #: Called when an object goes, at any moment. No Python runs in it: what a handler of
+        #: signals raises there would be lost. It must not wait for the lock, either.
+        self._went: Callable[[_Entry[_Object]], None] = self._gone.append
         _TABLES.add(self)
 
     def get(self, key: _Key) -> _Object | None:
@@ -51,7 +53,7 @@ class WeakTable(Generic[_Key, _Object]):
 
     def add(self, key: _Key, made: _Object) -> _Object:
         """The one object with this key: that which is there, else `made`. A checkpoint, too."""
-        entry: _Entry[_Object] = _Entry(made, self._forget)
+        entry: _Entry[_Object] = _Entry(made, self._went)
         entry.key = key
         held = self.entries.setdefault(key, entry)  # no other thread comes between
         found = made if held is entry else held()
@@ -61,7 +63,7 @@ class WeakTable(Generic[_Key, _Object]):
                 found = None if other is None else other()
                 if found is None:
                     self.entries[key], found = entry, made
-        if self._gone and not _patient:
+        if len(self._gone) > (_MOST_GONE if _patient else 0):
             with self._lock:
                 self._remove_gone()
         self._added += 1
@@ -71,25 +73,23 @@ class WeakTable(Generic[_Key, _Object]):
 
     def values(self) -> list[_Object]:
         """All objects that are there."""
+        remove_gone()
         found = [entry() for entry in list(self.entries.values())]
         return [x for x in found if x is not None]
 
     def __len__(self) -> int:
+        remove_gone()
         return len(self.entries)
 
-    def _remove(self, entry: _Entry[_Object]) -> None:
-        """Called when an object goes, at any moment: it must not wait for the lock."""
-        self._gone.append(entry)
-        if not _patient or len(self._gone) > _MOST_GONE:
-            self.remove_gone()
+    @property
+    def has_gone(self) -> bool:
+        """Whether there are keys of objects that are gone."""
+        return bool(self._gone)
 
     def remove_gone(self) -> None:
-        """Let go of the keys of objects that are gone; not while another thread adds some."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._remove_gone()
-            finally:
-                self._lock.release()
+        """Let go of the keys of objects that are gone."""
+        with self._lock:
+            self._remove_gone()
 
     def _remove_gone(self) -> None:
         while self._gone:
@@ -112,5 +112,16 @@ def patient() -> Iterator[None]:
     finally:
         with _PATIENCE:
             _patient -= 1
-        for table in list(_TABLES):
-            table.remove_gone()
+        remove_gone()
+
+
+def remove_gone() -> None:
+    """Let go of all keys whose objects are gone: else they stay until others are added.
+
+    Keys hold objects of other tables, which may be the last to do so.
+    """
+    tables = list(_TABLES)
+    while any(table.has_gone for table in tables):
+        for table in tables:
+            if table.has_gone:
+                table.remove_gone()

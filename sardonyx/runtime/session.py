@@ -28,7 +28,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
-from sardonyx.base.interning import patient
+from sardonyx.base.interning import patient, remove_gone
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.base.records import dataclass
@@ -206,6 +206,7 @@ def _let_go(error: BaseException) -> None:
         link = link.__cause__ or link.__context__
     del link
     gc.collect()
+    remove_gone()
 
 
 def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _Made:

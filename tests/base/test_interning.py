@@ -1,7 +1,10 @@
 """Objects by key, for as long as somebody holds them."""
 
+import _thread
 import gc
 import threading
+
+import pytest
 
 from sardonyx.base.interning import WeakTable
 from sardonyx.base.interrupt import watching
@@ -56,3 +59,19 @@ def test_adding_asks_now_and_then_whether_to_end():
     with watching(lambda: calls.append(1)):
         held = [table.add(k, _Thing()) for k in range(64)]
     assert 1 <= len(calls) <= len(held)
+
+
+class _Signal:
+    """Going, it makes a signal come: its handler runs as soon as Python does."""
+
+    __slots__ = ()
+    __del__ = staticmethod(_thread.interrupt_main)
+
+
+def test_what_a_signal_raises_as_an_object_goes_is_not_lost():
+    table = WeakTable()
+    held = [table.add("a", _Thing()), _Signal()]  # the last one goes first
+    with pytest.raises(KeyboardInterrupt):
+        held.clear()
+    assert table.get("a") is None
+    assert len(table) == 0
