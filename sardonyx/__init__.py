@@ -3,6 +3,10 @@
 The names are onnxruntime's: `import sardonyx as ort` is the one line that changes.
 """
 
+from sardonyx.base import starting as _starting  # noqa: F401 - before all else
+
+# isort: split
+
 from sardonyx import capi
 from sardonyx.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 
+from sardonyx.base import starting
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import set_up
 from sardonyx.cli.parser import Parser
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         print("sardonyx: interrupted", file=sys.stderr)
-        return 130
+        return starting.STATUS
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -67,6 +68,7 @@ def _run(arguments: list[str] | None) -> int:
         if options.command not in ("knobs", "operators", "doctor"):
             set_up()
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
+        starting.over()
         return int(module.run(options) or 0)
     except InvalidArgument as error:
         print(f"sardonyx {_told(options)}: {error}", file=sys.stderr)
