@@ -163,7 +163,7 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
             continue
         if sizes.chosen:
             print(f"note: {sizes.told()}", file=sys.stderr)
-        with explained(sizes):  # before anything is written
+        with explained(sizes, "--data FOLDER"):  # before anything is written
             session.run(None, feeds)
     return found
 

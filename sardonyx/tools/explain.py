@@ -172,7 +172,7 @@ def explain_model(
 def _run(session: InferenceSession, chosen: Sizes, sizes: Mapping[str, int]) -> str:
     """Run once; why not, if it fails."""
     try:
-        with explained(chosen):
+        with explained(chosen, others=""):
             session.run(None, random_feeds(session.get_inputs(), sizes))
     except SardonyxError as error:
         return str(error)

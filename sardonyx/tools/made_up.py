@@ -2,7 +2,7 @@
 
 Dimensions without a number have size 1, but for those of pictures: a network of convolutions gives
 nothing for one pixel. What is chosen is told (`told`), and where a run fails the text says which
-sizes were chosen, and how others are given (`explained`).
+sizes were chosen, and how others, or inputs, are given (`explained`).
 """
 
 from __future__ import annotations
@@ -159,18 +159,27 @@ def check_sizes(nodes: Iterable[Any], sizes: Mapping[str, int], flag: str = "--d
 
 
 @contextmanager
-def explained(sizes: Sizes, flag: str = "--dim") -> Iterator[None]:
-    """Where a run on made-up inputs fails, the error says which sizes were chosen.
+def explained(
+    sizes: Sizes, others: str = "--inputs FILE.npz", flag: str = "--dim"
+) -> Iterator[None]:
+    """Where a run on made-up inputs fails, the error says so, and what else can be given.
+
+    Args:
+        sizes: Those of the inputs; nothing was made up if there are none.
+        others: The argument that gives inputs; "" if the command takes none.
+        flag: The argument that gives sizes.
 
     Raises:
-        Fail: The run failed, and there are such sizes; else what it raised.
+        Fail: The run failed on made-up inputs; else what it raised.
     """
     try:
         yield
     except SardonyxError as error:
-        if not sizes.chosen:
+        names = list(sizes.chosen)[:_NAMED]
+        if not sizes.shapes or not (names or others):
             raise
-        flags = " ".join(f"{flag} {name}=N" for name in list(sizes.chosen)[:_NAMED])
         what = f"The model does not run on inputs that were made up: {error}"
-        do = f"Nobody gave {', '.join(f'{k} ({v})' for k, v in sizes.chosen.items())}. Try {flags}"
+        known = f"Nobody gave {', '.join(f'{k} ({v})' for k, v in sizes.chosen.items())}. "
+        ways = [" ".join(f"{flag} {name}=N" for name in names), others]
+        do = f"{known if names else ''}Try {', or '.join(filter(None, ways))}"
         raise errors.Fail(message("inputs", what, do=do)) from error

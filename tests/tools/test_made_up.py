@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sardonyx.base.errors import Fail, InvalidArgument
-from sardonyx.tools.made_up import explained, input_sizes
+from sardonyx.tools.made_up import Sizes, explained, input_sizes
 
 
 @dataclass
@@ -63,12 +63,34 @@ def test_what_was_chosen_is_told() -> None:
     assert dict(sizes.chosen) == {"N": 1, "x.3": 224}
     assert sizes.told() == "sizes chosen: N=1, x.3=224 (others with --dim NAME=N)"
     assert input_sizes([Node("x", [2])]).told() == ""
-    with (
-        pytest.raises(Fail, match=r"too small.*Nobody gave N \(1\), x.3 \(224\).*--dim x.3=N"),
-        explained(sizes),
-    ):
+
+
+_NOT_GIVEN = "Nobody gave N (1), x.3 (224). Try --dim N=N --dim x.3=N"
+
+
+@pytest.mark.parametrize(
+    ("shape", "others", "text"),
+    [
+        (["N", 3, 9, None], "--inputs FILE.npz", f"{_NOT_GIVEN}, or --inputs FILE.npz."),
+        (["N", 3, 9, None], "", f"{_NOT_GIVEN}."),
+        ([2], "--data FOLDER", "too small. Try --data FOLDER."),
+    ],
+)
+def test_errors_on_made_up_inputs(shape: list[Any], others: str, text: str) -> None:
+    sizes = input_sizes([Node("x", shape)])
+    with pytest.raises(Fail) as caught, explained(sizes, others):
         raise InvalidArgument("too small")
-    with pytest.raises(InvalidArgument), explained(input_sizes([Node("x", [2])])):
+    assert str(caught.value).endswith(text)
+    assert "made up" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "others"),
+    [(input_sizes([Node("x", [2])]), ""), (Sizes({}, {}), "--inputs FILE.npz")],
+    ids=["nothing else can be given", "nothing was made up"],
+)
+def test_other_errors_stay(sizes: Sizes, others: str) -> None:
+    with pytest.raises(InvalidArgument, match="^as it is$"), explained(sizes, others):
         raise InvalidArgument("as it is")
 
 

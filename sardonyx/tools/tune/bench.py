@@ -35,6 +35,8 @@ _FINAL_SHARE, _KERNELS_SHARE = 0.2, 0.75
 #: What one of at most two final comparisons takes of the time that is left.
 _FINAL_SHARE_OF_REST = 0.7
 
+_FAILED = "Give valid inputs with --inputs, sizes with --dim, or more time with --budget"
+
 Progress = Callable[[str], None]
 
 
@@ -161,7 +163,7 @@ class ProcessBench:
                 self._base_reply = self._load(self._base, DEFAULT, left)
             except TrialFailed as error:
                 what = f"The model does not run with default settings: {error}"
-                text = message("tune", what, do="Give valid inputs, or more time with --budget")
+                text = message("tune", what, do=_FAILED)
                 raise Fail(text) from None
         return self._base
 

@@ -101,7 +101,7 @@ def _of_model(
     sizes = input_sizes(inputs, dims)
     try:
         feeds = random_feeds(inputs, dims)
-        with explained(sizes):
+        with explained(sizes, others=""):
             session.run(None, feeds)  # what only the first run does is not in the profile
         with session.profile() as profile:
             for _ in range(runs):
