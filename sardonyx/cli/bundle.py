@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_dimensions, sizes_of
 
 _ABOUT = """\
@@ -83,10 +83,7 @@ def _sizes(options: argparse.Namespace) -> dict[str, int]:
 def _check(path: str) -> int:
     from sardonyx.runtime.bundle import Bundle
 
-    try:
-        with Bundle(path) as bundle:
-            bundle.verify_all()
-            print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
-    except InvalidArgument as error:  # the file is at fault, and was to be looked at
-        raise Fail(str(error)) from None
+    with Bundle(path) as bundle:
+        bundle.verify_all()
+        print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
     return 0

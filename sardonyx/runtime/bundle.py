@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base.errors import EngineError, InvalidArgument, NoSuchFile, message
+from sardonyx.base.errors import EngineError, Fail, InvalidArgument, NoSuchFile, message
 from sardonyx.base.files import BUNDLE_MAGIC
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.version import __version__
@@ -104,7 +104,8 @@ class Bundle:
 
     Raises:
         NoSuchFile: There is no such file.
-        InvalidArgument: The file is damaged, or is for another processor or package.
+        InvalidArgument: It is no file, but a folder.
+        Fail: The file is damaged, or is for another processor or package.
     """
 
     def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
@@ -118,6 +119,8 @@ class Bundle:
                 self._file = open(source, "rb")  # noqa: SIM115 - `close` closes it
             except FileNotFoundError:
                 raise NoSuchFile(message(self.name, "There is no such file")) from None
+            except IsADirectoryError:
+                raise InvalidArgument(message(self.name, "This is not a regular file")) from None
             self._size = os.fstat(self._file.fileno()).st_size
         try:
             self.header, self.identity = self._read_header()
@@ -154,17 +157,13 @@ class Bundle:
         _, version, size, checksum = FRONT.unpack(front)
         if version != VERSION:
             what = f"The bundle is of version {version}"
-            raise InvalidArgument(
-                message(self.name, what, expected=str(VERSION), do="Make it again")
-            )
+            raise Fail(message(self.name, what, expected=str(VERSION), do="Make it again"))
         text = self._read(FRONT.size, size) if size <= _MOST_HEADER_BYTES else b""
         if len(text) != size or blake2b(text, digest_size=16).digest() != checksum:
             raise self._damaged("its header is not the one that was written")
         try:
             header = json.loads(text)
             self._check(header)
-        except InvalidArgument:
-            raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise self._damaged("its header makes no sense") from None
         return header, checksum.hex()
@@ -180,18 +179,21 @@ class Bundle:
         if not plans or not all(0 <= k < count for k in (*named, *functions)):
             raise self._damaged("it has no such section")
         if header["run_time"] != run_time_digest():
-            raise InvalidArgument(
+            raise Fail(
                 message(
                     self.name, "The bundle was made by another version of sardonyx",
                     expected=f"this one: {__version__}", got=str(header["version"]),
                     do="Make it again: `sardonyx bundle MODEL OUT`",
                 )
             )  # fmt: skip
-        check_runs(header["target"])
-        check_features(header["features"])
+        try:
+            check_runs(header["target"])
+            check_features(header["features"])
+        except InvalidArgument as error:  # the file is at fault, no argument
+            raise Fail(str(error)) from None
 
-    def _damaged(self, what: str) -> InvalidArgument:
-        return InvalidArgument(
+    def _damaged(self, what: str) -> Fail:
+        return Fail(
             message(self.name, f"The bundle is damaged: {what}", do="Make it or fetch it again")
         )
 
@@ -203,7 +205,7 @@ class Bundle:
         """Compare a section with its digest.
 
         Raises:
-            InvalidArgument: It is another.
+            Fail: It is another.
         """
         offset, size, expected = self.header["sections"][number]
         if section_digest(self._chunks(offset, size)) != expected:
@@ -218,7 +220,7 @@ class Bundle:
         """What a session must know, of one of the header's plans.
 
         Raises:
-            InvalidArgument: The bytes are no record.
+            Fail: The bytes are no record.
         """
         self.verify(plan["record"])
         offset, size, _ = self.header["sections"][plan["record"]]
@@ -242,20 +244,27 @@ class Bundle:
         """The constants of a plan, mapped where there is a file.
 
         Raises:
-            InvalidArgument: There are fewer bytes than the record says, or others.
+            Fail: There are fewer bytes than the record says, or others.
         """
         offset, size, _ = self.header["sections"][number]
         if size <= _CHECKED_BYTES:
             self.verify(number)
-        if not record.constants or not size:
-            return constants_in(np.empty(0, np.uint8), record)
+        try:
+            return constants_in(self._bytes_of(offset, size if record.constants else 0), record)
+        except InvalidArgument:
+            raise self._damaged("its constants are cut short") from None
+
+    def _bytes_of(self, offset: int, size: int) -> Array:
+        """A section, mapped where there is a file."""
+        if not size:
+            return np.empty(0, np.uint8)
         if self._file is not None:
             descriptor = self._file.fileno()
             mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset)
-            return constants_in(np.frombuffer(mapped, np.uint8), record)
+            return np.frombuffer(mapped, np.uint8)
         whole = aligned_array((size,), np.dtype(np.uint8))
         whole[:] = np.frombuffer(self._data, np.uint8, size, offset)
-        return constants_in(whole, record)
+        return whole
 
 
 def traits(options: EngineOptions) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def open_bundle(source: Any, options: EngineOptions, *, trusted: bool = False) -
             `.sardonyx`, or that was made by this user's sessions, may in any case.
 
     Raises:
-        InvalidArgument: The bundle is damaged, is not trusted, or is for another processor, package
-            or options.
+        InvalidArgument: The bundle is not trusted, or was made with other options.
+        Fail: It is damaged, or is for another processor or package.
         OutOfMemory: Its constants need more memory than the session may have.
     """
     return guarded(options, lambda o: _open(plain_source(source), o, trusted))

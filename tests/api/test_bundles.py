@@ -186,7 +186,7 @@ def test_what_this_machine_made_may_not_have_changed(tmp_path: Path) -> None:
     offset, size, _ = max(header_of(data)["sections"], key=lambda s: s[1])
     data[offset + size // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(InvalidArgument, match="damaged"):
+    with pytest.raises(Fail, match="damaged"):
         sardonyx.InferenceSession(path)
     assert main(["bundle", "--check", str(path)]) == 1
 
@@ -267,7 +267,7 @@ def test_damaged_bundles_are_refused(name: str, form: str, products: bytes, tmp_
     path.write_bytes(data)
     options = sardonyx.SessionOptions()
     options.add_session_config_entry("session.load_model_format", "BUNDLE")
-    with pytest.raises(InvalidArgument, match=text):
+    with pytest.raises(Fail, match=text):
         sardonyx.InferenceSession(path if form == "path" else data, options)
 
 
@@ -480,3 +480,29 @@ def test_command_fails_in_one_line_and_leaves_nothing(
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["junk", "m.onnx"]
     assert (tmp_path / "m.onnx").read_bytes() == model_bytes("products")
+
+
+@pytest.mark.parametrize("command", ["bundle --check", "run", "perf -r 1"])
+@pytest.mark.parametrize(
+    ("damage", "status"),
+    [
+        (lambda d: d, 0),
+        (lambda d: d[:-1], 1),
+        (flipped("code"), 1),
+        (changed(lambda h: h.update(run_time="0")), 1),
+        (changed(lambda h: h.update(target="power-altivec")), 1),
+        (None, 2),
+    ],
+    ids=["whole", "cut short", "code", "version", "processor", "folder"],
+)
+def test_statuses(
+    command: str, damage: Any, status: int, products: bytes, tmp_path: Path, capsys: Any
+) -> None:
+    """A file that is at fault has failed; something that is no file is a bad argument."""
+    path = tmp_path / f"m{SUFFIX}"
+    if damage is None:
+        path.mkdir()
+    else:
+        path.write_bytes(damage(products))
+    assert main([*command.split(), str(path)]) == status
+    assert len(capsys.readouterr().err.splitlines()) == bool(status)
