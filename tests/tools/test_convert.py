@@ -43,9 +43,12 @@ class _Stub:
         if self.breaks == "export":
             Path(target).write_bytes(b"half")
             raise ValueError("\x1b[96mno\x1b[0m")
-        Path(target).write_bytes(model_of(_TEXT).SerializeToString())
+        text = _TEXT.replace("Exp", "Expp") if self.breaks == "check" else _TEXT
+        Path(target).write_bytes(model_of(text).SerializeToString())
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        if self.breaks == "run":
+            raise ValueError("no")
         x = inputs["x"].astype(np.float64)
         return [np.exp(x) * self.factor, x.argmax(1)][: self.outputs]
 
@@ -77,6 +80,7 @@ def test_outputs_that_do_not(
     assert not report.is_right
     assert said in str(report)
     assert "DIFFERS" in str(report)
+    assert (tmp_path / "m.onnx").exists()  # to look for the reason
 
 
 def test_the_command_says_so_by_its_status(
@@ -91,14 +95,27 @@ def test_the_command_says_so_by_its_status(
     assert cli.main(["convert", "x", target, "--input", "x=2x3"]) == 1
 
 
-def test_an_export_that_fails_leaves_nothing(stub: _Stub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [b"", b"before"])
+@pytest.mark.parametrize(
+    ("breaks", "text"),
+    [
+        ("export", "cannot be exported: ValueError: no"),
+        ("run", "cannot be run: ValueError: no"),
+        ("check", r"m.onnx\] The converted model does not run, so it was not written: .*Expp"),
+    ],
+)
+def test_what_cannot_be_converted_or_checked_is_not_written(
+    stub: _Stub, tmp_path: Path, breaks: str, text: str, before: bytes
+) -> None:
     """What was there before stays."""
-    (tmp_path / "m.onnx").write_bytes(b"before")
-    stub.breaks = "export"
-    with pytest.raises(Fail, match="cannot be exported: ValueError: no"):
-        convert("x", tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").read_bytes() == b"before"
-    assert len(list(tmp_path.iterdir())) == 1
+    target = tmp_path / "m.onnx"
+    if before:
+        target.write_bytes(before)
+    stub.breaks = breaks
+    with pytest.raises(Fail, match=text) as caught:
+        convert("x", target)
+    assert ".sardonyx-" not in str(caught.value)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [before] * bool(before)
 
 
 @pytest.mark.parametrize(

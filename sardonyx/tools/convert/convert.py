@@ -94,7 +94,8 @@ def convert(
 
     Args:
         model: See `detect.open_source`.
-        output: The file to write. It is there only if the conversion succeeds.
+        output: The file to write. It is there only if both ran and were compared, also where they
+            differ, so that one can look for the reason. One that was there before stays otherwise.
         inputs: What to convert and check with, in the order of the model's arguments; None for what
             the model itself says it takes.
         framework: Where the model is from; None to find out.
@@ -109,7 +110,7 @@ def convert(
         NoSuchFile: The model's file is not there.
         InvalidArgument: The model cannot be found, a package is missing, or the output is the
             model's own file.
-        Fail: The framework cannot read, export or run it.
+        Fail: The framework cannot read, export or run it, or this engine cannot run the file.
     """
     path = os.fspath(output)
     check_targets(model, path)
@@ -123,11 +124,12 @@ def convert(
     with tempfile.TemporaryDirectory(prefix=".sardonyx-", dir=folder) as own:
         _try(source, "exported", lambda: source.export(os.path.join(own, name), wishes))
         check_targets(model, *(os.path.join(folder, part) for part in os.listdir(own)))
+        want = _try(source, "run", lambda: source.run(given))
+        found = _checked(os.path.join(own, name), path, given, want)
         # The file itself comes last: what it refers to is there before it is.
         for part in sorted(os.listdir(own), key=name.__eq__):
             os.replace(os.path.join(own, part), os.path.join(folder, part))
-    want = _try(source, "run", lambda: source.run(given))
-    return Report(source.framework, path, tuple(_compared(path, given, want)), tolerance)
+    return Report(source.framework, path, tuple(found), tolerance)
 
 
 def _check_free(wishes: Wishes) -> None:
@@ -154,6 +156,22 @@ def _try(source: Source, what: str, work: Any) -> Any:
         said = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # exporters write in colours
         text = f"The model cannot be {what}: {type(error).__name__}: {said}"
         raise Fail(message(source.framework, text)) from error
+
+
+def _checked(
+    made: str, path: str, given: Mapping[str, Array], want: Sequence[Array]
+) -> list[OutputError]:
+    """The errors of all outputs; texts of others speak of where the file was to be.
+
+    Raises:
+        Fail: The file cannot be run.
+    """
+    try:
+        return _compared(made, given, want)
+    except SardonyxError as error:
+        what = "The converted model does not run, so it was not written"
+        text = str(error).replace(made, path)
+        raise Fail(message(path, f"{what}: {type(error).__name__}: {text}")) from error
 
 
 def _compared(path: str, given: Mapping[str, Array], want: Sequence[Array]) -> list[OutputError]:
