@@ -21,11 +21,15 @@ from sardonyx.cuda.background import Background
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
 from sardonyx.cuda.measuring import CALLS, Loan, milliseconds
+from sardonyx.cuda.proving import Trial, proven
 from sardonyx.plan.library import BATCHES, MATMUL, Offer
 from sardonyx.runtime.cache import default_cache, digest
+from sardonyx.runtime.storage import Array
 
 _logger = get_logger("cuda")
 _KIND = "cublaslt"
+#: Algorithms in the cache have been tried.
+_TRIED = "tried"
 
 #: What cuBLASLt may use; NVIDIA's advice for Hopper.
 WORKSPACE_BYTES = 32 << 20
@@ -43,8 +47,6 @@ _MEASURED_MS = 0.5
 _WORTH = 0.97
 #: Right factors together, which are weights, are larger than the device's cache if they are large.
 _MOST_FACTORS = 256 << 20
-#: What measured factors are full of: small numbers of any type, since zeros take less power.
-_BYTE = 0x3C
 
 
 class _Product:
@@ -263,7 +265,7 @@ class CublasLt:
     def _improve_later(self, product: _Product, work: Work, alignments: tuple[int, ...]) -> None:
         """Have the fastest algorithm found; take it at once if it is known."""
         name = digest(
-            _KIND, self._lt.get_version(), self._device.name, self._tf32, work.call.facts,
+            _KIND, _TRIED, self._lt.get_version(), self._device.name, self._tf32, work.call.facts,
             work.numbers, alignments,
         )  # fmt: skip
         held = default_cache().read(name, _KIND)
@@ -302,48 +304,64 @@ class CublasLt:
                 self.version += 1
 
     def _fastest(self, found: list[Any], work: Work, alignments: tuple[int, ...]) -> int:
-        """Which algorithm is the fastest, measured on memory of its own."""
+        """Which algorithm is the fastest that is right, measured on memory of its own."""
         stream, n = self._stream.handle, dict(zip(MATMUL, work.numbers, strict=True))
-        sizes = {
-            name: SIZES[kind] * _extent(n, name, axes)
-            for name, kind, axes in (
-                ("left", work.dtype, "mk"), ("right", work.dtype, "kn"), ("out", work.result, "mn"),
-            )
-        }  # fmt: skip
         planned = self._plan(work, alignments)
         if not planned:
             return 0
         (product,) = planned
+        operands = {
+            name: (_extent(n, name, axes), kind)
+            for name, kind, axes in (
+                ("left", work.dtype, "mk"), ("right", work.dtype, "kn"), ("out", work.result, "mn"),
+            )
+        }  # fmt: skip
+        factors = operands["right"]
+        if work.residual:
+            operands["residual"] = operands["out"]
+        if work.bias:
+            operands["bias"] = (n["n"], work.result)
+        batches = range(BATCHES)
+        shape = [*(n[f"batch_{k}"] for k in batches), n["m"], n["n"]]
+        strides = [*(n[f"out_{k}"] for k in batches), n["out_m"], n["out_n"]]
+        copies = min(CALLS, max(1, _MOST_FACTORS // max(1, factors[0] * SIZES[factors[1]])))
+        operands |= {f"right {k}": factors for k in range(1, copies)}
         with Loan(self._device.capturing) as loan:
             workspace = loan.take(WORKSPACE_BYTES, stream)
-            left, out = (loan.take(sizes[name], stream, _BYTE) for name in ("left", "out"))
-            residual = loan.take(sizes["out"], stream, _BYTE) if work.residual else 0
-            bias = loan.take(SIZES[work.result] * n["n"], stream, _BYTE) if work.bias else 0
-            copies = min(CALLS, max(1, _MOST_FACTORS // max(1, sizes["right"])))
+            trial = Trial(self._device, loan, stream, operands, "out", shape, strides)
+            at = trial.places
+            rights = [at["right"], *(at[f"right {k}"] for k in range(1, copies))]
+            bias, residual = at.get("bias", 0), at.get("residual", 0)
             each = [
                 replace(
-                    work, left=left, right=loan.take(sizes["right"], stream, _BYTE), out=out,
-                    bias=bias, residual=residual,
+                    work, left=at["left"], right=right, out=at["out"], bias=bias, residual=residual
                 )
-                for _ in range(copies)
-            ]  # fmt: skip
+                for right in rights
+            ]
             rounds = itertools.cycle(each)
 
             def once() -> None:
                 self._call(product, next(rounds), workspace, stream)
 
             times: dict[int, float] = {}
+            results: dict[int, Array | None] = {}
             calls = CALLS
             for number, algorithm in enumerate(found):
                 product.use(algorithm)
                 try:
+                    result = trial.result_of(once)
                     times[number] = milliseconds(once, stream, self._device, calls)
                 except Exception as error:  # noqa: BLE001 - an algorithm that fails is none
                     _logger.debug("algorithm %d of cuBLASLt's fails: %s", number, error)
                     continue
+                results[number] = result
                 calls = max(2, min(CALLS, round(_MEASURED_MS / max(times[number], 1e-3))))
-        best = min(times, key=times.__getitem__, default=0)
-        return best if best == 0 or times[best] < _WORTH * times.get(0, float("inf")) else 0
+        right = proven(results)
+        if wrong := sorted(set(results).difference(right)):
+            _logger.info("algorithms %s of cuBLASLt's have other results, or none", wrong)
+        best = min(right, key=times.__getitem__, default=0)
+        first = times[0] if 0 in right else float("inf")
+        return best if times.get(best, 0) < _WORTH * first else 0
 
     def _set(self, descriptor: int, name: Any, value: int, kind: Any) -> None:
         held = np.array([value], kind)

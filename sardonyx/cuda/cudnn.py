@@ -4,12 +4,14 @@ A plan is made for each shape: taken from the disk cache, or built in the backgr
 generated kernel does the work. How one is chosen among several is onnxruntime's option
 `cudnn_conv_algo_search`: EXHAUSTIVE measures them, HEURISTIC takes what cuDNN thinks is the best,
 DEFAULT the first that its simpler rules name. Where cuDNN is not always faster than the generated
-kernel, that one is measured, too, or left the work by a rule.
+kernel, that one is measured, too, or left the work by a rule. No plan is used that has not been
+tried, see `proving`.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from sardonyx.base.log import get_logger
@@ -19,12 +21,16 @@ from sardonyx.cuda.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.measuring import Loan, milliseconds
+from sardonyx.cuda.proving import Trial, proven
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
 from sardonyx.runtime.cache import default_cache, digest, engine_digest
+from sardonyx.runtime.storage import Array
 
 _logger = get_logger("cuda")
 _KIND = "cudnn"
+#: Plans in the cache have been tried.
+_TRIED = "tried"
 _MEASURED = "EXHAUSTIVE"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
@@ -37,8 +43,6 @@ _GAP_MS = 0.0015
 _MOST_MEASURED = 12
 #: What a cache entry says where cuDNN has no plan, or a slower one than the kernel.
 _NOTHING, _SLOWER = b"none", b"slower"
-#: What measured operands are full of: small numbers of any type, since zeros take less power.
-_BYTE = 0x3C
 
 
 class Form(Protocol):
@@ -61,8 +65,11 @@ class Form(Protocol):
     def pack(self, work: Work) -> dict[int, int]:
         """Addresses of the tensors of a graph; none if cuDNN cannot have these."""
 
-    def sizes(self, work: Work) -> dict[int, int]:
-        """Bytes of the tensors of a graph."""
+    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+        """How many elements the tensors of a graph have from first to last, and their types."""
+
+    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+        """Which of them is the result, its sizes and its strides."""
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """The graph, neither validated nor built.
@@ -194,8 +201,9 @@ class Cudnn:
         cudnn, cache = self._cudnn, default_cache()
         own = "" if rehearsal is None else engine_digest()
         name = digest(
-            _KIND, cudnn.backend_version(), cudnn.__version__, self._device.name, self._search,
-            self._limit, self._tf32, work.call.function, work.call.facts, work.numbers, own,
+            _KIND, _TRIED, cudnn.backend_version(), cudnn.__version__, self._device.name,
+            self._search, self._limit, self._tf32, work.call.function, work.call.facts,
+            work.numbers, own,
         )  # fmt: skip
         held = cache.read(name, _KIND)
         if held in (_NOTHING, _SLOWER):
@@ -238,11 +246,13 @@ class Cudnn:
         if self._limit is not None:
             graph.deselect_workspace_greater_than(self._limit)
         graph.check_support()
-        if self._search != _MEASURED:
-            graph.build_plans()
-            return
         with Loan(self._device.capturing) as loan:
-            best, fastest = self._fastest(graph, work, handle, stream, loan)
+            form = _FORMS[work.call.function]
+            trial = Trial(self._device, loan, stream, form.operands(work), *form.result(work))
+            if self._search != _MEASURED:
+                self._first(graph, trial, handle, loan, stream)
+                return
+            best, fastest = self._fastest(graph, trial, handle, loan, stream)
             if rehearsal is not None:
                 kernel = rehearsal.prepare(loan, stream)
                 own = milliseconds(kernel.launch, stream, self._device)
@@ -250,25 +260,49 @@ class Cudnn:
                     raise _Slower(f"{fastest:.4f} ms, the kernel {own:.4f} ms")
         graph.build_plan_at_index(best)
 
+    def _first(self, graph: Any, trial: Trial, handle: Any, loan: Loan, stream: Any) -> None:
+        """Build the first plan that does the work."""
+        for index, once in _plans(graph, trial, handle, loan, stream):
+            if trial.result_of(once) is not None:
+                return
+            _logger.info("plan %d of cuDNN's leaves the result as it was", index)
+        raise RuntimeError("no plan writes all of its result")
+
     def _fastest(
-        self, graph: Any, work: Work, handle: Any, stream: Any, loan: Loan
+        self, graph: Any, trial: Trial, handle: Any, loan: Loan, stream: Any
     ) -> tuple[int, float]:
-        """Measure the first plans on memory of their own: the fastest one, and its time."""
-        sizes = _FORMS[work.call.function].sizes(work)
-        pack = {name: loan.take(size, stream, _BYTE) for name, size in sizes.items()}
+        """Measure the first plans on memory of their own: the fastest that is right; its time."""
         times: dict[int, float] = {}
-        for index in range(min(graph.get_execution_plan_count(), _MOST_MEASURED)):
+        results: dict[int, Array | None] = {}
+        for index, once in _plans(graph, trial, handle, loan, stream):
             try:
-                graph.build_plan_at_index(index)
-                workspace = loan.take(graph.get_workspace_size_plan_at_index(index), stream)
-
-                def once(index: int = index, workspace: int = workspace) -> None:
-                    graph.execute_plan_at_index(pack, workspace, index, handle=handle)
-
+                results[index] = trial.result_of(once)
                 times[index] = milliseconds(once, stream, self._device)
             except Exception as error:  # noqa: BLE001 - a plan that fails is none
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
-        if not times:
+                results.pop(index, None)
+        right = proven(results)
+        if wrong := sorted(set(results).difference(right)):
+            _logger.info("plans %s of cuDNN's have other results, or none", wrong)
+        if not right:
             raise RuntimeError("no plan runs")
-        best = min(times, key=times.__getitem__)
+        best = min(right, key=times.__getitem__)
         return best, times[best]
+
+
+def _plans(
+    graph: Any, trial: Trial, handle: Any, loan: Loan, stream: Any
+) -> Iterator[tuple[int, Callable[[], None]]]:
+    """The first plans that can be built, each with what does its work once."""
+    for index in range(min(graph.get_execution_plan_count(), _MOST_MEASURED)):
+        try:
+            graph.build_plan_at_index(index)
+            workspace = loan.take(graph.get_workspace_size_plan_at_index(index), stream)
+        except Exception as error:  # noqa: BLE001 - a plan that fails is none
+            _logger.debug("plan %d of cuDNN's fails: %s", index, error)
+            continue
+
+        def once(index: int = index, workspace: int = workspace) -> None:
+            graph.execute_plan_at_index(trial.places, workspace, index, handle=handle)
+
+        yield index, once

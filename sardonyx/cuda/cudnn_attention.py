@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.cuda.cudnn_convolution import TYPES
-from sardonyx.cuda.libraries import SIZES, Work
+from sardonyx.cuda.libraries import Work
 from sardonyx.plan.library import Offer
 from sardonyx.plan.library_attention import ATTENTION
 
@@ -61,16 +61,17 @@ class AttentionForm:
             found[_BIAS] = work.bias
         return {} if any(address % _ALIGNMENT for address in found.values()) else found
 
-    def sizes(self, work: Work) -> dict[int, int]:
-        """See `cudnn.Form.sizes`."""
-        n, size = dict(zip(ATTENTION, work.numbers, strict=True)), SIZES[work.dtype]
-        found: dict[int, int] = {}
-        for uid in _OPERANDS:
-            dims, strides = _shape(n, uid)
-            found[uid] = size * _extent(dims, strides)
+    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+        """See `cudnn.Form.operands`."""
+        n = dict(zip(ATTENTION, work.numbers, strict=True))
+        found = {uid: (_extent(*_shape(n, uid)), work.dtype) for uid in _OPERANDS}
         if work.bias:
-            found[_BIAS] = SIZES[str(work.call["bias_type"])] * _extent(*_bias_shape(n))
+            found[_BIAS] = (_extent(*_bias_shape(n)), str(work.call["bias_type"]))
         return found
+
+    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+        """See `cudnn.Form.result`."""
+        return _OUT, *_shape(dict(zip(ATTENTION, work.numbers, strict=True)), _OUT)
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """See `cudnn.Form.graph`."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sardonyx.cuda.libraries import SIZES, Work
+from sardonyx.cuda.libraries import Work
 from sardonyx.plan.library import Offer
 from sardonyx.plan.library_convolution import convolution_numbers
 
@@ -47,19 +47,28 @@ class ConvolutionForm:
             found[_RESIDUAL] = work.residual
         return found
 
-    def sizes(self, work: Work) -> dict[int, int]:
-        """See `cudnn.Form.sizes`."""
+    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+        """See `cudnn.Form.operands`."""
         n, spatial = _numbers(work), int(str(work.call["spatial"]))
-        size = max(SIZES[work.dtype], SIZES[work.result])
         out = _extent(n, spatial, "out", "out")
         filters = n["filters"] * n["channels"] // n["groups"]
         filters *= math.prod(n[f"filter_{axis}"] for axis in range(spatial))
-        found = {_IMAGE: _extent(n, spatial, "image", "size"), _FILTERS: filters, _OUT: out}
+        image = _extent(n, spatial, "image", "size")
+        found = {
+            _IMAGE: (image, work.dtype), _FILTERS: (filters, work.dtype), _OUT: (out, work.result),
+        }  # fmt: skip
         if work.bias:
-            found[_BIAS] = n["filters"]
+            found[_BIAS] = (n["filters"], work.result)
         if work.residual:
-            found[_RESIDUAL] = out
-        return {name: count * size for name, count in found.items()}
+            found[_RESIDUAL] = (out, work.result)
+        return found
+
+    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+        """See `cudnn.Form.result`."""
+        n, axes = _numbers(work), range(int(str(work.call["spatial"])))
+        shape = [n["n"], n["filters"], *(n[f"out_{axis}"] for axis in axes)]
+        steps = [n["out_n"], n["out_filter"], *(n[f"out_step_{axis}"] for axis in axes)]
+        return _OUT, shape, steps
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """See `cudnn.Form.graph`: the convolution with what is added to it."""

@@ -7,15 +7,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
 from sardonyx.cuda import pausing
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import bindings, call
+from sardonyx.runtime.arena import address_of
 
 _REPEATS, _MOST_REPEATS = 3, 8
 #: The first pause is a guess; the next ones are twice as long as the host needed.
 _FIRST_PAUSE_NS, _LONGEST_PAUSE_NS = 100_000, 2_000_000
 #: How often something is called for one measurement.
 CALLS = 10
+#: So many random numbers are drawn; memory that holds more has them again and again.
+_DRAWN = 250_007
 
 
 class Loan:
@@ -40,6 +45,18 @@ class Loan:
             self._taken.append(address)
             call("cuMemsetD8Async", address, content, max(1, size_bytes), stream)
         return address
+
+    def fill(self, address: int, count: int, dtype: np.dtype[Any], stream: Any) -> None:
+        """Have random numbers from -1 to 1 in so many elements of lent memory."""
+        size, done = dtype.itemsize, min(count, _DRAWN)
+        numbers = np.random.default_rng(0).uniform(-1, 1, done).astype(dtype)
+        with self._capturing:
+            call("cuMemcpyAsync", address, address_of(numbers), done * size, stream)
+            while done < count:
+                more = min(done, count - done)
+                call("cuMemcpyAsync", address + done * size, address, more * size, stream)
+                done += more
+        call("cuStreamSynchronize", stream)
 
     def __exit__(self, *_: object) -> None:
         with self._capturing:

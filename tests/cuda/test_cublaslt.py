@@ -160,6 +160,35 @@ def test_the_fastest_of_some_algorithms_is_found(
         assert libraries.version == (best > 0 and not number)
 
 
+@pytest.mark.parametrize(
+    ("idle", "wrong", "best"),
+    [({2}, (), 3), ({2}, {3}, 1), ({0}, {3}, 2), ((), {0, 2}, 0), ({0, 1, 2, 3}, (), 0)],
+)
+def test_algorithms_that_do_not_do_the_work_are_not_used(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch, idle: Any, wrong: Any, best: int
+) -> None:
+    bindings.most, took = 4, [4, 3, 1, 2]
+    monkeypatch.setattr(module, "milliseconds", _measured(bindings, [float(t) for t in took]))
+    go_on, search = threading.Event(), module.CublasLt._fastest
+
+    def fastest(*given: Any) -> int:
+        assert go_on.wait(30)
+        return search(*given)
+
+    monkeypatch.setattr(module.CublasLt, "_fastest", fastest)
+    there, here = _engines(bindings, _TEXT, {}, product_search=True)
+    libraries: Any = there.executable.libraries  # type: ignore[attr-defined]  # of a device
+    x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
+    there.run([x, w])
+    bindings.idle, bindings.wrong = set(idle), set(wrong)
+    go_on.set()
+    _settled(libraries)
+    found = there.run([x, w])[0]
+    assert bindings.used[-1] == best
+    if best:
+        assert found.tolist() == here.run([x, w])[0].tolist()
+
+
 def test_a_better_algorithm_makes_another_graph(
     bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,38 @@ def test_plans_are_chosen_as_the_option_says(
     assert len(package.built) == built
 
 
+@pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])
+@pytest.mark.parametrize(
+    ("idle", "wrong", "used"),
+    [({1}, (), {0}), ({0}, (), {1}), ((), {1}, {0}), ({0, 1}, (), ())],
+    ids=["the fastest is idle", "the first is idle", "the fastest is wrong", "all are idle"],
+)
+def test_plans_that_do_not_do_the_work_are_not_used(
+    package: Cudnn,
+    monkeypatch: pytest.MonkeyPatch,
+    search: str,
+    idle: Any,
+    wrong: Any,
+    used: Any,
+) -> None:
+    package.idle, package.wrong = set(idle), set(wrong)
+
+    def measured(work: Any, *_: Any) -> float:
+        work()
+        return 1.0 / (1 + package.asked[-1])  # the second one is the faster
+
+    monkeypatch.setattr(module, "milliseconds", measured)
+    name = "windows with a border"
+    for _ in range(2):  # the second time what is in the cache decides
+        there, here = _engines(package, *CASES[name][:2], convolution_search=search)
+        _run(there, here, name)
+        _wait(there)
+        package.asked.clear()
+        for _ in range(3):
+            _run(there, here, name)
+        assert set(package.asked) == set(used)
+
+
 def test_plans_are_read_from_the_cache(package: Cudnn) -> None:
     name = "two convolutions with a shortcut"
     for _ in range(2):
