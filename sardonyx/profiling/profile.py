@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -54,11 +54,18 @@ class Run:
     calls: list[Call]
 
 
+def nothing_waits() -> None:
+    """What brings a profile up to date that gets no runs."""
+
+
 class Profile:
     """Runs of a session, with the time that each kernel took.
 
     `with session.profile() as p:` records the runs that any thread makes inside. Then `p.table()`
     says where time went, and `p.save(path)` writes a file for Perfetto and onnxruntime's tools.
+
+    Attributes:
+        flush: Brings runs that are over, and wait to be taken.
     """
 
     def __init__(self) -> None:
@@ -66,6 +73,7 @@ class Profile:
         self.started_ns, self.process = time.perf_counter_ns(), os.getpid()
         self.moments: list[SessionMoment] = []
         self.most_spans: int = knobs.get(LIMIT)
+        self.flush: Callable[[], None] = nothing_waits
         self._traces: list[RunTrace] = []
         self._events = 0
         self._dropped_runs = self._dropped_spans = 0
@@ -92,6 +100,7 @@ class Profile:
     @property
     def dropped(self) -> str:
         """What there was no room for, in words; "" if nothing is missing."""
+        self.flush()
         found = []
         if self._dropped_runs:
             found.append(f"{self._dropped_runs} runs")
@@ -101,8 +110,9 @@ class Profile:
 
     @property
     def traces(self) -> list[RunTrace]:
-        """What was noted, run by run."""
-        return self._traces.copy()
+        """What was noted, run by run, in the order in which the runs ended."""
+        self.flush()
+        return sorted(self._traces, key=lambda trace: trace.ended_ns)
 
     def runs(self) -> Iterator[Run]:
         """All runs, in the order in which they ended."""
@@ -133,6 +143,7 @@ class Profile:
 
     def forget(self) -> None:
         """Drop everything that was noted."""
+        self.flush()
         self._traces.clear()
         self._infos.clear()
         self._facts.clear()

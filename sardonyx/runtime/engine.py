@@ -66,6 +66,11 @@ class Engine:
         if self._variants is not None:
             self._variants.record_runs(sink)
 
+    def flush(self) -> None:
+        """Give the sink of recorded runs those that are over and that it does not have yet."""
+        for engine in (self, *self.variants.values()):
+            engine.executable.flush()
+
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
         """The feeds that a run must be given."""

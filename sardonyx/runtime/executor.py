@@ -115,6 +115,9 @@ class Executable(RunsAgain):
             frame.invalidate()
         return made
 
+    def flush(self) -> None:
+        """Give the sink of recorded runs those that it does not have yet."""
+
     @property
     def runs_on(self) -> str:
         """The machine that kernels run on, in words."""

@@ -5,11 +5,12 @@ Kernels are timed by native code (native_record.py), calls of the host and runs 
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from threading import get_ident, get_native_id
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy import empty
 from numpy.typing import NDArray
 
 from sardonyx.base.errors import ContradictingSizes, SardonyxError
+from sardonyx.base.forks import RenewedLock
 from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.steps import JumpIfLess
@@ -40,6 +42,8 @@ _LEAST_ROWS = 1 << 10
 _LEAST_OF_MANY = 1 << 16
 #: Rows that are allocated at once, at least.
 _LEAST_OF_BLOCKS = 1 << 14
+#: Runs that may wait until the sink gets them.
+_MOST_WAITING = 32
 
 
 @dataclass(slots=True)
@@ -128,7 +132,12 @@ class Sink(Protocol):
     most_spans: int
 
     def take(self, trace: RunTrace) -> None:
-        """A run is over. Called by the thread that made it."""
+        """A run is over, since when others may have ended, too. Called by any thread."""
+
+
+#: A run of `RecordedExecutable.run_again`: its frame, when it began, when its kernels began, when
+#: they ended, identity of its thread and the system's number of it, rows of each track by then.
+_Waiting = tuple["RecordedFrame", int, int, int, int, int, list[int]]
 
 
 class Tracks:
@@ -144,36 +153,47 @@ class Tracks:
     """
 
     def __init__(self, kernels: Words, threads: int, capacity: int) -> None:
-        self._needed, self._threads = capacity, threads
-        self._capacity = max(2 * capacity, _LEAST_OF_BLOCKS)
+        self._threads, self._capacity = threads, max(2 * capacity, _LEAST_OF_BLOCKS)
+        self._most = self._capacity - capacity
         self._words = aligned_words(RECORDER.words + threads * TRACK.words)
         self._words[RECORDER["kernels"]] = address_of(kernels)
         self._words[RECORDER["capacity"]] = self._capacity
         tracks = self._words[RECORDER.words :].reshape(threads, TRACK.words)
         self._counts, self._addresses = tracks[:, TRACK["count"]], tracks[:, TRACK["rows"]]
         self.address = address_of(self._words)
-        self._renew()
+        # Read after each run, when nothing of NumPy is left in caches.
+        self._view = self._words.data
+        first = RECORDER.words + TRACK["count"]
+        self._places = range(first, first + threads * TRACK.words, TRACK.words)
+        self.renew()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Have new memory, with nothing in it."""
         # Pages that nothing is written to take no memory.
         self._rows = np.empty((self._threads, self._capacity, SPAN.words), np.int64)
         self._addresses[:] = [address_of(rows) for rows in self._rows]
         self._counts[:] = 0
         self._starts = [0] * self._threads
 
-    def take(self) -> tuple[list[Spans], int]:
-        """What was noted since the last call, and how much more there was no room for."""
+    def counts(self) -> list[int]:
+        """How many rows were noted so far, by thread."""
+        view = self._view
+        return [view[place] for place in self._places]
+
+    def is_full(self, counts: list[int]) -> bool:
+        """Whether the next run might find no room, given what `counts` said."""
+        return max(counts) > self._most
+
+    def take(self, counts: list[int]) -> tuple[list[Spans], int]:
+        """What was noted since the last call and until `counts`, and what there was no room for."""
         found: list[Spans] = []
         dropped = 0
-        counts = self._counts.tolist()
         for number, (start, count) in enumerate(zip(self._starts, counts, strict=True)):
             end = min(count, self._capacity)
-            dropped += count - end
+            dropped += count - max(start, end)
             if end > start:
                 found.append((number, self._rows[number, start:end]))
         self._starts = counts
-        if max(counts) > self._capacity - self._needed:
-            self._renew()
         return found, dropped
 
 
@@ -198,7 +218,7 @@ class RecordedFrame(Frame):
     def drop_notes(self) -> None:
         """Forget what was noted of a run that is no run."""
         self.moments.clear()
-        self.tracks.take()
+        self.tracks.take(self.tracks.counts())
 
 
 class RecordedExecutable(Executable):
@@ -218,6 +238,9 @@ class RecordedExecutable(Executable):
         )  # fmt: skip
         self._record, self._sink = record, sink
         self._capacity = self._expected_rows()
+        # Appended to and emptied from its ends alone, so any threads may.
+        self._waiting: deque[_Waiting] = deque()
+        self._flushing = RenewedLock()
 
     def _expected_rows(self) -> int:
         """Rows that a thread is given room for.
@@ -245,6 +268,7 @@ class RecordedExecutable(Executable):
             with super().lease() as frame:
                 assert isinstance(frame, RecordedFrame)  # noqa: S101 - there are no others
                 held.append(frame)
+                self.flush(frame)  # what waits relies on the frame's sizes and memory
                 yield frame
         except BaseException as error:
             trace.error = f"{type(error).__name__}: {error}"
@@ -256,23 +280,43 @@ class RecordedExecutable(Executable):
                 held[0].drop_notes()
 
     def _finish(self, trace: RunTrace, frame: RecordedFrame) -> None:
+        self.flush()  # earlier runs come first
         slots = frame.table("slots")
         frame.sizes = {name: int(slots[at]) for name, at in self._image.tape.symbols.items()}
-        self._hand_over(trace, frame)
-
-    def _hand_over(self, trace: RunTrace, frame: RecordedFrame) -> None:
-        """Give the sink what was noted; sizes are those that the frame knows."""
-        trace.spans, trace.dropped = frame.tracks.take()
+        trace.ended_ns = time.perf_counter_ns()
+        trace.thread = get_ident(), get_native_id()
         trace.moments, frame.moments = frame.moments, []
+        self._hand_over(trace, frame, frame.tracks.counts())
+
+    def _hand_over(self, trace: RunTrace, frame: RecordedFrame, counts: list[int]) -> None:
+        """Give the sink a trace that lacks what the frame knows."""
+        trace.spans, trace.dropped = frame.tracks.take(counts)
         trace.sizes = frame.sizes
         trace.arena_bytes = frame.capacity_bytes
-        trace.thread = threading.get_ident(), threading.get_native_id()
         trace.threads = self.team.size
         trace.branches = self._image.part_count > 0
         if self._pool is not None and frame.threads > 1:
             trace.workers = self._pool.identities
-        trace.ended_ns = time.perf_counter_ns()
         self._sink.take(trace)
+
+    def flush(self, held: Frame | None = None) -> None:
+        """See `Executable.flush`. It ends when all have theirs that other threads took from here.
+
+        Args:
+            held: A frame that the caller has, and no run yet: it gets room for one.
+        """
+        with self._flushing:
+            while True:
+                try:
+                    run = self._waiting.popleft()
+                except IndexError:
+                    break
+                frame, started_ns, begun_ns, ended_ns, thread, number, counts = run
+                trace = RunTrace(self.plan, self._record, started_ns, ended_ns, (thread, number))
+                trace.moments.append(Moment(-1, "execute", begun_ns, ended_ns))
+                self._hand_over(trace, frame, counts)
+        if isinstance(held, RecordedFrame) and held.tracks.is_full(held.tracks.counts()):
+            held.tracks.renew()
 
     def _note(self, frame: Frame, name: str, started_ns: int, command: int = -1) -> None:
         """Note that something was done from then until now."""
@@ -303,7 +347,8 @@ class RecordedExecutable(Executable):
     def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
         """See `RunsAgain.run_again`: a run that costs little more than one without notes.
 
-        After a large model nothing of Python is left in caches, so steps count.
+        After a large model nothing of Python is left in caches, so steps count. That is why the
+        sink gets these runs later, many at once.
         """
         started_ns = time.perf_counter_ns()
         try:
@@ -320,6 +365,7 @@ class RecordedExecutable(Executable):
             return None
         except ContradictingSizes:
             sound = True
+            self.flush()
             frame.drop_notes()
             return None
         except BaseException as error:
@@ -339,12 +385,26 @@ class RecordedExecutable(Executable):
         made = id(items) + ITEMS_OFFSET
         if self._native_fits(frame.address, id(feeds) + ITEMS_OFFSET, made):
             return None
-        code = self._do_commands(frame, made, outputs)
-        if code:
-            raise refusals.fault(code, frame, self.plan, None)
-        trace = RunTrace(self.plan, self._record, started_ns)
-        # Sizes that data decide may differ from run to run.
-        (self._finish if self._segmented else self._hand_over)(trace, frame)
+        begun_ns = time.perf_counter_ns()
+        try:
+            code = super()._do_commands(frame, made, outputs)
+            if code:
+                raise refusals.fault(code, frame, self.plan, None)
+        except BaseException:
+            self._note(frame, "execute", begun_ns)
+            raise
+        ended_ns = time.perf_counter_ns()
+        if self._segmented or frame.moments:
+            # Sizes that data decide may differ from run to run.
+            self._note(frame, "execute", begun_ns)
+            self._finish(RunTrace(self.plan, self._record, started_ns), frame)
+            return outputs
+        counts = frame.tracks.counts()
+        self._waiting.append(
+            (frame, started_ns, begun_ns, ended_ns, get_ident(), get_native_id(), counts)
+        )
+        if len(self._waiting) >= _MOST_WAITING or frame.tracks.is_full(counts):
+            self.flush(frame)
         return outputs
 
     def prepared(self, feeds: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], bool]:

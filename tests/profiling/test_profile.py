@@ -224,9 +224,9 @@ def test_runs_like_the_last_one_are_noted_as_they_are_done(monkeypatch: pytest.M
     session = _session(options=_threads(1))
     rows = [2, 2, 2, 5, 5, 2, 2] * 40
     renewed = []
-    renew = recording.Tracks._renew
+    renew = recording.Tracks.renew
     monkeypatch.setattr(
-        recording.Tracks, "_renew", lambda tracks: (renewed.append(tracks), renew(tracks))[1]
+        recording.Tracks, "renew", lambda tracks: (renewed.append(tracks), renew(tracks))[1]
     )
     with session.profile() as profile:
         for n in rows:
