@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -33,14 +34,19 @@ class _Entry(weakref.ref[_Object]):
 class WeakTable(Generic[_Key, _Object]):
     """Objects by key, weakly. Compiling a model adds ten thousands: `WeakValueDictionary` takes
     three times as long to add one.
+
+    Args:
+        kept: So many of the latest objects stay while a model is compiled, whoever holds them: half
+            of the sizes that arithmetic comes by on its way it comes by again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = 0) -> None:
         #: References by key; for places that look up ten thousands, who calls it then.
         self.entries: dict[_Key, _Entry[_Object]] = {}
         self._lock = lock_over_forks()
         self._gone: list[_Entry[_Object]] = []
         self._added = 0
+        self._kept = deque[_Object](maxlen=kept)
         #: Called when an object goes, at any moment. No Python runs in it: what a handler of
         #: signals raises there would be lost. It must not wait for the lock, either.
         self._went: Callable[[_Entry[_Object]], None] = self._gone.append
@@ -66,6 +72,8 @@ class WeakTable(Generic[_Key, _Object]):
         if len(self._gone) > (_MOST_GONE if _patient else 0):
             with self._lock:
                 self._remove_gone()
+        if _patient and self._kept.maxlen:
+            self._kept.append(found)
         self._added += 1
         if not self._added % _OBJECTS_BETWEEN:
             checkpoint()
@@ -85,6 +93,10 @@ class WeakTable(Generic[_Key, _Object]):
     def has_gone(self) -> bool:
         """Whether there are keys of objects that are gone."""
         return bool(self._gone)
+
+    def keep_nothing(self) -> None:
+        """Let go of the objects that stayed: those that nobody holds go."""
+        self._kept.clear()
 
     def remove_gone(self) -> None:
         """Let go of the keys of objects that are gone."""
@@ -112,6 +124,9 @@ def patient() -> Iterator[None]:
     finally:
         with _PATIENCE:
             _patient -= 1
+        if not _patient:
+            for table in list(_TABLES):
+                table.keep_nothing()
         remove_gone()
 
 

@@ -117,8 +117,8 @@ def _cut(text: str) -> str:
 Dim = Union[int, Size]  # noqa: UP007 - evaluated at run time, where Size | int has no support
 
 # Weak, so that what a model's sizes are made of goes when the model does.
-_SIZES: WeakTable[tuple[tuple[Monomial, int], ...], Size] = WeakTable()
-_ATOMS: WeakTable[object, Atom] = WeakTable()
+_SIZES: WeakTable[tuple[tuple[Monomial, int], ...], Size] = WeakTable(kept=1 << 14)
+_ATOMS: WeakTable[object, Atom] = WeakTable(kept=1 << 12)
 _ORDER = itertools.count()
 _INDEX = itertools.count()
 

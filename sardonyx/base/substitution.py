@@ -30,6 +30,12 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
     if isinstance(a, int):
         return a
+    if len(a.terms) == 1 and len(a.terms[0][0]) == 1:  # most indices are one variable
+        ((atom,), factor) = a.terms[0]
+        moved = replace(atom)
+        if moved is None and atom.kind in _COMPOSED:
+            moved = _recomposed(atom, replace)
+        return a if moved is None else multiply(moved, factor)
     sums: dict[Monomial, int] | None = None
     for number, (monomial, coefficient) in enumerate(a.terms):
         value: Dim | None = None

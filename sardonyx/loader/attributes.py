@@ -18,6 +18,11 @@ from sardonyx.loader.onnx_format import ATTRIBUTE_TYPES
 from sardonyx.loader.tensors import TensorReader, text_or_bytes
 from sardonyx.loader.wire import Record
 
+#: Which field of the message has the value, by ONNX's name of the type.
+_FIELDS = dict(ATTRIBUTE_TYPES.values())
+#: Types whose fields are the values.
+_PLAIN = frozenset(("INT", "FLOAT"))
+
 
 def attribute_kind(proto: Record, where: str) -> str:
     """ONNX's name of the attribute's type, which old files leave to be seen from the fields.
@@ -56,6 +61,10 @@ def plain_attribute(
     Raises:
         InvalidGraph: The value is missing, or not valid.
     """
+    value = getattr(proto, _FIELDS[kind])
+    if kind in _PLAIN:
+        number: Attribute = value
+        return number
     readers: dict[str, Callable[[Any], Any]] = {
         "STRING": text_or_bytes,
         "TENSOR": lambda t: tensors.constant(t, where),
@@ -63,8 +72,6 @@ def plain_attribute(
         "SPARSE_TENSOR": lambda t: tensors.dense(t, where)[1],
         "TYPE_PROTO": declared,
     }
-    field = next(f for k, f in ATTRIBUTE_TYPES.values() if k == kind)
-    value = getattr(proto, field)
     read = readers.get(kind.removesuffix("S"))
     if kind.endswith("S"):
         if not value:

@@ -164,7 +164,7 @@ def files_of(path: str) -> list[str]:
             for entry in held.get("external_data", ()):
                 if entry.key == "location":
                     places[entry.value] = None
-            left += [v for k, v in held.items() if k not in ("kind", "external_data")]
+            left += [v for k, v in held.items() if k != "external_data"]
         elif isinstance(item, (list, tuple)) and not isinstance(item, wire.Span):
             left += [v for v in item if isinstance(v, (wire.Record, list, tuple))]
     folder = os.path.dirname(os.path.abspath(path))

@@ -10,7 +10,7 @@ Large messages are read through a window, so that a file's weights are not touch
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sardonyx.base.errors import InvalidProtobuf, message
 from sardonyx.ir.long_list import joined
@@ -48,18 +48,16 @@ class Span(NamedTuple):
 
 
 class Record:
-    """A message. Its fields are attributes; one that was not set has the default of its kind."""
+    """A message. Its fields are attributes; one that was not set has the default of its kind.
 
-    kind: Message
+    Each kind of message has a class of its own, whose attributes are the defaults.
+    """
 
-    def __init__(self, kind: Message | None) -> None:
-        self.__dict__["kind"] = kind
+    kind: ClassVar[Message]
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["kind"].defaults[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def has(self, name: str) -> bool:
         """Whether the field was in the message."""
@@ -89,13 +87,21 @@ class Field(NamedTuple):
 
 
 class Message:
-    """A kind of message: its name and its table of fields by tag."""
+    """A kind of message: its name and its table of fields by tag.
+
+    Attributes:
+        name: What ONNX calls it.
+        record: Makes an empty one.
+        table: Its fields by tag.
+        numbers: Names of the fields by number.
+        long: Those whose elements may be held as a `LongList`.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.record: type[Record] = type(name, (Record,), {"kind": self})
         self.table: dict[int, Field] = {}
         self.numbers: dict[int, str] = {}
-        self.defaults: dict[str, Any] = {}
         self.long: set[str] = set()
 
     def fields(self, **fields: tuple[int, str] | tuple[int, str, Message]) -> None:
@@ -122,7 +128,7 @@ class Message:
                 default = {"string": "", "message": None}.get(base, b"")
             elif wire != _VARINT:
                 default = 0.0
-            self.defaults[name] = default
+            setattr(self.record, name, default)
 
 
 class _BrokenError(Exception):
@@ -142,7 +148,7 @@ def decode(kind: Message, source: Source) -> Record:
         InvalidProtobuf: The source is not such a message.
         Fail: The source was changed while it was read.
     """
-    record = Record(kind)
+    record = kind.record()
     try:
         if isinstance(source.whole, bytes):
             _fields(record, source.whole, 0, len(source.whole), 0, 0, partial=False)
@@ -198,18 +204,18 @@ def _enter(
 ) -> None:
     """Read a message inside a message, from `buffer` or, when that is None, from `source`."""
     values = record.__dict__
-    inner: Record
+    assert field.message is not None  # noqa: S101 - narrows the type for the checker
     if depth >= DEPTH_LIMIT:
         raise _BrokenError(start + base, f"Messages are nested more than {DEPTH_LIMIT} deep")
     if field.repeated:
         found = values.get(field.name)
         if found is None:
             found = values[field.name] = []
-        inner = Record(field.message)
+        inner = field.message.record()
         found.append(inner)
     else:
         # A message that comes twice is merged. Those with long lists are all parts of lists.
-        inner = values.get(field.name) or Record(field.message)
+        inner = values.get(field.name) or field.message.record()
         values[field.name] = inner
     try:
         if buffer is not None:
@@ -220,8 +226,9 @@ def _enter(
         index = f"[{len(values[field.name]) - 1}]" if field.repeated else ""
         error.path.append(field.name + index)
         raise
-    for name in inner.kind.long & inner.__dict__.keys():
-        inner.__dict__[name] = joined(inner.__dict__[name])
+    if inner.kind.long:
+        for name in inner.kind.long & inner.__dict__.keys():
+            inner.__dict__[name] = joined(inner.__dict__[name])
 
 
 def _fields(

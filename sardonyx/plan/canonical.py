@@ -15,8 +15,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
-from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.rewriting import Renaming
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
 
@@ -49,8 +49,10 @@ class Canonical:
     def __init__(self, group: Shareable, strides: dict[Tensor, Strides]) -> None:
         self._names: dict[Tensor, Buffer] = {}
         self._strides_before = strides
+        self._renaming = Renaming(self._rename)
         self.strides: dict[Tensor, Strides] = {}
         self.group = self._renamed(group)
+        del self._renaming  # it holds what holds it
         self.buffers = {v: k for k, v in self._names.items()}
         shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
         self.key = (*structure_of(self.group), shapes)
@@ -66,7 +68,7 @@ class Canonical:
     def _body(self, body: Scalar) -> Scalar:
         for x in loads_of(body):
             self._rename(x.tensor)
-        return rewrite(body, lambda x: load(self._rename(x.tensor), x.at))
+        return self._renaming.visit(body)
 
     def _root(self, root: Root) -> Root:
         return replace(root, buffer=self._rename(root.buffer), readers=[], bodies=())

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild, substitute
 from sardonyx.tensor.assumptions import assume_equal, collected
 from sardonyx.tensor.scalar import Scalar, whole_number
 from sardonyx.tensor.tensor import Contract, Reduce, Tensor
-from sardonyx.tensor.traverse import bodies_of
+from sardonyx.tensor.traverse import bodies_of, loads_of
 
 #: More index variables in one index have too many corners; no lowering makes such.
 _MOST_VARIABLES = 4
@@ -35,16 +36,26 @@ def assume_inside(tensor: Tensor, where: str) -> None:
     Raises:
         InvalidGraph: Something provably lies outside; the text begins with `where`.
     """
-    loops = (*tensor.shape, *(tensor.extents if isinstance(tensor, Reduce | Contract) else ()))
     equal: Mapping[Atom, Dim] | None = None
     for body in bodies_of(tensor):
+        if not any(_leaves_axes(load) for load in loads_of(body)):
+            continue
+        if equal is None:
+            equal = _equalities()
+            loops = (
+                *tensor.shape,
+                *(tensor.extents if isinstance(tensor, Reduce | Contract) else ()),
+            )
         for load, known in _loads(body):
             for index, extent in zip(load.at, load.tensor.shape, strict=True):
-                if _is_own_axis(index, extent):
+                if _is_own_axis(index, extent) or (not equal and _is_inside(index, extent, known)):
                     continue
-                if equal is None:
-                    equal = _equalities()
                 _check(index, extent, loops, known, equal, where)
+
+
+def _leaves_axes(load: Scalar) -> bool:
+    """Whether an index of a load is anything but a variable that runs over its axis."""
+    return not all(map(_is_own_axis, load.at, load.tensor.shape))
 
 
 def _is_own_axis(index: Dim, extent: Dim) -> bool:
@@ -66,15 +77,20 @@ class _Known(NamedTuple):
     facts: tuple[Dim, ...] = ()
     compared: frozenset[Atom] = frozenset()
 
-    def under(self, condition: Scalar, holds: bool) -> _Known:
-        """The same where a condition holds or does not."""
-        facts = (*self.facts, *_facts(condition, holds))
-        return _Known(facts, self.compared | _positions(condition))
+
+_NOTHING = _Known()
+
+
+@remembering(1 << 12)
+def _under(known: _Known, condition: Scalar, holds: bool) -> _Known:
+    """What is known where a condition holds or does not."""
+    facts = (*known.facts, *_facts(condition, holds))
+    return _Known(facts, known.compared | _positions(condition))
 
 
 def _loads(body: Scalar) -> Iterator[tuple[Scalar, _Known]]:
     """Every load, with what is known where it takes place."""
-    stack = [(body, _Known())]
+    stack = [(body, _NOTHING)]
     seen: set[tuple[Scalar, _Known]] = set()
     while stack:
         node, known = stack.pop()
@@ -84,8 +100,8 @@ def _loads(body: Scalar) -> Iterator[tuple[Scalar, _Known]]:
         if node.op == "select":
             condition, chosen, other = node.arguments
             stack.append((condition, known))
-            stack.append((chosen, known.under(condition, True)))
-            stack.append((other, known.under(condition, False)))
+            stack.append((chosen, _under(known, condition, True)))
+            stack.append((other, _under(known, condition, False)))
             continue
         dims: tuple[Dim, ...] = ()
         if node.op == "load":
@@ -153,6 +169,12 @@ def _equalities() -> dict[Atom, Dim]:
     return found
 
 
+@remembering(1 << 14)
+def _is_inside(index: Dim, extent: Dim, known: _Known) -> bool:
+    """Whether an index never leaves its axis, whatever is assumed: layers share most indices."""
+    return not any(True for _ in _excesses(index, extent, known, {}))
+
+
 def _check(
     index: Dim,
     extent: Dim,
@@ -161,6 +183,13 @@ def _check(
     equal: Mapping[Atom, Dim],
     where: str,
 ) -> None:
+    for excess in _excesses(index, extent, known, equal):
+        what = f"An index {index!r} leaves an axis of size {extent!r}"
+        assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
+
+
+def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim]) -> Iterator[Dim]:
+    """By how much an index may leave its axis, at each corner where that is not known to be 0."""
     beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
     never = integer.is_nonnegative(index) and integer.is_nonnegative(beyond)
     if never and not sizes.opaque_in(index):  # which has no value for an empty axis
@@ -178,9 +207,7 @@ def _check(
             left = substitute(room, dict(zip(variables, corner, strict=True)))
             left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
-                excess = integer.maximum(-left, 0)
-                what = f"An index {index!r} leaves an axis of size {extent!r}"
-                assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
+                yield integer.maximum(-left, 0)
 
 
 def _never_negative(dim: Dim, depth: int = 6) -> bool:

@@ -16,6 +16,7 @@ from sardonyx.tensor.scalar import (
     check_index,
     compare,
     load,
+    make_load,
     make_node,
     select,
     size,
@@ -89,25 +90,31 @@ class Rewriting:
 
     def visit(self, node: Scalar) -> Scalar:
         """The node as it is afterwards."""
+        if node.op == "constant":
+            return node
         found = self._memo.get(node)
         if found is None:
             found = self._memo[node] = self._visit(node)
         return found
 
     def _visit(self, node: Scalar) -> Scalar:
-        if node.op == "constant":
-            return node
+        if node.op == "load":
+            return self._load(node)
         if node.op == "size":
             moved = self.dim(node.dim)
             return node if moved is node.dim else size(moved)
-        if node.op == "load":
-            return self._load(node)
-        arguments = tuple([self.visit(a) for a in node.arguments])
-        same = all(map(is_, arguments, node.arguments))
+        visit, same, arguments = self.visit, True, list[Scalar]()
+        for before in node.arguments:
+            after = visit(before)
+            same = same and after is before
+            arguments.append(after)
         if node.op == "check_index":
             limit = self.dim(node.dim)
             return node if same and limit is node.dim else check_index(arguments[0], limit)
-        return node if same else remake(node, arguments)
+        return node if same else self._remade(node, tuple(arguments))
+
+    def _remade(self, node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
+        return remake(node, arguments)
 
     def _load(self, node: Scalar) -> Scalar:
         indices = node.at
@@ -115,6 +122,34 @@ class Rewriting:
         moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
         replaced = self._replace_load(moved)
         return moved if replaced is None else replaced
+
+
+def _same(x: Scalar) -> Scalar | None:
+    return None
+
+
+class Renaming(Rewriting):
+    """Expressions that read other tensors, of which no more is known: nothing becomes simpler.
+
+    Args:
+        rename: The tensor in place of another; different ones for different ones.
+    """
+
+    __slots__ = ("_rename",)
+
+    def __init__(self, rename: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(_same, {})
+        self._rename = rename
+
+    def dim(self, value: Dim) -> Dim:
+        """A symbolic integer, in which only loaded values change."""
+        return super().dim(value) if sizes.opaque_in(value) else value
+
+    def _load(self, node: Scalar) -> Scalar:
+        return make_load(self._rename(node.tensor), tuple([self.dim(i) for i in node.at]))
+
+    def _remade(self, node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
+        return make_node(node.op, node.dtype, arguments, node.payload)
 
 
 def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:

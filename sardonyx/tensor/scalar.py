@@ -170,8 +170,11 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
     known = tensor.scalar_value
     if known is not None:
         return constant(known, tensor.dtype)
+    for i in indices:
+        if not isinstance(i, int):  # almost always the first one
+            return make_load(tensor, indices)
     elements = tensor.elements
-    if elements is not None and all(isinstance(i, int) for i in indices):
+    if elements is not None:
         position = 0
         for i, extent in zip(indices, tensor.shape, strict=True):
             position = position * extent + i  # type: ignore[assignment]  # all were seen to be numbers

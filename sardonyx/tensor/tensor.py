@@ -199,7 +199,11 @@ def buffer(
 
 def make_map(shape: Shape, body: Scalar) -> Map:
     """The tensor whose element at `indices(shape)` is `body`."""
-    return _intern(("map", shape, body), Map(shape, body.dtype, body))  # type: ignore[return-value]  # interned under a key of its class
+    key = ("map", shape, body)
+    found = _TENSORS.get(key)
+    if found is None:
+        found = _TENSORS.add(key, Map(shape, body.dtype, body))
+    return found  # type: ignore[return-value]  # interned under a key of its class
 
 
 def _require_real(body: Scalar, what: str) -> None:
