@@ -108,13 +108,27 @@ class ProductSchedule:
             [left, right, epilogue],
             [(g.root.buffer, g.at)],
         )
-        axes.split()
+        axes.split(whole=self._walked_axes(left))
         axes.merge(self.strides)
         self.batch, self.rows, columns, reduced = axes.spaces
         self.left, self.right, self.epilogue = axes.bodies
         self.store_at = axes.stores[0][1]
         self._choose_column(columns)
         self.reduced = reduced
+
+    def _walked_axes(self, left: Scalar) -> set[Atom]:
+        """Reduced axes that rows walk in place as they are.
+
+        They are not split where the right factor alone divides them: its panels are packed.
+        """
+        offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(left)]
+
+        def is_walked(atom: Atom) -> bool:
+            own = [sizes.coefficient_of(o, atom) for o in offsets if atom in sizes.atoms_of(o)]
+            return bool(own) and all(step is not None and step[0] == 1 for step in own)
+
+        axes = (sizes.as_atom(v) for v in self.group.reduced)
+        return {atom for atom in axes if atom is not None and is_walked(atom)}
 
     def _choose_column(self, columns: list[Dim]) -> None:
         """The panel axis is the one that is contiguous in the output; others become batches.

@@ -108,14 +108,18 @@ class Axes:
 
     # -- splitting ----------------------------------------------------------------------------
 
-    def split(self, strides: Mapping[Tensor, tuple[Dim, ...]] | None = None) -> None:
+    def split(
+        self,
+        strides: Mapping[Tensor, tuple[Dim, ...]] | None = None,
+        whole: Container[Atom] = (),
+    ) -> None:
         """Split axes until no index divides one of them, where that is possible.
 
         With `strides` also those that an index divides with a number added, if elements that are
-        read lie side by side along that index.
+        read lie side by side along that index. What is in `whole` stays as it is.
         """
         while True:
-            found = self._divided(strides or {})
+            found = self._divided(strides or {}, whole)
             if found is None:
                 return
             space, position, divisor, count = found
@@ -126,7 +130,7 @@ class Axes:
             self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]  # an index variable is an atom
 
     def _divided(
-        self, strides: Mapping[Tensor, tuple[Dim, ...]]
+        self, strides: Mapping[Tensor, tuple[Dim, ...]], whole: Container[Atom]
     ) -> tuple[list[Dim], int, Dim, Dim] | None:
         divisions: dict[Atom, None] = {}
         for dim in self._all_dims():
@@ -137,6 +141,8 @@ class Axes:
             if atom is None and self._lies_along(division, strides):
                 atom = _shifted_atom(numerator)
             if atom is None or atom.kind != "index" or atom.arguments[0] == divisor:
+                continue
+            if atom in whole:
                 continue
             for space in self.spaces:
                 for position, variable in enumerate(space):
