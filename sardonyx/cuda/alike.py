@@ -121,13 +121,17 @@ class RunsAlike(Resident):
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
         alike, sound, results = frame.alike, True, None
         try:
-            if alike is not None and self._is_alike(frame, alike, feeds):
+            at = None if alike is None else self._addresses_if_alike(frame, alike, feeds)
+            if alike is not None and at is not None:
                 sound = False
-                results = self._replay(frame, alike, feeds, waits)
-                if fetches and results is not None:
-                    results = self._fetch(frame, results)
-                elif waits and results is not None:
-                    self._wait(frame)
+                results = self._replay(frame, alike, feeds, at, waits and not fetches)
+                if results is not None:
+                    if fetches:
+                        results = self._fetch(frame, results)
+                    elif waits:
+                        _heard(self, frame)
+                    else:
+                        _leave(frame, alike.queue, feeds, results)
                 sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
@@ -147,7 +151,10 @@ class RunsAlike(Resident):
             frame.queue.synchronize()
         frame.take_fault()
 
-    def _is_alike(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> bool:
+    def _addresses_if_alike(
+        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]
+    ) -> list[int] | None:
+        """Where the feeds are, if the graph of the last run would do; None if not."""
         queue, busy, own = alike.queue, frame.busy, self._default_queue
         if (
             queue is not (own or frame.own_queue)
@@ -158,58 +165,57 @@ class RunsAlike(Resident):
             or (own is not None and is_captured(own))
             or alike.version != self.libraries.version
         ):
-            return False
-        device = self.device
+            return None
+        device, found = self.device, []
         for feed, (shape, dtype) in zip(feeds, alike.feeds, strict=True):
             if (
                 type(feed) is not CudaArray
                 or feed.shape != shape
                 or feed.dtype is not dtype
                 or feed.device is not device
-                or feed.address & _UNALIGNED
             ):
-                return False
-        return True
+                return None
+            address = feed.address
+            if address & _UNALIGNED:
+                return None
+            found.append(address)
+        return found
 
     def _replay(
-        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], waits: bool
+        self,
+        frame: CudaFrame,
+        alike: Alike,
+        feeds: tuple[Any, ...],
+        at: list[int],
+        waits: bool,
     ) -> list[Any] | None:
-        device = self.device
-        device.enter()
-        queue, waited, words = alike.queue, frame.waited, frame.arguments
-        addresses, places, copied = alike.addresses, alike.places, frame.copied
-        if places is None:
-            places = alike.places_in(frame)
-        waited.clear()
-        number, changed = 0, False
-        for number, feed in enumerate(feeds):
+        """Replay the graph with other addresses; None if there is none.
+
+        Args:
+            frame: The run's.
+            alike: What the run is like.
+            feeds: Its feeds.
+            at: Their addresses; gets those of the results.
+            waits: Whether to wait until the run is over.
+        """
+        device, queue = self.device, alike.queue
+        waited: set[str] | None = None
+        for feed in feeds:
             if feed.block is None or feed.producer is not None or feed.order.written is not None:
+                if waited is None:
+                    device.enter()
+                    waited = frame.waited
+                    waited.clear()
                 feed.ready_in(queue, waited)
-            address = feed.address
-            if copied and ("input", number) in copied:
-                address = frame.copy_in(number, feed)
-            if address != addresses[number]:
-                addresses[number], changed = address, True
-                for place, offset in places[number]:
-                    words[place] = address + offset
         results: list[Any] = []
-        apart: dict[int, CudaArray] = {}
-        arena, first = self.device_memory.arena, len(feeds)
+        allocate = self.device_memory.arena.allocate
         for shape, dtype, size_bytes, purpose in alike.results:
-            block = arena.allocate(size_bytes, purpose, queue)
-            address = block.address
-            made = CudaArray(device, shape, dtype, address, block=block, nbytes=size_bytes)
-            number = len(results)
-            results.append(made)
-            if copied and ("output", number) in copied:
-                apart[number] = made
-                address = frame.stand_in("output", number, size_bytes)
-            number += first
-            if address != addresses[number]:
-                addresses[number], changed = address, True
-                for place, offset in places[number]:
-                    words[place] = address + offset
-        if changed and self.steering is not None and not self._place_again(frame, alike):
+            block = allocate(size_bytes, purpose, queue)
+            results.append(CudaArray.in_block(device, shape, dtype, block, size_bytes))
+            at.append(block.address)
+        apart = _set_apart(frame, feeds, results, at) if frame.copied else None
+        changed = at != alike.addresses
+        if changed and not self._rewrite(frame, alike, at):
             _let_go_of(frame, queue, feeds, results)
             return None
         launches, graph = frame.launches, alike.graph
@@ -221,16 +227,29 @@ class RunsAlike(Resident):
                 return None
         else:
             frame.graphs.count()
+        frame.graph = graph
+        is_plain = waits and frame.is_patient and not apart
         if changed:
             frame.new_serial()  # who remembers the run before would find its arguments no more
-            launches.send_changed()
-        frame.graph = graph
-        graph.launch(queue.handle)
+            frame.replays.go(graph.handle, queue.handle, is_plain, launches.staged())
+        else:
+            frame.replays.go(graph.handle, queue.handle, is_plain)
         if apart:
             frame.copy_out(apart)
-        if not waits:
-            _leave(frame, queue, feeds, results)
+        if waits and not is_plain:
+            frame.finish()
         return results
+
+    def _rewrite(self, frame: CudaFrame, alike: Alike, at: list[int]) -> bool:
+        """Write other addresses of feeds and results; False if it takes the long way."""
+        words, known = frame.arguments, alike.addresses
+        places = alike.places or alike.places_in(frame)
+        for number, address in enumerate(at):
+            if address != known[number]:
+                for place, offset in places[number]:
+                    words[place] = address + offset
+        alike.addresses = at
+        return self.steering is None or self._place_again(frame, alike)
 
     def _place_again(self, frame: CudaFrame, alike: Alike) -> bool:
         """Have native code write all addresses: turns of the device use more than arguments."""
@@ -244,17 +263,37 @@ class RunsAlike(Resident):
         frame.skip()
         return not self._native_execute(frame.address, frame.given.address, 0)
 
-    def _wait(self, frame: CudaFrame) -> None:
-        frame.finish()
-        frame.busy = None
-        if frame.has_fault:
-            self.check_fault(frame, None)
-
     def _fetch(self, frame: CudaFrame, results: list[CudaArray]) -> list[Any]:
         queue = frame.queue
         found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
-        self._wait(frame)
+        frame.finish()
+        _heard(self, frame)
         return found
+
+
+def _heard(owner: RunsAlike, frame: CudaFrame) -> None:
+    """After a run for which somebody has waited."""
+    frame.busy = None
+    if frame.has_fault:
+        owner.check_fault(frame, None)
+
+
+def _set_apart(
+    frame: CudaFrame, feeds: tuple[Any, ...], results: list[Any], at: list[int]
+) -> dict[int, CudaArray]:
+    """Give libraries copies of feeds, and memory in place of results; these by number.
+
+    `at` gets the addresses that kernels are to have.
+    """
+    frame.memory.device.enter()
+    apart: dict[int, CudaArray] = {}
+    for kind, number in frame.copied:
+        if kind == "input":
+            at[number] = frame.copy_in(number, feeds[number])
+        else:
+            apart[number] = made = results[number]
+            at[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
+    return apart
 
 
 def _let_go_of(
@@ -266,6 +305,7 @@ def _let_go_of(
     feeds may be, too: who gets that memory next must know.
     """
     frame.alike = None
+    frame.memory.device.enter()
     _leave(frame, queue, feeds, results)
 
 

@@ -96,6 +96,7 @@ class Arena:
 
     def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
+        self._is_host = source.is_host
         self._freed: deque[tuple[Span, dict[Stream | None, Event]]] = deque()
         self._returned: deque[tuple[Span, dict[Stream | None, Event], frozenset[int]]] = deque()
         self._free = FreeSpans(source.is_host)
@@ -130,6 +131,11 @@ class Arena:
         wanted = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
         if self._returned:
             self._take_back()
+        if self._freed:
+            span = self._last_freed(wanted, stream)
+            if span is not None:
+                span.purpose = purpose
+                return Block(self, span)
         with self._lock:
             if self._freed:
                 self._drain()
@@ -143,6 +149,25 @@ class Arena:
         if span.events:
             self._wait(span, stream)
         return block
+
+    def _last_freed(self, wanted: int, stream: Stream | None) -> Span | None:
+        """What was let go of last, if it fits: runs like the one before have no more to do.
+
+        The arena goes on to count it as used.
+        """
+        try:
+            entry = self._freed.pop()
+        except IndexError:  # another thread had it
+            return None
+        span, uses = entry
+        if span.size == wanted and not self._source.is_direct:
+            if not uses:
+                return span
+            # Work in this stream comes later by itself.
+            if len(uses) == 1 and stream in uses and stream is not None and not self._is_host:
+                return span
+        self._freed.append(entry)
+        return None
 
     def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []

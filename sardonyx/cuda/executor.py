@@ -266,8 +266,11 @@ class CudaExecutable(RunsCaptured):
             target.free_in(queue)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
-        again.graph.launch(queue.handle)
-        if wanted.waits:
+        is_plain = wanted.waits and frame.is_patient
+        frame.replays.go(again.graph.handle, queue.handle, is_plain)
+        if is_plain:
+            self._finished(frame, cancel)
+        elif wanted.waits:
             self._finish(frame, cancel)
         else:
             leave(frame, again.feeds, [], again.targets)
@@ -349,6 +352,10 @@ class CudaExecutable(RunsCaptured):
     def _finish(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
         """Wait for a run; it may have taken longer than it may."""
         frame.finish(cancel)
+        self._finished(frame, cancel)
+
+    def _finished(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
+        """After a run was waited for."""
         self.check_fault(frame, cancel)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")

@@ -16,6 +16,7 @@ from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
+from sardonyx.cuda.replaying import Replays
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import FAULT_LOCK, FIELDS, SIZE_BYTES
 from sardonyx.plan.plan import Command
@@ -51,11 +52,13 @@ class CudaFrame(Frame):
         own_queue: Its own stream, for runs that name none.
         memory: Where its results come from.
         is_mapped: Whether the host steers its runs.
+        is_patient: Whether the host need do nothing but wait for its runs.
         lane: Of those that kernels run in side by side, that of the next call of a library.
         passes: How many trips a pass of a loop of the device has, by the loop's last turn.
         make: Makes memory for a result of a run that the host steers, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
+        replays: How its graphs do.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
         serial: That run's number: no other run of the process has it.
@@ -68,10 +71,10 @@ class CudaFrame(Frame):
     """
 
     __slots__ = (
-        "_contexts", "_device", "_found", "_lanes", "_stand_ins", "_steering", "_unscheduled",
-        "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "feeds", "given", "graph",
-        "graphs", "is_mapped", "lane", "launches", "make", "memory", "own_queue", "passes", "queue",
-        "serial", "stands_in", "waited",
+        "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
+        "_unscheduled", "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "feeds",
+        "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make", "memory",
+        "own_queue", "passes", "queue", "replays", "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -96,6 +99,7 @@ class CudaFrame(Frame):
         self.given = Records((o.dtype.stored, len(o.dims)) for o in known)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
         self._found = PinnedWords(owner.device, _FAULT_WORDS + 1)
+        self._fault = self._found.view.cast("q")
         # Behind the contexts there are zeros: nothing cancels a kernel, no thread block has drawn
         # a ticket, and no thread has found a fault.
         arena = owner.device_memory.arena
@@ -105,6 +109,7 @@ class CudaFrame(Frame):
         tables = [self.table("arguments")]
         world = tables[0]
         self._steering = steering
+        self.is_patient = steering is None or not steering.has_loops
         self.passes: dict[int, int] = {}
         self._unscheduled = steering.unscheduled if steering is not None else ()
         if steering is not None:
@@ -115,6 +120,7 @@ class CudaFrame(Frame):
             arena, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
             (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
         )  # fmt: skip
+        self.replays = Replays(owner.device)
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
         self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
@@ -303,7 +309,7 @@ class CudaFrame(Frame):
 
     def finish(self, cancel: CancelFlag | None = None) -> None:
         """Wait for a run on the host; with loops of the device it ends early if `cancel` is set."""
-        if self._steering is None or not self._steering.has_loops:
+        if self.is_patient:
             self.queue.synchronize()
             return
         end, start, looks = self.queue.record(), time.monotonic(), 0
@@ -322,7 +328,7 @@ class CudaFrame(Frame):
     @property
     def has_fault(self) -> bool:
         """Whether something went wrong in a run that has happened."""
-        return bool(self._found.words[0])
+        return bool(self._fault[0])
 
     def take_fault(self) -> list[int] | None:
         """What went wrong, if anything: code, command, and two numbers. It is forgotten."""

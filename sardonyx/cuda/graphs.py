@@ -41,9 +41,13 @@ Key = tuple[int, bytes, bytes, int]
 
 
 class Graph:
-    """A captured run, ready to be replayed."""
+    """A captured run, ready to be replayed.
 
-    __slots__ = ("_executable", "_number")
+    Attributes:
+        handle: As the driver has it.
+    """
+
+    __slots__ = ("_executable", "handle")
 
     def __init__(self, stream: Any, record: Callable[[], None]) -> None:
         driver = bindings()
@@ -60,13 +64,13 @@ class Graph:
         graph = call("cuStreamEndCapture", stream)
         try:
             self._executable = call("cuGraphInstantiate", graph, 0)
-            self._number = int(self._executable)
+            self.handle = int(self._executable)
         finally:
             call("cuGraphDestroy", graph)
 
     def launch(self, stream: Any) -> None:
         """Replay it."""
-        call("cuGraphLaunch", self._number, stream)
+        call("cuGraphLaunch", self.handle, stream)
 
     def __del__(self) -> None:
         if hasattr(self, "_executable") and release is not None:

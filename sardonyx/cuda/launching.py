@@ -254,13 +254,20 @@ class Launches:
 
     def send_changed(self) -> None:
         """`send` without a look at what is there."""
+        call("cuMemcpyAsync", *self.staged(), self.queue.handle)
+
+    def staged(self) -> tuple[int, int, int]:
+        """Have the arguments where the device copies them from.
+
+        Gives where they go and come from, and how many bytes they are; the caller copies them.
+        """
         self._sent = b""
         if not self._pinned or self._pinned[-1][1] is not None:
             self._pinned.append((self._unused(), None))
         pinned, content = self._pinned[-1][0], self._content
         size = len(content)
         pinned.view[:size] = content
-        call("cuMemcpyAsync", self._table.address, pinned.address, size, self.queue.handle)
+        return self._table.address, pinned.address, size
 
     def _unused(self) -> PinnedWords:
         """A table that no copy reads any more."""

@@ -24,6 +24,8 @@ from sardonyx.runtime.storage import (
     size_of,
 )
 
+_new = object.__new__
+
 
 class Order:
     """The order of work on memory.
@@ -80,6 +82,18 @@ class CudaArray(DeviceArray):
         super().__init__(shape, dtype, address, is_read_only, nbytes)
         self.device, self.block, self.owner, self.producer = device, block, owner, producer
         self.order = Order(None if block is None else block.uses)
+
+    @staticmethod
+    def in_block(
+        device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], block: Block, nbytes: int
+    ) -> CudaArray:
+        """A new array in memory of an arena, as runs make them: they count microseconds."""
+        made = _new(CudaArray)
+        made.device, made.shape, made.dtype, made.nbytes = device, shape, dtype, nbytes
+        made.address, made.block, made.order = block.address, block, Order(block.uses)
+        made.owner = made.producer = None
+        made.is_read_only = made.is_copy = False
+        return made
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {self.device.name}>"
@@ -247,8 +261,7 @@ class CudaMemory:
         if size_bytes >> 62:
             raise OutOfMemory(message("CUDA", f"{dtype}{list(shape)} is too large"))
         block = (self._arena or self.arena).allocate(size_bytes, purpose, stream)
-        address = block.address
-        return CudaArray(self.device, shape, dtype, address, block=block, nbytes=size_bytes)
+        return CudaArray.in_block(self.device, shape, dtype, block, size_bytes)
 
     def with_room(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int

@@ -30,6 +30,7 @@ def programs() -> Sequence[Program]:
         native_mode,
         native_pack,
         native_pool,
+        native_replay,
         native_runs,
         native_walk,
     )
@@ -45,7 +46,7 @@ def programs() -> Sequence[Program]:
         native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(), *native_mode.flushing(),
-        native_runs.read_integers(), native_runs.read_texts(),
+        native_runs.read_integers(), native_runs.read_texts(), native_replay.replay(),
     ]  # fmt: skip
 
 
@@ -159,6 +160,7 @@ class Library:
             numbers.
         stop: (pool).
         spin: (pool, count).
+        replay: (record) -> code.
         read_integers: (data, size, tag, numbers, used) -> count.
         read_texts: (data, size, tag, codes, table, used) -> count.
     """
@@ -185,6 +187,7 @@ class Library:
         self.flushing_worker: Callable[[int, int], None] = serve(code.address("flushing_worker"))
         self.stop: Callable[[int], None] = released(None, pointer)(code.address("stop"))
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
+        self.replay: Callable[[int], int] = released(word, pointer)(code.address("replay"))
         run = pointer, word, word, pointer, pointer
         self.read_integers: Callable[[int, int, int, int, int], int] = released(word, *run)(
             code.address("read_integers")

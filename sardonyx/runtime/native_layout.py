@@ -119,6 +119,9 @@ LAUNCHED = Record(
 #: read what kernels write: the driver's function `fetch` brings each such word to the table
 #: `mirror`, where there is a place for each measure and, behind them, one for conditions.
 LAUNCHER = Record("launch wait stream reads fetch mirror")
+#: What a replay of a graph needs: the device's context, where arguments go and come from, how many
+#: bytes they are, the graph, its stream, whether to wait; then functions of the driver.
+REPLAY = Record("context target source bytes graph stream waits enter copy launch wait pad11")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
 

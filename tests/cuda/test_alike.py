@@ -71,6 +71,32 @@ def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.Monk
     assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
 
 
+@pytest.mark.parametrize(
+    "name", ["cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuStreamSynchronize"]
+)
+def test_what_the_driver_refuses_is_named(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    session = _session()
+    x, w = np.ones(9, np.float32), np.ones(1, np.float32)
+    values = [{"x": _value(x), "w": _value(w)} for _ in range(2)]
+    for _ in range(3):
+        session.run_with_ort_values(None, values[0])
+    refused: list[int] = []
+
+    def refuse(*_: Any) -> Any:
+        refused.append(1)
+        return 1 if name == "cuStreamSynchronize" else (1,)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lazy, "_run_stream" if name == "cuStreamSynchronize" else name, refuse)
+        with pytest.raises(RuntimeException, match=f"{name} failed"):
+            session.run_with_ort_values(None, values[1])
+    assert refused
+    (found,) = session.run_with_ort_values(None, values[1])
+    assert found.numpy().tolist() == [2] * 9
+
+
 def _left() -> ort.RunOptions:
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

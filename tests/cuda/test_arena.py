@@ -99,6 +99,37 @@ def test_random_blocks_do_not_overlap() -> None:
     assert (arena.used_bytes, arena.held_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("used", "asked", "is_same"),
+    [
+        ("nothing", "first", True), ("nothing", "any", True), ("first", "first", True),
+        ("first", "second", False), ("first", "any", False), ("any", "first", False),
+        ("any", "any", False), ("both", "first", False),
+    ],
+)  # fmt: skip
+def test_what_was_let_go_of_last_is_given_first(
+    lazy: FakeDriver, used: str, asked: str, is_same: bool
+) -> None:
+    where = device(0)
+    streams = {"first": where.new_stream(), "second": where.new_stream(), "any": None}
+    arena = _arena(limit_bytes=_MIB)
+    block, other = (arena.allocate(100, "test", streams["first"]) for _ in range(2))
+    work_in = {"nothing": [], "both": ["first", "second"]}.get(used, [used])
+    for name in work_in:  # the driver of the tests has it under way until somebody waits
+        queue = streams[name] or where.copying
+        call("cuMemcpyAsync", block.address, lazy.cuMemHostAlloc(64, 0)[1], 64, queue.handle)
+        block.uses[streams[name]] = queue.record()
+    address = block.address
+    del block
+    again = arena.allocate(100, "again", streams[asked])
+    assert (again.address == address) == is_same
+    assert not again.uses
+    assert arena.used_bytes == arena.peak_bytes == 512
+    assert sorted(arena.largest()) == [(256, "again"), (256, "test")]
+    del again, other
+    assert arena.statistics()["used_bytes"] == 0
+
+
 def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
     where = device(0)
     first, second = where.new_stream(), where.new_stream()

@@ -41,7 +41,8 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _FETCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 )
-_WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_WAIT = _ENTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_REPLAY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 #: Functions of the driver that are called by their addresses alone, with their arguments.
 _DIRECT = {
     "cuStreamIsCapturing": (ctypes.c_void_p, ctypes.c_void_p),
@@ -52,6 +53,11 @@ _DIRECT = {
 }
 #: CU_STREAM_CAPTURE_MODE_GLOBAL, which callers capture in, and CU_STREAM_CAPTURE_MODE_RELAXED.
 GLOBAL, RELAXED = 0, 2
+
+
+def _signed(handle: int) -> int:
+    """A handle of ours, which may be below zero, as C's callers have it."""
+    return ctypes.c_int64(handle).value
 
 
 class CUresult(enum.IntEnum):
@@ -175,6 +181,14 @@ class FakeDriver:
         self._launch = _LAUNCH(self._launched)
         self._fetch = _FETCH(lambda t, s, n, q: int(self.cuMemcpyAsync(t, s, n, q or 0)[0]))
         self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
+        #: What native code calls besides.
+        self._replaying = {
+            b"cuCtxSetCurrent": _ENTER(lambda context: int(self.cuCtxSetCurrent(context)[0])),
+            b"cuMemcpyAsync": self._fetch,
+            b"cuGraphLaunch": _REPLAY(
+                lambda graph, queue: int(self.cuGraphLaunch(_signed(graph), queue or 0)[0])
+            ),
+        }
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
@@ -208,7 +222,7 @@ class FakeDriver:
             b"cuLaunchKernelEx": self._launch, b"cuStreamSynchronize": self._wait,
             b"cuMemcpyDtoHAsync": self._fetch,
         }  # fmt: skip
-        found = {**self._direct, **own}.get(name)
+        found = {**self._direct, **self._replaying, **own}.get(name)
         if found is None:
             return CUresult.CUDA_ERROR_NOT_FOUND, 0, 1
         return CUresult.CUDA_SUCCESS, ctypes.cast(found, ctypes.c_void_p).value, 0
