@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.cuda import staging
+from sardonyx.cuda.rectangles import copy_rectangles
+from sardonyx.cuda.row_writer import rows_of, write_rows
 from sardonyx.cuda.stream import Event
 from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.runtime import arrays
+from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Array, Wanted, fitted
 
@@ -78,12 +81,33 @@ class Conveyor:
         else:
             fit = fitted(name, target, source.shape, source.dtype)
             assert isinstance(fit, np.ndarray)  # noqa: S101 - the target is one
-            staging.download(source.address, fit, stream)
+            self._write(source, fit)
             found = fit
         event = stream.record()
         source.used_until(stream, event)
         stream.keep(event, found, source)
         return found
+
+    def _write(self, source: CudaArray, target: Array) -> None:
+        """Copy a result to an array, in the stream of copies; a kernel takes its part of rows."""
+        stream, dense = self._outgoing, staging.dense_steps(target)
+        is_part = not target.flags.c_contiguous and staging.lies_in_rows(target)
+        rows = rows_of(target, dense) if is_part else None
+        if rows is None:
+            staging.download(source.address, target, stream)
+            return
+        writing = self._device.urgent
+        # The copies before may write to the same memory.
+        writing.wait_for(stream.record())
+        write_rows(self._device, rows, source.address, writing.handle)
+        rest = target[(slice(None),) * rows.axis + (slice(rows.rows, None),)]
+        if rest.size:
+            start = source.address + rows.rows * rows.source_step
+            copy_rectangles(
+                address_of(rest), rest.strides, start, dense, rest.shape, rest.itemsize,
+                stream.handle,
+            )  # fmt: skip
+        stream.wait_for(writing.record())
 
 
 class _Conveyed(Started):

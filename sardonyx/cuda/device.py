@@ -46,6 +46,7 @@ class Device:
         self.architecture = f"sm_{major}{minor}"
         self._streams: dict[int, Stream] = {}
         self._copying: Stream | None = None
+        self._urgent: Stream | None = None
         self._spare: list[Stream] = []
         #: Handles of events to which nothing refers.
         self.spare_events: list[int] = []
@@ -75,6 +76,18 @@ class Device:
         flags = bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value
         handle = int(call("cuStreamCreate", flags))
         return self.stream_of(handle)
+
+    @property
+    def urgent(self) -> Stream:
+        """A stream whose kernels come before those of others when there is room."""
+        if self._urgent is None:
+            self.enter()
+            flags = bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value
+            _, first = call("cuCtxGetStreamPriorityRange")
+            made = self.stream_of(int(call("cuStreamCreateWithPriority", flags, first)))
+            with self._lock:
+                self._urgent = self._urgent or made
+        return self._urgent
 
     def lend_stream(self) -> Stream:
         """A stream for one run at a time; `take_back` it."""

@@ -87,7 +87,9 @@ def upload(address: int, array: Array, stream: Stream) -> Any:
         return None
     if not array.flags.c_contiguous:
         steps, shape = array.strides, array.shape
-        copy_rectangles(address, _dense(array), source, steps, shape, array.itemsize, stream.handle)
+        copy_rectangles(
+            address, dense_steps(array), source, steps, shape, array.itemsize, stream.handle
+        )
         return array
     if size > _SMALL_BYTES and is_pinned(source):
         call("cuMemcpyAsync", address, source, size, stream.handle)
@@ -152,14 +154,14 @@ def download(address: int, target: Array, stream: Stream) -> None:
     elif lies_in_rows(target):
         size, steps = target.itemsize, target.strides
         to = address_of(target)
-        copy_rectangles(to, steps, address, _dense(target), target.shape, size, stream.handle)
+        copy_rectangles(to, steps, address, dense_steps(target), target.shape, size, stream.handle)
     else:
         found = fetched(address, target.shape, target.dtype, stream)
         stream.synchronize()
         target[...] = found
 
 
-def _dense(array: Array) -> list[int]:
+def dense_steps(array: Array) -> list[int]:
     """Bytes from element to element of an array of this shape without gaps."""
     steps = [array.itemsize] * array.ndim
     for axis in range(array.ndim - 1, 0, -1):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda import measuring, pausing
+from sardonyx.cuda import measuring, pausing, row_writer
 from sardonyx.cuda.driver import call
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 
@@ -18,9 +18,11 @@ with_gpu = pytest.mark.skipif(bool(cuda_is_missing()), reason="there is no GPU w
 
 @with_ptxas
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_ptxas_takes_the_pauses(architecture: str) -> None:
-    told = assemble(pausing.PTX, architecture)
-    assert all(f"Compiling entry function '{name}'" in told for name in ("pause", "gate"))
+def test_ptxas_takes_what_is_written_by_hand(architecture: str) -> None:
+    kernels = {pausing.PTX: ("pause", "gate"), row_writer.PTX: ("write_rows",)}
+    for text, names in kernels.items():
+        told = assemble(text, architecture)
+        assert all(f"Compiling entry function '{name}'" in told for name in names)
 
 
 @with_gpu

@@ -19,7 +19,7 @@ import pytest
 import sardonyx as ort
 from examples import tiles
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda import background, provider, staging
+from sardonyx.cuda import background, provider, row_writer, staging
 from sardonyx.cuda import cudnn as module
 from sardonyx.cuda.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.device import device
@@ -95,7 +95,11 @@ class _Libraries:
 def shuffled(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShuffledDriver]:
     if not cuda_is_missing():
         pytest.skip("there is a GPU, whose driver is loaded already")
-    monkeypatch.setattr(staging, "_LEAST_ROW_BYTES", 16)
+    for holder, name in (
+        (staging, "_LEAST_ROW_BYTES"), (row_writer, "_LEAST_ROW_BYTES"),
+        (row_writer, "_LEAST_BYTES"),
+    ):  # fmt: skip
+        monkeypatch.setattr(holder, name, 16)
     with installed(ShuffledDriver) as driver:
         assert isinstance(driver, ShuffledDriver)
         yield driver

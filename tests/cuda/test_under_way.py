@@ -13,6 +13,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.cuda import conveyor, row_writer, staging
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -203,6 +204,56 @@ def test_tiles_of_images(gpu: FakeDriver | None, pinned: bool, width: int) -> No
         copied = {k: n - before.get(k, 0) for k, n in gpu.copied.items()}
         assert copied["device, pinned"] == image.nbytes  # straight to the result, or staged once
         assert copied.get("device, host", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "place", "by_kernel"),
+    [
+        ((3, 64, 64), np.s_[:, 10:50, 16:48], True),
+        ((1, 3, 1, 50, 64), np.s_[:, :, :, :40, 32:], True),
+        ((40, 64), np.s_[:, :32], True),
+        ((2, 20, 3, 32), np.s_[:, 5:15], True),  # a row goes over two axes
+        ((40, 64), np.s_[:, 3:35], False),  # it begins anywhere
+        ((40, 64), np.s_[:, :33], False),  # or ends so
+        ((2, 3, 40, 64), np.s_[:, :2, :, :32], False),  # too many axes in front of rows
+        ((40, 64), np.s_[3:30], False),  # no rows: it is dense
+        ((1, 64), np.s_[:, :32], False),
+    ],
+)
+def test_a_kernel_writes_a_part_of_rows(
+    gpu: FakeDriver | None,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, ...],
+    place: Any,
+    by_kernel: bool,
+) -> None:
+    for holder, name in (
+        (staging, "_LEAST_ROW_BYTES"), (row_writer, "_LEAST_ROW_BYTES"),
+        (row_writer, "_LEAST_BYTES"),
+    ):  # fmt: skip
+        monkeypatch.setattr(holder, name, 64)
+    written: list[Any] = []
+    write = row_writer.write_rows
+
+    def counted(where: Any, rows: Any, *more: Any) -> None:
+        written.append(rows)
+        write(where, rows, *more)
+
+    monkeypatch.setattr(conveyor, "write_rows", counted)
+    result = _image(*shape, pinned=True)
+    names = ",".join("ABCDE"[: len(shape)])
+    session = _session(f"g (float[{names}] x) => (float[{names}] y) {{ y = Mul(x, x) }}")
+    part = result[place]
+    feeds = [_numbers(*part.shape) for _ in range(4)]
+    result[...] = 7
+    with session.pipeline(3) as pipe:
+        for x, y in zip(feeds, pipe.map(feeds, [part] * 4), strict=True):
+            assert y.shape == x.shape
+    expected = np.full(shape, 7, np.float32)
+    expected[place] = feeds[-1] * feeds[-1]
+    np.testing.assert_array_equal(result, expected)
+    assert len(written) == 4 * by_kernel
+    assert all(0 < w.rows * w.blocks * w.width < part.nbytes for w in written)
 
 
 def test_a_fault_is_raised_where_its_result_is_due(provider: str) -> None:

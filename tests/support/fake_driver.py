@@ -26,7 +26,17 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import arenas, captured, device, driver, launching, pausing, provider, values
+from sardonyx.cuda import (
+    arenas,
+    captured,
+    device,
+    driver,
+    launching,
+    pausing,
+    provider,
+    row_writer,
+    values,
+)
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
@@ -213,6 +223,13 @@ class FakeDriver:
     def cuGetErrorString(self, code: int) -> Any:
         return CUresult.CUDA_SUCCESS, b"as was asked for"
 
+    def cuCtxGetStreamPriorityRange(self) -> Any:
+        return CUresult.CUDA_SUCCESS, 0, -5
+
+    def cuStreamCreateWithPriority(self, flags: int, priority: int) -> Any:
+        assert priority == -5
+        return self.cuStreamCreate(flags)
+
     def cuStreamCreate(self, flags: int) -> Any:
         self.queues[77 + len(self.queues)] = []
         return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
@@ -396,7 +413,8 @@ class FakeDriver:
         return CUresult.CUDA_SUCCESS, 1.5
 
     def cuModuleLoadData(self, text: bytes) -> Any:
-        assert text == pausing.PTX.encode() + b"\0", "there are other kernels of the host"
+        known = [ptx.encode() + b"\0" for ptx in (pausing.PTX, row_writer.PTX)]
+        assert text in known, "there are other kernels of the host"
         return CUresult.CUDA_SUCCESS, 1
 
     def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
@@ -407,6 +425,8 @@ class FakeDriver:
 
     def cuLaunchKernel(self, kernel: str, *more: int) -> Any:
         *shape, shared, stream, parameters, extra = more
+        if kernel == "write_rows":
+            return self._write_rows(parameters, stream)
         assert (shape, shared, extra) == ([1] * 6, 0, 0)
         if kernel == "pause":
             return self.do("pause", lambda: None, stream)
@@ -417,6 +437,21 @@ class FakeDriver:
             words[1] = int(words[0] == 0)  # nobody opens it: its time is over
 
         return self.do("gate", work, stream)
+
+    def _write_rows(self, parameters: int, stream: int) -> Any:
+        places = (ctypes.c_void_p * 9).from_address(parameters)
+        to, from_, width, rows, count, *steps = (
+            ctypes.c_int64.from_address(place).value for place in places
+        )
+        target, source = (steps[0], steps[2]), (steps[1], steps[3])
+
+        def work() -> None:
+            for number in range(count):
+                row, block = number % rows, number // rows
+                offsets = [row * step + block * skip for step, skip in (target, source)]
+                ctypes.memmove(to + offsets[0], from_ + offsets[1], width)
+
+        return self.do("write", work, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
         is_strict = self._takes(int(stream)) and self.mode == GLOBAL
