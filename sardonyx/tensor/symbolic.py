@@ -218,7 +218,18 @@ def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
 def _dim(value: Dim, at: Mapping[Atom, Dim]) -> Dim:
     if isinstance(value, int):
         return value
+    total = 0
+    for monomial, coefficient in value.terms:  # mostly of index variables alone
+        for atom in monomial:
+            here = at.get(atom)
+            if not isinstance(here, int):
+                return _rebuilt(value, at)
+            coefficient *= here
+        total += coefficient
+    return total
 
+
+def _rebuilt(value: Dim, at: Mapping[Atom, Dim]) -> Dim:
     def replace(atom: Atom) -> Dim | None:
         if atom.kind == "index":
             return at.get(atom)
