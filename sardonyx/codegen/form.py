@@ -14,7 +14,6 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
-from sardonyx.codegen.form_tiles import attention, tiled_product
 from sardonyx.codegen.formed import Formed, Keeper
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
@@ -26,16 +25,13 @@ from sardonyx.codegen.invocation import (
     is_constant,
     is_prepared,
 )
+from sardonyx.codegen.layers import PACKED, Layers
 from sardonyx.codegen.packing import Packings
-from sardonyx.codegen.special import special
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
-from sardonyx.kernel import special as special_kernels
-from sardonyx.kernel.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, as_rows
@@ -60,9 +56,10 @@ from sardonyx.tensor.tensor import (
 from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
+    from sardonyx.kernel.blockwise_product import BlockwiseKernel
     from sardonyx.plan.library import Accelerator
 
-__all__ = ["COPY", "Former", "Invocation", "special_kernels"]
+__all__ = ["COPY", "Former", "Invocation"]
 
 #: How names of kernels begin that only move elements.
 COPY = "copy"
@@ -115,6 +112,8 @@ class Former:
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
+    _layers: Layers = field(default_factory=Layers)
+    _asked: tuple[Group, dict[Tensor, tuple[Dim, ...]], Canonical] | None = None
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
 
@@ -146,18 +145,39 @@ class Former:
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
+            with compiling:
+                from sardonyx.codegen.special import special
+
             return [special(self, group, strides)]
         if isinstance(group, Attention):
             return self._attention(group, strides)
+        if self.grain.tiling is not None:
+            return self._alone(group, strides)
+        canonical = self.canonical(group, strides)
+        return self._layers.of(canonical, group, self._packed, lambda: self._alone(group, strides))
+
+    def _alone(
+        self, group: Product | Rows, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> list[Invocation]:
+        """The invocations that compute a group as if there were no other."""
         if isinstance(group, Product):
             return self._accelerated(group, strides)
         return [self.rows(group, strides)]
+
+    def canonical(self, group: Product | Rows, strides: dict[Tensor, tuple[Dim, ...]]) -> Canonical:
+        """A group over placeholders; made once where it is asked for several times in a row."""
+        if self._asked is None or self._asked[0] is not group or self._asked[1] is not strides:
+            self._asked = (group, strides, Canonical(group, strides))
+        return self._asked[2]
 
     def _attention(
         self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> list[Invocation]:
         """An attention, by a library where one takes it."""
         found: list[Invocation] | str = ""
+        with compiling:
+            from sardonyx.codegen.form_tiles import attention
+
         if self.accelerator is not None:
             with compiling:
                 from sardonyx.codegen.accelerate_attention import accelerated_attention
@@ -201,6 +221,7 @@ class Former:
         tiling = self.grain.tiling
         if tiling is not None and not is_prepared(group):
             with compiling:
+                from sardonyx.codegen.form_tiles import tiled_product
                 from sardonyx.kernel.tile_schedule import takes
 
             if takes(group, tiling):
@@ -248,7 +269,7 @@ class Former:
         packed = self._packed.get(contents)
         if packed is not None:
             return packed, []
-        packed = buffer(("packed", contents), contents.shape, contents.dtype)
+        packed = buffer((PACKED, contents), contents.shape, contents.dtype)
         self._packed[contents] = packed
         return packed, [self._packings.filling(self, contents, packed, strides)]
 
@@ -265,7 +286,7 @@ class Former:
         is_early: bool = False,
     ) -> Invocation:
         """The invocation that computes maps and reductions, before any run if `is_early`."""
-        canonical = Canonical(group, strides)
+        canonical = self.canonical(group, strides)
         tiling = self.grain.tiling
         if tiling is not None and (is_early or is_prepared(group)):
             tiling = None
@@ -287,6 +308,9 @@ class Former:
                 form = thread_form(renamed, canonical.strides, tiling, self.grain, title)
             if form is None:
                 schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)
+                with compiling:
+                    from sardonyx.kernel.rows import RowsKernel
+
                 form = RowsKernel(schedule, title)
             made = form.build()
             made.program.as_written = is_early  # it runs once

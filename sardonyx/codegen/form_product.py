@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.blockwise import blockwise_product
 from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.general_product import GeneralProduct
 from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.variants import DEFAULT
-from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
-from sardonyx.kernel.integer_product import IntegerKernel
-from sardonyx.kernel.integer_schedule import IntegerSchedule
-from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.winograd_form import fitting
-from sardonyx.kernel.winograd_product import WinogradKernel
 from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import with_borders
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Product
-from sardonyx.plan.hoisting import with_numbers
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.operand_order import in_order
@@ -36,12 +29,12 @@ if TYPE_CHECKING:
 
 #: How names of contractions begin that round their factors to bfloat16.
 HALVES = "halves"
-#: How names of contractions of floats begin.
-PRODUCT = "product"
 #: How names of contractions of 8-bit codes begin.
 INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.
 WINOGRAD = "winograd"
+#: How names of contractions of floats begin.
+PRODUCT = "product"
 
 
 def product_of_kernels(
@@ -49,13 +42,16 @@ def product_of_kernels(
 ) -> list[Invocation]:
     """The kernel of a contraction, after the packing of a right factor that never changes."""
     fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
-    if fixed and former.grain.tiling is None and not (former.halves and may_round(group)):
-        general = former.general_products().of(Canonical(group, strides))
+    if fixed and former.grain.tiling is None and not _is_rounded(former, group):
+        general = former.general_products().of(former.canonical(group, strides))
         if general is not None:
             return _general(former, general, group, strides)
     image: list[Invocation] = []
     codes = in_blocks(group) if fixed and former.dots else None
     if codes is not None:
+        with compiling:
+            from sardonyx.codegen.blockwise import blockwise_product
+
         return blockwise_product(former, codes, strides)
     bordered = with_borders(group) if fixed else None
     if bordered is not None:
@@ -65,7 +61,7 @@ def product_of_kernels(
     if integer_factors(group) is not None:
         group, strides, before = _with_numbers(former, group, strides)
         image += before
-    canonical = Canonical(group, strides)
+    canonical = former.canonical(group, strides)
     # What has no image may get one below, and is another kernel then.
     key = (canonical.key, fixed, bool(image))
     if key not in former.kernels and fixed and not image:
@@ -77,11 +73,10 @@ def product_of_kernels(
             key = (canonical.key, fixed, True)
 
     def build() -> Formed:
-        form = _form(former, canonical, fixed)
-        kernel, packings = form.build()
-        # Where nothing is copied, its time goes by in micro-kernels.
-        kernel.program.as_written = type(form) is ProductKernel and form.schedule.direct
-        return Formed(kernel, packings)
+        with compiling:
+            from sardonyx.codegen.product_forms import built
+
+        return built(former, canonical, fixed)
 
     kernel = former.formed(key, build)
     actual, steps = {**canonical.buffers}, list[Invocation]()
@@ -91,6 +86,16 @@ def product_of_kernels(
         )
         steps += before
     return [*image, *steps, invocation_of(kernel, actual, group)]
+
+
+def _is_rounded(former: Former, group: Product) -> bool:
+    """Whether the factors of a contraction are rounded to bfloat16."""
+    if not former.halves:
+        return False
+    with compiling:
+        from sardonyx.kernel.half_product import may_round
+
+    return may_round(group)
 
 
 def _general(
@@ -143,6 +148,9 @@ def _with_numbers(
         steps.extend(before)
         return packed
 
+    with compiling:
+        from sardonyx.plan.hoisting import with_numbers
+
     return with_numbers(group, stored), own, steps
 
 
@@ -157,27 +165,6 @@ def _image(
     """What lays out the left factor of a contraction."""
     made = former.pack(contents, place, strides, name)
     return replace(made, group=group)
-
-
-def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
-    """How a contraction is computed."""
-    group, strides = canonical.group, canonical.strides
-    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-    if integer_factors(group) is not None:
-        integers = IntegerSchedule(group, strides, former.lanes, former.grain)
-        return IntegerKernel(integers, former.name(INTEGERS), fixed)
-    schedule = former.schedules.pop(canonical.key, None)
-    if schedule is None or former.variant != DEFAULT:
-        schedule = ProductSchedule(group, strides, former.lanes, former.grain)
-    tiles = None
-    if fixed and former.winograd:
-        tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
-    if tiles is not None:
-        return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
-    if former.halves and may_round(group):
-        halves = HalfSchedule(group, strides, former.lanes, former.grain)
-        return HalfKernel(halves, former.name(HALVES), fixed)
-    return ProductKernel(schedule, former.name(PRODUCT), fixed)
 
 
 def contents_of(packing: Packing, canonical: Canonical) -> Map | Reduce:

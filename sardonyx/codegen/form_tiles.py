@@ -9,7 +9,6 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import contents_of
 from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of, is_constant
-from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.attention_shape import element_of
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Tiling
@@ -20,6 +19,7 @@ from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
     from sardonyx.codegen.form import Former
+    from sardonyx.kernel.attention import AttentionKernel
     from sardonyx.kernel.tile_attention import AttentionTileKernel
 
 
@@ -105,4 +105,7 @@ def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | A
             from sardonyx.kernel.tile_attention import AttentionTileKernel
 
         return AttentionTileKernel(group, canonical.strides, tiling, element, name)
+    with compiling:
+        from sardonyx.kernel.attention import AttentionKernel
+
     return AttentionKernel(group, canonical.strides, former.lanes, former.grain, name)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
@@ -20,7 +21,6 @@ from sardonyx.codegen.general_group import Generaliser
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule, panel_vectors
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
@@ -62,6 +62,9 @@ class GeneralProduct:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
         schedule.block_rows, schedule.is_deep = self.block_rows, self.is_deep
+        with compiling:
+            from sardonyx.kernel.product import ProductKernel
+
         kernel, packings = ProductKernel(schedule, name, packed=True).build()
         kernel.program.as_written = True  # its time goes by in micro-kernels
         return kernel, packings

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import field, replace
 
 from sardonyx.base import sizes
+from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_group import Generaliser
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.rows import RowsKernel
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.kernel.window_blocks import Shared, shared_axis
 from sardonyx.plan.axes import extent_of
@@ -49,6 +49,9 @@ class GeneralRows:
 
     def build(self, lanes: int, grain: Grain, name: str) -> Kernel:
         """The kernel."""
+        with compiling:
+            from sardonyx.kernel.rows import RowsKernel
+
         schedule = RowsSchedule.fitting(self.group, self.strides, lanes, grain)
         made = RowsKernel(schedule, name).build()
         made.program.as_written = True

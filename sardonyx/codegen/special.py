@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import sardonyx.kernel.special  # noqa: F401 - registers the kernels
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.invocation import UNREAD, Invocation, invocation_of

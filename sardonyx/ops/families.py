@@ -111,4 +111,5 @@ RARE = (
     "images",
     "spectral",
     "strings",
+    "contrib_transformer",
 )

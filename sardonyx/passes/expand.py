@@ -18,13 +18,12 @@ import numpy as np
 
 from sardonyx.base.dtypes import BOOL, FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.object_types import ObjectType
-from sardonyx.ir.clone import clone
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.generation_decoders import needs_first_decoder
 from sardonyx.ops.registry import where
 from sardonyx.tensor.tensor import Tensor
 
@@ -47,6 +46,10 @@ def _give_first_decoder(node: Node) -> None:
     decoder, encoder = (node.attributes.get(name) for name in ("decoder", "encoder"))
     if "init_decoder" in node.attributes or not isinstance(decoder, Graph):
         return
+    with compiling:
+        from sardonyx.ir.clone import clone
+        from sardonyx.ops.generation_decoders import needs_first_decoder
+
     if needs_first_decoder(decoder, encoder if isinstance(encoder, Graph) else None):
         node.attributes["init_decoder"] = clone(decoder, {}, node.graph)
 

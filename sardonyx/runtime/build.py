@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
@@ -32,7 +33,6 @@ from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.claims import Claims, claim
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
@@ -48,6 +48,7 @@ from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from sardonyx.plan.library import Accelerator
+    from sardonyx.runtime.claims import Claims
     from sardonyx.runtime.known import KnownKernels
     from sardonyx.runtime.session import EngineOptions
 
@@ -64,7 +65,7 @@ class Built:
         constants: What the plan reads, and how it is made.
         kernels: By what they were formed for.
         facts: What else decides on how a structure is formed; "" if no kernels are kept.
-        claims: What providers outside the package compute.
+        claims: What providers outside the package compute; None if there are none.
         is_own: Whether there are operators of the program's own: another program's may differ.
     """
 
@@ -73,7 +74,7 @@ class Built:
     constants: Constants
     kernels: dict[object, Kernel]
     facts: str
-    claims: Claims
+    claims: Claims | None
     is_own: bool
 
 
@@ -181,14 +182,21 @@ def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | N
 
 def _lowered(
     graph: Graph, options: EngineOptions, phases: _Phases, join: bool
-) -> tuple[LoweredGraph, Claims]:
+) -> tuple[LoweredGraph, Claims | None]:
     """The graph through its passes, as tensors; and what others compute of it."""
     with phases("optimise"):
         numbers = options.free_dimension_overrides
         level, without = options.optimization_level, options.without
         optimise(graph, level, sizes=numbers, join=join, without=without)
+    plugins = options.plugins
+    if not (plugins.all or plugins.needs_parts):
+        with phases("lower"):
+            return lower(graph), None
     with phases("claim"):
-        claims = claim(graph, options.plugins)
+        with compiling:
+            from sardonyx.runtime.claims import claim
+
+        claims = claim(graph, plugins)
     with phases("lower"):
         lowered = lower(graph, {node: made.lower for node, made in claims.nodes.items()})
         claims.forget()

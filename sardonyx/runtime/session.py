@@ -267,7 +267,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                     key = None
                 key = None if built.is_own else key
                 engine = write_engine(built, provider, cache, key, team, timings, budget)
-                engine.claims = built.claims if options.plugins.all else None
+                engine.claims = built.claims
     finally:
         remembering.forget()
     may_be_general = not options.general and may_contradict(engine.record.plan)

@@ -137,10 +137,10 @@ def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
 
 def broadcast_index(extent: Dim, index: Dim) -> Dim:
     """The index on an axis that may be broadcast to that of `index`."""
-    if is_taken_as_one(extent) or index == 0:
+    if index == 0 or (extent == 1 if isinstance(extent, int) else is_taken_as_one(extent)):
         return 0
     atom = sizes.as_atom(index)
-    if atom is None or atom.kind != "index":
+    if atom is None or atom.kind != "index" or atom.arguments[0] == extent:
         return index
     if not broadcasts_are_undecided() and not _chosen_in_run(extent, atom.arguments[0]):
         return index

@@ -13,7 +13,7 @@ from sardonyx.tensor.tensor import Call, Contract, Map, Reduce, Tensor
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:
     """Every load in the expression, also those inside indices, each once, in a fixed order."""
     if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit
-        return _find_loads(x)
+        return _find_loads(x) if any(map(sizes.opaque_in, x.at)) else (x,)
     if x._loads is None:
         x._loads = _find_loads(x)
     return x._loads

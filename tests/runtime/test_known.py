@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from sardonyx.codegen import form_product, form_tiles
+from sardonyx.codegen import form_tiles, product_forms
 from sardonyx.runtime import files
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.known import KnownKernels
@@ -85,9 +85,9 @@ def test_known_structures_are_not_formed_again(name, counts, monkeypatch):
     first = counts[-1]
     assert first[0] == 0
     assert first[1] > 0
-    for module, form in ((form_tiles, "_attention_form"), (form_product, "_form")):
+    for module, form in ((form_tiles, "_attention_form"), (product_forms, "_form")):
         monkeypatch.setattr(module, form, None)
-    monkeypatch.setattr("sardonyx.codegen.form.RowsKernel", None)
+    monkeypatch.setattr("sardonyx.kernel.rows.RowsKernel", None)
     check(name)
     assert counts[-1] == (first[1], 0)
 

@@ -1,0 +1,52 @@
+"""How contractions are computed: the forms of their kernels, imported when the first is formed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sardonyx.codegen.form_product import HALVES, INTEGERS, PRODUCT, WINOGRAD
+from sardonyx.codegen.formed import Formed
+from sardonyx.codegen.variants import DEFAULT
+from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
+from sardonyx.kernel.integer_product import IntegerKernel
+from sardonyx.kernel.integer_schedule import IntegerSchedule
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import ProductSchedule
+from sardonyx.kernel.winograd_form import fitting
+from sardonyx.kernel.winograd_product import WinogradKernel
+from sardonyx.plan.canonical import Canonical
+from sardonyx.plan.groups import Product
+from sardonyx.plan.integers import integer_factors
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.form import Former
+
+
+def built(former: Former, canonical: Canonical, fixed: bool) -> Formed:
+    """The kernel of a contraction, whose right factor is packed before if it is `fixed`."""
+    form = _form(former, canonical, fixed)
+    kernel, packings = form.build()
+    # Where nothing is copied, its time goes by in micro-kernels.
+    kernel.program.as_written = type(form) is ProductKernel and form.schedule.direct
+    return Formed(kernel, packings)
+
+
+def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
+    """How a contraction is computed."""
+    group, strides = canonical.group, canonical.strides
+    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    if integer_factors(group) is not None:
+        integers = IntegerSchedule(group, strides, former.lanes, former.grain)
+        return IntegerKernel(integers, former.name(INTEGERS), fixed)
+    schedule = former.schedules.pop(canonical.key, None)
+    if schedule is None or former.variant != DEFAULT:
+        schedule = ProductSchedule(group, strides, former.lanes, former.grain)
+    tiles = None
+    if fixed and former.winograd:
+        tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
+    if tiles is not None:
+        return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
+    if former.halves and may_round(group):
+        halves = HalfSchedule(group, strides, former.lanes, former.grain)
+        return HalfKernel(halves, former.name(HALVES), fixed)
+    return ProductKernel(schedule, former.name(PRODUCT), fixed)
