@@ -222,7 +222,9 @@ def test_against(model: str, capsys: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of its own has no such signal")
-@pytest.mark.parametrize("flags", [[], ["-c", "2"], ["--against", "sardonyx"]], ids=str)
+@pytest.mark.parametrize(
+    "flags", [[], ["-c", "2"], ["--against", "sardonyx", "--rounds", "200"]], ids=str
+)
 def test_interrupted(flags: list[str], model: str) -> None:
     command = [sys.executable, "-m", "sardonyx", "perf", model, "result.json", "-t", "60", *flags]
     ours, theirs = os.openpty()

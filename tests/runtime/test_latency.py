@@ -21,15 +21,15 @@ from sardonyx.base import errors
 from tests.support.session import model_of
 
 MOST_SECONDS = 0.02
-R = np.random.default_rng(0)
 
 
 def rnd(*shape: int) -> np.ndarray:
-    return R.standard_normal(shape, np.float32)
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def forest() -> bytes:
     """800 trees of 127 tests each."""
+    random = np.random.default_rng(0)
     inner, trees = 127, 800
     nodes = [(t, k) for t in range(trees) for k in range(2 * inner + 1)]
     leaves = [(t, k) for t, k in nodes if k >= inner]
@@ -38,11 +38,11 @@ def forest() -> bytes:
         nodes_treeids=[t for t, _ in nodes], nodes_nodeids=[k for _, k in nodes],
         nodes_modes=["BRANCH_LEQ" if k < inner else "LEAF" for _, k in nodes],
         nodes_featureids=[(t * 7 + k) % 20 if k < inner else 0 for t, k in nodes],
-        nodes_values=R.standard_normal(len(nodes)).tolist(),
+        nodes_values=random.standard_normal(len(nodes)).tolist(),
         nodes_truenodeids=[2 * k + 1 if k < inner else 0 for _, k in nodes],
         nodes_falsenodeids=[2 * k + 2 if k < inner else 0 for _, k in nodes],
         target_treeids=[t for t, _ in leaves], target_nodeids=[k for _, k in leaves],
-        target_weights=R.standard_normal(len(leaves)).tolist(), target_ids=[0] * len(leaves),
+        target_weights=random.standard_normal(len(leaves)).tolist(), target_ids=[0] * len(leaves),
     )  # fmt: skip
     x, y = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -60,55 +60,63 @@ LOOP = """agraph (int64 n, float[100] x) => (float[100] y) {
 Case = Callable[[], tuple[bytes, dict[str, Any]]]
 
 
-def one(text: str, weights: Any = None, **feeds: Any) -> Case:
-    return lambda: (model_of(f"agraph {text}", weights).SerializeToString(), feeds)
+def one(text: str, weights: Any = None, **feeds: Any) -> tuple[bytes, dict[str, Any]]:
+    return model_of(f"agraph {text}", weights).SerializeToString(), feeds
 
 
-BIG = rnd(1500, 1500)
-LONG = rnd(6_000_000)
+def big() -> np.ndarray:
+    return rnd(1500, 1500)
+
+
+def long(times: int = 1) -> np.ndarray:
+    return np.tile(rnd(6_000_000), times)
+
 
 #: Runs of each take a multiple of `DELAY_SECONDS` at least. Results are small: memory that is given
 #: back takes the system time, too, about 20 ms for 100 MB.
 CASES: dict[str, Case] = {
-    "product": one(
+    "product": lambda: one(
         "(float[m, k] x, float[k, n] w) => (float[m, n] y) { y = MatMul(x, w) }",
-        x=rnd(6000, 1500), w=BIG,
+        x=rnd(6000, 1500), w=big(),
     ),
-    "winograd": one(
+    "winograd": lambda: one(
         "(float[1, 256, h, v] x) => (float[1, 256, h, v] y) { y = Conv<pads=[1, 1, 1, 1]>(x, w) }",
         {"w": rnd(256, 256, 3, 3)}, x=rnd(1, 256, 128, 192),
     ),
-    "depthwise": one(
+    "depthwise": lambda: one(
         "(float[1, 32, h, v] x) => (float[1, 32, h, v] y) {"
         " y = Conv<pads=[7, 7, 7, 7], group=32>(x, w) }",
         {"w": rnd(32, 1, 15, 15)}, x=rnd(1, 32, 512, 512),
     ),
-    "attention": one(
+    "attention": lambda: one(
         "(float[b, m, 64] q, float[b, 64, n] k, float[b, n, 64] v) => (float[b, m, 64] y) {"
         " s = MatMul(q, k)  p = Softmax(s)  y = MatMul(p, v) }",
         q=rnd(4, 4000, 64), k=rnd(4, 64, 4000), v=rnd(4, 4000, 64),
     ),
     "loop": lambda: (model_of(LOOP).SerializeToString(), {"n": np.array(10**8), "x": rnd(100)}),
     "forest": lambda: (forest(), {"x": rnd(60_000, 20)}),
-    "best": one(
+    "best": lambda: one(
         "(float[r, n] x) => (float[r, 1500000] v, int64[r, 1500000] i) { v, i = TopK(x, k) }",
-        {"k": np.array([1_500_000])}, x=LONG.reshape(1, -1),
+        {"k": np.array([1_500_000])}, x=long().reshape(1, -1),
     ),
-    "sort": one(
+    "sort": lambda: one(
         "(float[n] x, int64[1] k) => (float[m] v, int64[m] i) { v, i = TopK(x, k) }",
-        x=LONG, k=np.array([len(LONG)]),
+        x=long(), k=np.array([6_000_000]),
     ),
-    "unique": one("(float[n] x) => (float[m] y) { y = Unique(x) }", x=LONG),
-    "unique rows": one(
+    "unique": lambda: one("(float[n] x) => (float[m] y) { y = Unique(x) }", x=long()),
+    "unique rows": lambda: one(
         "(int64[n, 2] x) => (int64[m, 2] y) { y = Unique<axis=0>(x) }",
-        x=R.integers(0, 10**6, (1_000_000, 2)),
+        x=np.random.default_rng(0).integers(0, 10**6, (1_000_000, 2)),
     ),
-    "sums": one("(float[n] x) => (float[n] y) { a = Constant<value_int=0>()  y = CumSum(x, a) }",
-                x=np.tile(LONG, 8)),
-    "softmax": one("(float[n] x) => (float[n] y) { y = Softmax(x) }", x=np.tile(LONG, 8)),
-    "sum": one("(float[n] x) => (float y) { s = Sin(x)  t = Exp(s)  u = Tan(t)"
-               "  y = ReduceSum<keepdims=0>(u) }", x=np.tile(LONG, 8)),
-    "determinant": one("(float[n, n] x) => (float y) { y = Det(x) }", x=BIG),
+    "sums": lambda: one(
+        "(float[n] x) => (float[n] y) { a = Constant<value_int=0>()  y = CumSum(x, a) }", x=long(8),
+    ),
+    "softmax": lambda: one("(float[n] x) => (float[n] y) { y = Softmax(x) }", x=long(8)),
+    "sum": lambda: one(
+        "(float[n] x) => (float y) { s = Sin(x)  t = Exp(s)  u = Tan(t)"
+        "  y = ReduceSum<keepdims=0>(u) }", x=long(8),
+    ),
+    "determinant": lambda: one("(float[n, n] x) => (float y) { y = Det(x) }", x=big()),
 }  # fmt: skip
 DELAY_SECONDS = 0.04
 

@@ -297,7 +297,7 @@ def test_a_real_run(model: str, capsys: Any) -> None:
 def test_a_real_run_for_throughput(model: str) -> None:
     skip = frozenset({"kernels", "mode", "blocks", "level", "threads", "binding"})
     options = TuneOptions(
-        throughput=True, max_latency_ms=1000, max_batch=4, max_concurrency=2, budget_seconds=20,
+        throughput=True, max_latency_ms=1000, max_batch=4, max_concurrency=2, budget_seconds=8,
         skip=skip, dims={"N": 2},
     )  # fmt: skip
     found = tune(model, options, output="out")
@@ -488,7 +488,7 @@ def test_models_of_wheels(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     feeds = recorded.feeds
     np.savez("in.npz", **feeds)
     skip = frozenset({"kernels", "level", "winograd", "blocks"})
-    options = TuneOptions(inputs="in.npz", budget_seconds=15, skip=skip)
+    options = TuneOptions(inputs="in.npz", budget_seconds=10, skip=skip)
     found = tune("model.onnx", options)
     assert found.report.outcomes[0].works
     made = sardonyx.SessionOptions()
