@@ -146,5 +146,5 @@ def _remove_dead(values: list[Value]) -> list[Node]:
 
 def _remove_constant(value: Value) -> None:
     graph = value.graph
-    if graph is not None and value.constant is not None and value not in graph.overridable:
+    if graph is not None and value.is_fixed:
         graph.remove_initializer(value)

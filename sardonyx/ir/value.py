@@ -107,6 +107,12 @@ class Value:
         return bool(self._uses or self._output_of)
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether its contents are known when the model is loaded, and no caller gives others."""
+        owner = self.graph
+        return self.constant is not None and (owner is None or self not in owner.overridable)
+
+    @property
     def is_omitted(self) -> bool:
         """Whether it stands for an output that its node does not give."""
         return not self.name

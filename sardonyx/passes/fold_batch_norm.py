@@ -55,7 +55,7 @@ def _folded(graph: Graph, norm: Node) -> Patch | None:
     weight, bias = product.input(1), product.input(2)
     axis = _channel_axis(product)
     parts = (weight, *norm.inputs[1:], *((bias,) if bias is not None else ()))
-    if axis is None or not all(_is_fixed(graph, part) for part in parts):
+    if axis is None or not all(part is not None and part.is_fixed for part in parts):
         return None
     if weight is None or weight.dtype not in (FLOAT, DOUBLE) or not weight.shape:
         return None
@@ -80,10 +80,6 @@ def _channel_axis(product: Node) -> int | None:
         plain = attributes.get("alpha", 1.0) == 1.0 and attributes.get("beta", 1.0) == 1.0
         return (0 if attributes.get("transB") else 1) if plain else None
     return None
-
-
-def _is_fixed(graph: Graph, value: Value | None) -> bool:
-    return value is not None and value.constant is not None and value not in graph.overridable
 
 
 def _patch(graph: Graph, norm: Node, product: Node, axis: int) -> Patch:

@@ -64,13 +64,9 @@ def join_products(graph: Graph) -> int:
     return count
 
 
-def _is_fixed(graph: Graph, value: Value | None) -> bool:
-    return value is not None and value.constant is not None and value not in graph.overridable
-
-
 def _projection(graph: Graph, node: Node) -> _Projection | None:
     x, weight = node.inputs[0], node.inputs[1]
-    if x is None or weight is None or node.version < _SLICES or not _is_fixed(graph, weight):
+    if x is None or weight is None or node.version < _SLICES or not weight.is_fixed:
         return None
     if weight.shape is None or len(weight.shape) != 2 or not x.shape or len(x.shape) < 2:
         return None
@@ -81,8 +77,8 @@ def _projection(graph: Graph, node: Node) -> _Projection | None:
     if len(readers) == 1 and readers[0].op_type == "Add" and readers[0].graph is graph:
         addition = readers[0]
         bias = next((v for v in addition.inputs if v is not node.output), None)
-        whole = bias is not None and bias.shape == (columns,)
-        if whole and _is_fixed(graph, bias) and not addition.output.is_graph_output:
+        whole = bias is not None and bias.shape == (columns,) and bias.is_fixed
+        if whole and not addition.output.is_graph_output:
             return _Projection(node, columns, addition, bias)
     return _Projection(node, columns)
 

@@ -32,14 +32,14 @@ class Layer:
     steps: tuple[tuple[Node, int], ...]
 
 
-def is_fixed(graph: Graph, value: Value, depth: int = _MOST_DEPTH) -> bool:
-    """Whether a value is the same in all runs."""
+def is_same_always(value: Value, depth: int = _MOST_DEPTH) -> bool:
+    """Whether a value is the same in all runs: fixed, or made of what is."""
     if value.constant is not None:
-        return value not in graph.overridable
+        return value.is_fixed
     made = value.producer
     if made is None or depth == 0 or made.subgraphs():
         return False
-    return all(v is None or is_fixed(graph, v, depth - 1) for v in made.inputs)
+    return all(v is None or is_same_always(v, depth - 1) for v in made.inputs)
 
 
 def made_for_one(graph: Graph, value: Value, op_types: Iterable[str]) -> Node | None:
@@ -65,7 +65,7 @@ def layer_of(graph: Graph, image: Value, channels: int, out: int) -> Layer | Non
             return _checked(graph, node, bias, steps, channels, out) if last else None
         if node.op_type == "Add":
             inputs = [v for v in node.inputs if v is not None]
-            rows = [v for v in inputs if v.shape == (channels,) and is_fixed(graph, v)]
+            rows = [v for v in inputs if v.shape == (channels,) and is_same_always(v)]
             others = [v for v in inputs if v not in rows]
             if not last or len(rows) != 1 or len(others) != 1:
                 return None
@@ -111,7 +111,7 @@ def _checked(
     channels: int, out: int,
 ) -> Layer | None:  # fmt: skip
     weight = product.inputs[1]
-    if weight is None or not is_fixed(graph, weight) or weight.shape is None:
+    if weight is None or not is_same_always(weight) or weight.shape is None:
         return None
     if (
         len(weight.shape) != 2

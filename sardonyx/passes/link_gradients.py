@@ -43,7 +43,7 @@ def link_gradients(graph: Graph) -> int:
         *named, target = (_value(node, name) for name in (*names, *_names(node, "y")))
         for value in named[: len(_names(node, "xs"))]:
             owner = value.graph
-            if owner is not None and value.constant is not None and value not in owner.overridable:
+            if owner is not None and value.is_fixed:
                 owner.overridable.append(value)
         if node.graph is not None:
             inside = _brought_inside(node, node.graph, named, target)

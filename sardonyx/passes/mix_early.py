@@ -29,7 +29,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch, apply
 from sardonyx.ir.value import Value
-from sardonyx.passes.linear_layers import Layer, is_fixed, layer_of, made_for_one
+from sardonyx.passes.linear_layers import Layer, is_same_always, layer_of, made_for_one
 
 #: First version of the operator set whose Slice takes its bounds as inputs.
 _SLICES = 10
@@ -55,7 +55,7 @@ def mix_early(graph: Graph) -> int:
     """
     count = 0
     for node in [n for n in graph.nodes if n.op_type == "Conv" and n.graph is graph]:
-        patch = _Mixing(graph, node).patch() if _is_mixing(graph, node) else None
+        patch = _Mixing(graph, node).patch() if _is_mixing(node) else None
         if patch is not None:
             apply(graph, patch)
             count += 1
@@ -71,7 +71,7 @@ class _Part:
     resize: Node | None
 
 
-def _is_mixing(graph: Graph, node: Node) -> bool:
+def _is_mixing(node: Node) -> bool:
     """Whether this is a convolution that only mixes channels, by known weights."""
     given = node.attributes
     x, weight, bias = node.input(0), node.input(1), node.input(2)
@@ -85,7 +85,7 @@ def _is_mixing(graph: Graph, node: Node) -> bool:
         return False
     if any(_integers(node, "pads")) or set(_integers(node, "strides")) - {1}:
         return False
-    return is_fixed(graph, weight) and (bias is None or is_fixed(graph, bias))
+    return is_same_always(weight) and (bias is None or is_same_always(bias))
 
 
 def _integers(node: Node, name: str) -> list[int]:
@@ -288,16 +288,15 @@ class _Mixing:
         return self._add("Cast", [x], x.shape, {"to": dtype.onnx_id}, dtype)
 
 
-def _keeps_channels(graph: Graph, resize: Node, rank: int) -> bool:
+def _keeps_channels(resize: Node, rank: int) -> bool:
     """Whether channels stay as they are: a scale of nearly 1 makes mixtures, as many as before."""
     axes = [a % rank for a in _integers(resize, "axes")] or [*range(rank)]
     if resize.input(3) is not None or 1 not in axes:
         return True
     scales = resize.input(1 if len(resize.inputs) < _INPUTS_WITH_REGION else 2)
-    constant = scales.constant if scales is not None else None
-    if constant is None or scales in graph.overridable:
+    if scales is None or scales.constant is None or not scales.is_fixed:
         return False
-    return bool(constant.array().reshape(-1)[axes.index(1)] == 1)
+    return bool(scales.constant.array().reshape(-1)[axes.index(1)] == 1)
 
 
 def _enlarging(graph: Graph, value: Value) -> Node | None:
@@ -313,7 +312,7 @@ def _enlarging(graph: Graph, value: Value) -> Node | None:
         return None
     if not all(known_equal(a, b) for a, b in zip(x.shape[:2], value.shape[:2], strict=True)):
         return None
-    if not _keeps_channels(graph, node, len(x.shape)):
+    if not _keeps_channels(node, len(x.shape)):
         return None
     before, after = (sizes.product(s[2:]) for s in (x.shape, value.shape))
     lost = sizes.add(before, sizes.multiply(after, -1))

@@ -317,3 +317,15 @@ def test_a_name_is_given_once():
     graph = Graph("g")
     given = [graph.fresh_name(hint) for hint in ("x", "x", "x_1", "x", "x_1")]
     assert len(set(given)) == len(given)
+
+
+def test_what_no_caller_replaces_is_fixed():
+    graph = Graph("outer", opset={"": 17})
+    made = Constant.from_array(np.ones(2, np.float32))
+    fixed, given = graph.add_constant("fixed", made), graph.add_constant("given", made)
+    graph.overridable.append(given)
+    x = graph.add_input(Value("x", FLOAT, (2,)))
+    assert [v.is_fixed for v in (fixed, given, x)] == [True, False, False]
+    assert Value("in no graph", constant=made).is_fixed
+    graph.overridable.clear()
+    assert given.is_fixed

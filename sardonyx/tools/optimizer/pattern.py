@@ -165,7 +165,7 @@ def is_fixed(value: Value | None) -> bool:
         value is not None
         and value.constant is not None
         and value.constant.has_data
-        and (value.graph is None or value not in value.graph.overridable)
+        and value.is_fixed
     )
 
 
