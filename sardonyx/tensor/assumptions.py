@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.integer import known_equal
+from sardonyx.base.settings import Setting
 from sardonyx.base.sizes import Dim
 
 Assumption = tuple[Dim, Dim]
@@ -26,41 +27,26 @@ _undecided: ContextVar[bool] = ContextVar("undecided_broadcasts", default=False)
 _cause: ContextVar[str] = ContextVar("cause", default="")
 
 
-@contextmanager
-def because_of(cause: str) -> Iterator[None]:
+def because_of(cause: str) -> Setting[str]:
     """What is assumed inside the block is assumed because of something else that is."""
-    token = _cause.set(f"{cause}: ")
-    try:
-        yield
-    finally:
-        _cause.reset(token)
+    return Setting(_cause, f"{cause}: ")
 
 
 #: What the reasons end with.
 _asker: ContextVar[str] = ContextVar("asker", default="")
 
 
-@contextmanager
-def asked_by(node: str) -> Iterator[None]:
+def asked_by(node: str) -> Setting[str]:
     """What is assumed inside the block is what this node needs."""
-    token = _asker.set(f", in {node}")
-    try:
-        yield
-    finally:
-        _asker.reset(token)
+    return Setting(_asker, f", in {node}")
 
 
-@contextmanager
-def undecided_broadcasts() -> Iterator[None]:
+def undecided_broadcasts() -> Setting[bool]:
     """Inside the block, broadcasts whose sizes are not known are left to the run.
 
     They cost a multiplication per index, so a first attempt takes the sizes as equal instead.
     """
-    token = _undecided.set(True)
-    try:
-        yield
-    finally:
-        _undecided.reset(token)
+    return Setting(_undecided, True)
 
 
 def broadcasts_are_undecided() -> bool:
@@ -74,14 +60,9 @@ _ones: ContextVar[frozenset[str]] = ContextVar("ones", default=frozenset())
 SEVERAL = "squeeze without axes: "
 
 
-@contextmanager
-def taken_as_one(conditions: frozenset[str]) -> Iterator[None]:
+def taken_as_one(conditions: frozenset[str]) -> Setting[frozenset[str]]:
     """Inside the block, the sizes of these conditions are taken as 1; see `assume_several`."""
-    token = _ones.set(conditions)
-    try:
-        yield
-    finally:
-        _ones.reset(token)
+    return Setting(_ones, conditions)
 
 
 def assume_several(size: Dim, what: str) -> bool:
@@ -106,15 +87,9 @@ def is_left_to_the_run(reason: str) -> bool:
     return reason.startswith(_LEFT_TO_THE_RUN)
 
 
-@contextmanager
-def collect() -> Iterator[dict[Assumption, str]]:
+def collect() -> Setting[dict[Assumption, str]]:
     """Collect, in order, the pairs of sizes that are assumed equal inside the block, and why."""
-    found: dict[Assumption, str] = {}
-    token = _collected.set(found)
-    try:
-        yield found
-    finally:
-        _collected.reset(token)
+    return Setting(_collected, {})
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild, substitute
-from sardonyx.tensor.assumptions import assume_equal, collected
+from sardonyx.tensor.assumptions import Assumption, assume_equal, collected
 from sardonyx.tensor.scalar import Scalar, whole_number
 from sardonyx.tensor.tensor import Contract, Reduce, Tensor
 from sardonyx.tensor.traverse import bodies_of, loads_of
@@ -41,7 +41,7 @@ def assume_inside(tensor: Tensor, where: str) -> None:
         if not any(_leaves_axes(load) for load in loads_of(body)):
             continue
         if equal is None:
-            equal = _equalities()
+            equal = _equalities(collected())
             loops = (
                 *tensor.shape,
                 *(tensor.extents if isinstance(tensor, Reduce | Contract) else ()),
@@ -152,10 +152,11 @@ _AT_LEAST_ZERO: dict[str, Callable[[Dim, bool], tuple[Dim, ...]]] = {
 }
 
 
-def _equalities() -> dict[Atom, Dim]:
+@remembering(1 << 8)
+def _equalities(assumed: tuple[Assumption, ...]) -> Mapping[Atom, Dim]:
     """Symbols that are assumed to equal something else, and what that is."""
     found: dict[Atom, Dim] = {}
-    for a, b in collected():
+    for a, b in assumed:
         left, right = substitute(a, found), substitute(b, found)
         if left is right:
             continue

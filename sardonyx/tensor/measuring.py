@@ -6,11 +6,11 @@ the graph says, with `measuring`, where symbols come from, and notes what they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 from sardonyx.base.records import dataclass
+from sardonyx.base.settings import Setting
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.tensor import Tensor
 
@@ -56,14 +56,9 @@ class Asked:
 SMALLEST, LARGEST = 1 - (1 << 61), (1 << 61) - 1
 
 
-@contextmanager
-def measuring(measure: Measure) -> Iterator[None]:
+def measuring(measure: Measure) -> Setting[Measure]:
     """Inside the block, `measure` gives the symbols."""
-    token = _measure.set(measure)
-    try:
-        yield
-    finally:
-        _measure.reset(token)
+    return Setting(_measure, measure)
 
 
 def measure(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from sardonyx.base import sizes
+from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Call, Contract, Map, Reduce, Tensor
+from sardonyx.tensor.tensor import Buffer, Call, Contract, Map, Reduce, Tensor
 
 
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:
@@ -55,7 +56,8 @@ def bodies_of(tensor: Tensor) -> tuple[Scalar, ...]:
     return ()
 
 
-def operands_of(tensor: Tensor) -> list[Tensor]:
+@remembering(1 << 14)
+def operands_of(tensor: Tensor) -> tuple[Tensor, ...]:
     """Tensors that a tensor reads, each once, in a fixed order."""
     found: dict[Tensor, None] = {}
     for body in bodies_of(tensor):
@@ -64,7 +66,7 @@ def operands_of(tensor: Tensor) -> list[Tensor]:
     if isinstance(tensor, Call):
         for operand in tensor.operands:
             found[operand] = None
-    return list(found)
+    return tuple(found)
 
 
 def topological(outputs: Iterable[Tensor], done: Container[Tensor] = ()) -> list[Tensor]:
@@ -75,7 +77,7 @@ def topological(outputs: Iterable[Tensor], done: Container[Tensor] = ()) -> list
         tensor, expanded = stack.pop()
         if tensor in found or tensor in done:
             continue
-        if expanded:
+        if expanded or isinstance(tensor, Buffer):
             found[tensor] = None
             continue
         stack.append((tensor, True))
