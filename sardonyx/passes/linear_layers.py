@@ -62,7 +62,7 @@ def layer_of(graph: Graph, image: Value, channels: int, out: int) -> Layer | Non
         last = axis == len(value.shape) - 1
         source = node.inputs[0]
         if node.op_type == "MatMul":
-            return _checked(graph, node, bias, steps, channels, out) if last else None
+            return _checked(node, bias, steps, channels, out) if last else None
         if node.op_type == "Add":
             inputs = [v for v in node.inputs if v is not None]
             rows = [v for v in inputs if v.shape == (channels,) and is_same_always(v)]
@@ -107,8 +107,7 @@ def _may_copy(wanted: Value | None, axis: int) -> bool:
 
 
 def _checked(
-    graph: Graph, product: Node, bias: Value | None, steps: list[tuple[Node, int]],
-    channels: int, out: int,
+    product: Node, bias: Value | None, steps: list[tuple[Node, int]], channels: int, out: int
 ) -> Layer | None:  # fmt: skip
     weight = product.inputs[1]
     if weight is None or not is_same_always(weight) or weight.shape is None:
