@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sardonyx.ir.graph import Graph
     from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
-    from sardonyx.runtime.session import EngineOptions
+    from sardonyx.runtime.engine_options import EngineOptions
 
 _logger = get_logger("session")
 
@@ -103,7 +103,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         InvalidArgument: An entry of the configuration has a value that it cannot have.
     """
     with compiling:
-        from sardonyx.runtime.session import EngineOptions
+        from sardonyx.runtime.engine_options import EngineOptions
 
     folder = o.config("session.model_external_initializers_file_folder_path")
     return EngineOptions(

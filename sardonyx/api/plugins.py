@@ -15,9 +15,9 @@ from sardonyx.base.log import get_logger
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from sardonyx.runtime.engine_options import EngineOptions
     from sardonyx.runtime.plugin import ProviderDevice
     from sardonyx.runtime.plugin_set import Plugin, Plugins
-    from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("provider")
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if options.cpu is not None:
         os.environ["SARDONYX_CPU"] = options.cpu
     from sardonyx.runtime.bundling import bundle_file
-    from sardonyx.runtime.session import EngineOptions
+    from sardonyx.runtime.engine_options import EngineOptions
 
     wanted = EngineOptions(
         free_dimension_overrides=_sizes(options), branches=0 if options.parallel else None

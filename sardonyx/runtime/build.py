@@ -49,8 +49,8 @@ from sardonyx.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from sardonyx.plan.library import Accelerator
     from sardonyx.runtime.claims import Claims
+    from sardonyx.runtime.engine_options import EngineOptions
     from sardonyx.runtime.known import KnownKernels
-    from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("session")
 

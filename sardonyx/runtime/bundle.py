@@ -33,7 +33,7 @@ from sardonyx.runtime.record import Record
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.session import EngineOptions
+    from sardonyx.runtime.engine_options import EngineOptions
 
 MAGIC = BUNDLE_MAGIC
 VERSION = 1

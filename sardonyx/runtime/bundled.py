@@ -17,8 +17,9 @@ from sardonyx.runtime import library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.bundle import SUFFIX, Bundle, traits
 from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.entries import engine_of
-from sardonyx.runtime.session import EngineOptions, guarded, may_contradict, plain_source
+from sardonyx.runtime.session import guarded, may_contradict, plain_source
 from sardonyx.runtime.variants import Variants
 
 _logger = get_logger("session")

@@ -36,9 +36,9 @@ from sardonyx.runtime.bundle import (
 )
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.constants import ConstantsFile
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.session import (
-    EngineOptions,
     compiled,
     guarded,
     may_contradict,

@@ -8,11 +8,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
 
 from sardonyx.base import knobs, remembering
 from sardonyx.base.collector import paused
@@ -31,7 +29,6 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.interning import patient, remove_gone
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
-from sardonyx.base.records import dataclass
 from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import team_of
@@ -40,134 +37,19 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
 from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.entries import read_engine, write_engine
-from sardonyx.runtime.plugin_set import Plugins
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
-from sardonyx.runtime.thread_setup import ThreadSetup
 from sardonyx.runtime.variants import Variants
 
 if TYPE_CHECKING:
-    from sardonyx.codegen.variants import Choices
     from sardonyx.runtime.build import Built
     from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.units import Units
 
 _logger = get_logger("session")
 _Made = TypeVar("_Made")
-
-
-@dataclass(slots=True)
-class EngineOptions:
-    """What a session asks of the engine.
-
-    Attributes:
-        threads: Threads of a run, the caller included; 0 for as many as there are processors.
-        branches: How many independent branches of the graph may run at once, 0 for as many as there
-            are threads; None for one after the other.
-        share: A thread takes the `threads * share`-th part of the blocks that are left; 0 for the
-            default.
-        setup: Where threads come from; None for those that sessions share.
-        optimization_level: 0 leaves the graph as it is, and fuses nothing.
-        without: Passes, and optional steps of planning, that are left out.
-        free_dimension_overrides: Sizes for dimensions, by name.
-        denoted_sizes: The same, by what they stand for.
-        use_cache: Whether the disk cache may be read and written.
-        folder: Where files with weights lie, instead of beside the model.
-        initializers: Contents in place of the model's own, by name.
-        data_files: Contents of files with weights, by their names in the model.
-        fed: Overridable initializers that are inputs; the others are constants.
-        fetched: Names of the outputs that are computed; () for all.
-        cancel: Ends the making of the engine when it is set.
-        load_seconds: The same after so long; None for no limit.
-        memory_limit_bytes: The most memory that the session may hold; None for the machine's.
-        budget: Counts memory already; set for further plans of one session.
-        least_level: The least level that is logged, as in `logging`.
-        logid: What records of the log have as `logid`.
-        provider: What runs it; None for the processor.
-        general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
-            feeds that the first one refuses.
-        ranks: Those of inputs whose rank the model does not declare.
-        ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
-        winograd: Whether convolutions may be computed with fewer, but less exact, products.
-        halves: Whether factors of products in float32 are rounded to bfloat16.
-        in_rooms: Whether outputs that continue an input are written behind it.
-        tuned: Results of tuning to use; None for those of this machine.
-        choices: Which kernels are formed otherwise than the cost model would; None for what results
-            of tuning say.
-        plugins: Providers outside the package; such a session is in no cache.
-    """
-
-    threads: int = 0
-    branches: int | None = None
-    share: int = 0
-    setup: ThreadSetup | None = None
-    optimization_level: int = 99
-    without: frozenset[str] = frozenset()
-    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
-    denoted_sizes: dict[str, int] = field(default_factory=dict)
-    use_cache: bool = True
-    folder: str | None = None
-    initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    data_files: dict[str, bytes] = field(default_factory=dict)
-    fed: tuple[str, ...] = ()
-    fetched: tuple[str, ...] = ()
-    cancel: CancelFlag | None = None
-    load_seconds: float | None = None
-    memory_limit_bytes: int | None = None
-    budget: Budget | None = None
-    least_level: int = 0
-    logid: str = ""
-    general: bool = False
-    provider: Provider | None = None
-    ranks: dict[str, int] = field(default_factory=dict)
-    ones: frozenset[str] = frozenset()
-    winograd: bool = True
-    halves: bool = False
-    in_rooms: bool = False
-    tuned: Tuned | None = None
-    choices: Choices | None = None
-    plugins: Plugins = field(default_factory=lambda: Plugins())
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the plan that a session begins with, rather than one for some feeds."""
-        others = self.general, self.fed, self.ranks, self.ones, self.in_rooms, self.fetched
-        return not any(others)
-
-    @property
-    def flushes_denormals(self) -> bool:
-        """Whether kernels read and write zeros in place of denormal numbers."""
-        return self.setup is not None and self.setup.flushes_denormals
-
-    def key(self) -> str:
-        """What of it changes the compiled model."""
-        sizes = sorted(self.free_dimension_overrides.items())
-        contents = [
-            (name, array.shape, str(array.dtype), digest(np.ascontiguousarray(array).tobytes()))
-            for name, array in sorted(self.initializers.items())
-        ]
-        return repr(
-            (
-                bool(self.optimization_level),
-                sorted(self.without),
-                sizes,
-                sorted(self.denoted_sizes.items()),
-                self.folder,
-                contents,
-                [(name, digest(data)) for name, data in sorted(self.data_files.items())],
-                self.fed,
-                self.fetched,
-                self.general,
-                sorted(self.ranks.items()),
-                sorted(self.ones),
-                self.winograd,
-                self.halves,
-                self.branches is not None,
-                self.in_rooms,
-                self.flushes_denormals,
-            )  # fmt: skip
-        )
 
 
 def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:

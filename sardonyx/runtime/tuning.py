@@ -36,8 +36,8 @@ from sardonyx.runtime.timing import KernelTimes
 if TYPE_CHECKING:
     from sardonyx.runtime.cache import Cache
     from sardonyx.runtime.declared import ValueInfo
+    from sardonyx.runtime.engine_options import EngineOptions
     from sardonyx.runtime.provider import Provider
-    from sardonyx.runtime.session import EngineOptions
 
 _logger = get_logger("tuning")
 

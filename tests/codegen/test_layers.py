@@ -6,7 +6,8 @@ from onnx.reference import ReferenceEvaluator
 
 from sardonyx.codegen.form import Former
 from sardonyx.plan.groups import Product, Rows
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from tests.support.session import model_of
 
 #: Name -> text of a graph, shapes of its weights, of the feed; how many products, and how many

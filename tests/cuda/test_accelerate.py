@@ -15,8 +15,9 @@ from sardonyx.api.providers import cuda_is_missing
 from sardonyx.cuda.libraries import Libraries
 from sardonyx.plan import serial
 from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.explain import explain
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.session import create_engine
 from tests.support.fake_driver import FakeDriver, FakeProvider, installed
 from tests.support.fake_library import FakeLibrary
 from tests.support.session import model_of

@@ -19,7 +19,8 @@ from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import MOST_GRAPHS
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver, FakeProvider

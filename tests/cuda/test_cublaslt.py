@@ -17,7 +17,8 @@ from sardonyx.cuda import cublaslt as module
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from tests.cuda.test_accelerate import CASES, _feeds
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeProvider, installed

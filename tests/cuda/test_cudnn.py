@@ -21,7 +21,8 @@ from sardonyx.plan.library_attention import ATTENTION
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from tests.cuda.test_accelerate import CASES, _feeds
 from tests.cuda.test_library_attention import CASES as ATTENTIONS
 from tests.cuda.test_library_attention import _feeds as attention_feeds

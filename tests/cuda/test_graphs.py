@@ -11,7 +11,8 @@ import pytest
 from sardonyx.base.errors import RuntimeException
 from sardonyx.cuda.graphs import GRAPH_ID, MOST_GRAPHS
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from tests.support.fake_driver import FakeDriver, FakeProvider, installed
 from tests.support.session import model_of
 

@@ -14,7 +14,8 @@ from sardonyx.base import errors
 from sardonyx.cuda import cublaslt
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver, FakeProvider

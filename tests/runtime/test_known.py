@@ -5,8 +5,9 @@ from onnx.reference import ReferenceEvaluator
 from sardonyx.codegen import form_tiles, product_forms
 from sardonyx.runtime import files
 from sardonyx.runtime.cache import default_cache
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.known import KnownKernels
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.session import create_engine
 from tests.support.session import model_of
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 
 from sardonyx.base import sizes
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from tests.engine.networks import Net
 
 

@@ -12,7 +12,8 @@ from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.runtime import build, constants, preparing
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.units import Units
 from tests.support.session import model_of
 

@@ -19,8 +19,9 @@ from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import team_of
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.choices import Everywhere, Tuned
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.entries import write_engine
-from sardonyx.runtime.session import EngineOptions, build_for, units_for
+from sardonyx.runtime.session import build_for, units_for
 from sardonyx.runtime.timing import KernelTimes
 from tests.support.session import model_of
 

@@ -10,8 +10,9 @@ from sardonyx.codegen.target import host_target
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.types import I64, PTR
 from sardonyx.runtime.cache import Cache
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.executable import load_blob
-from sardonyx.runtime.session import EngineOptions, create_engine
+from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.units import Units
 from tests.support.session import model_of
 

@@ -7,7 +7,7 @@ from typing import Any
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.loader.writer import EXTERNAL_THRESHOLD_BYTES, write
 from sardonyx.passes.dimensions import fix_denoted
-from sardonyx.runtime.session import EngineOptions
+from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.tools.optimizer.model import open_model, optimize_graph, set_dimensions
 
 _LEAST_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"

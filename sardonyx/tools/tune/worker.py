@@ -181,7 +181,7 @@ def _kernels(model: str, settings: Settings, feeds: Feeds) -> list[Any]:
     from sardonyx.api.tuning_results import written
     from sardonyx.cpu.provider import CpuProvider
     from sardonyx.runtime.cache import default_cache
-    from sardonyx.runtime.session import EngineOptions
+    from sardonyx.runtime.engine_options import EngineOptions
     from sardonyx.runtime.tuning import tune
 
     config = settings.extra_session_config
