@@ -29,8 +29,8 @@ from sardonyx.runtime.storage import Array
 
 _logger = get_logger("cuda")
 _KIND = "cudnn"
-#: Plans in the cache have been tried.
-_TRIED = "tried"
+#: Plans in the cache have been tried, and no axis has the stride 0.
+_MADE = "tried, with strides"
 _MEASURED = "EXHAUSTIVE"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
@@ -201,7 +201,7 @@ class Cudnn:
         cudnn, cache = self._cudnn, default_cache()
         own = "" if rehearsal is None else engine_digest()
         name = digest(
-            _KIND, _TRIED, cudnn.backend_version(), cudnn.__version__, self._device.name,
+            _KIND, _MADE, cudnn.backend_version(), cudnn.__version__, self._device.name,
             self._search, self._limit, self._tf32, work.call.function, work.call.facts,
             work.numbers, own,
         )  # fmt: skip

@@ -87,11 +87,11 @@ class ConvolutionForm:
         # cuDNN's images have two spatial axes at least.
         filler = [1] if spatial == 1 else []
         filters = [n["filters"], n["channels"] // n["groups"], *filler, *each("filter")]
+        dims = [n["n"], n["channels"], *filler, *each("size")]
+        given = _filled(n["image_n"], n["image_channel"], each("image_step"), each("size"))
         image = graph.tensor(
-            name="image", uid=_IMAGE, data_type=kind,
-            dim=[n["n"], n["channels"], *filler, *each("size")],
-            stride=_filled(n["image_n"], n["image_channel"], each("image_step"), each("size")),
-        )  # fmt: skip
+            name="image", uid=_IMAGE, data_type=kind, dim=dims, stride=_walked(dims, given)
+        )
         weights = graph.tensor(
             name="filters", uid=_FILTERS, data_type=kind, dim=filters,
             stride=_channels_last(filters),
@@ -104,8 +104,8 @@ class ConvolutionForm:
             dilation=[*filler, *each("dilation")], compute_data_type=compute,
         )  # fmt: skip
         out = [n["n"], n["filters"], *filler, *each("out")]
-        steps = _filled(n["out_n"], n["out_filter"], each("out_step"), each("out"))
-        rank = len(out)
+        given = _filled(n["out_n"], n["out_filter"], each("out_step"), each("out"))
+        steps, rank = _walked(out, given), len(out)
         if work.bias:
             shape = [1, n["filters"], *[1] * (rank - 2)]
             bias = graph.tensor(
@@ -157,6 +157,21 @@ def _filled(first: int, channel: int, steps: list[int], sizes: list[int]) -> lis
     """Strides, with one for the axis of size 1 that an image of one spatial axis gets."""
     filler = [steps[0] * sizes[0]] if len(steps) == 1 else []
     return [first, channel, *filler, *steps]
+
+
+def _walked(dims: list[int], given: list[int]) -> list[int]:
+    """Strides, with others than 0 for axes of size 1.
+
+    Plans take them at their word: of a result whose images lie 0 elements apart some write nothing,
+    and say nothing of it.
+    """
+    found = list(given)
+    inner: list[int] = []
+    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
+        if dims[axis] == 1 and found[axis] == 0:
+            found[axis] = max((found[k] * dims[k] for k in inner), default=1)
+        inner.append(axis)
+    return found
 
 
 def _channels_last(dims: list[int]) -> list[int]:

@@ -90,6 +90,14 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], list[str]]] =
         " { a = Conv<pads=[1,1,1,1]>(x, f, b) y = Relu(a) }",
         {"f": F3, "b": _normal(6)}, [(2, 4, 7, 5)], ["convolution"],
     ),
+    "windows of one image": (
+        "g (float[1,4,H,L] x) => (float[1,6,P,Q] y) { y = Conv<pads=[1,1,1,1]>(x, f) }",
+        {"f": F3}, [(1, 4, 7, 5)], ["convolution"],
+    ),
+    "windows of one row": (
+        "g (float[1,4,1,L] x) => (float[1,6,1,Q] y) { y = Conv<pads=[1,1,1,1]>(x, f) }",
+        {"f": F3}, [(1, 4, 1, 5)], ["convolution"],
+    ),
     "windows side by side": (
         "g (float[N,4,9,6] x) => (float[N,6,3,3] y) { y = Conv<strides=[3,2]>(x, f, b) }",
         {"f": _normal(6, 4, 3, 2), "b": _normal(6)}, [(2, 4, 9, 6)], ["matmul"],

@@ -92,6 +92,7 @@ class _Tensor:
         return self._put("dim", value)
 
     def set_stride(self, value: list[int]) -> _Tensor:
+        _check_strides(self.facts["dim"], value)
         return self._put("stride", value)
 
     def at(self, pack: dict[int, int]) -> Any:
@@ -108,6 +109,11 @@ class _Tensor:
             bias = inner[3] if len(inner) > 3 else 0
             return attended(*inner[:3], bias, self.facts["scale"], self.facts["causal"])
         return inner[0] + inner[1] if self.op == "add" else np.maximum(inner[0], 0)
+
+
+def _check_strides(dims: list[int], strides: list[int]) -> None:
+    """cuDNN takes them at their word: with the stride 0 of an axis of size 1 plans do nothing."""
+    assert all(step > 0 for size, step in zip(dims, strides, strict=True) if size == 1)
 
 
 def _convolved(
@@ -141,6 +147,7 @@ class _Graph:
 
     def tensor(self, **facts: Any) -> _Tensor:
         assert len(facts["dim"]) == len(facts["stride"]) >= 4
+        _check_strides(facts["dim"], facts["stride"])
         return _Tensor("tensor", **facts)
 
     def _made(self, *given: Any, **facts: Any) -> _Tensor:
