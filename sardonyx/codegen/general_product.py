@@ -135,7 +135,8 @@ class _Making(Generaliser):
         g, grain = self._canonical.group, self._grain
         assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
         width = int(extent_of(column))
-        vectors = panel_vectors(width, self._lanes, grain.vectors)
+        count = sizes.product(map(extent_of, rows))
+        vectors = panel_vectors(width, self._lanes, grain.vectors_of(count))
         panel = vectors * self._lanes
         for row in rows:
             self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
@@ -146,7 +147,6 @@ class _Making(Generaliser):
         deep = int(extent_of(depth))
         is_deep = deep >= SHORTEST_AHEAD
         self._extents[sizes.variable(depth)] = self._symbol("depth", deep)
-        count = sizes.product(map(extent_of, rows))
         block = balanced_rows(count, -(-width // panel), grain.rows)
         block_rows = self._symbol("block", block)
         group = self._group(g)

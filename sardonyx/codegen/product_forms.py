@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sardonyx.codegen.form_product import HALVES, INTEGERS, PRODUCT, WINOGRAD
@@ -45,6 +46,10 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
     if fixed and former.winograd:
         tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
     if tiles is not None:
+        if former.grain.wide > former.grain.vectors:
+            wide = replace(former.grain, vectors=former.grain.wide)
+            schedule = ProductSchedule(group, strides, former.lanes, wide)
+            tiles = fitting(schedule, wide.tiles, tiles.outputs) or tiles
         return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
     if former.halves and may_round(group):
         halves = HalfSchedule(group, strides, former.lanes, former.grain)

@@ -12,7 +12,7 @@ from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.machine import Caches, Machine, read_machine
-from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.grain import FEW_CORES, FEW_REGISTERS, Grain
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ def _avx2(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
+        grain=FEW_REGISTERS,
     )
 
 
@@ -161,6 +162,7 @@ def _sse(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
+        grain=FEW_REGISTERS,
     )
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.base.records import dataclass
+from sardonyx.base.sizes import Dim
+
+#: Rows of a tile of which more vectors fit the registers: sums wait for each other there.
+_FEW_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Grain:
         rows: Rows of a product, or queries of attention, at most.
         elements: Elements along the vector axis of a pointwise kernel, at most.
         vectors: Vectors of columns in a tile of a product.
+        wide: The same where all tiles have one or two rows, and where tiles of an image are
+            transformed (Winograd's filters); 0 for as many as otherwise.
         turns: Whether squares of results are turned in registers to be stored along rows.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
@@ -36,10 +42,18 @@ class Grain:
     rows: int = 96
     elements: int = 4096
     vectors: int = 4
+    wide: int = 0
     turns: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
 
+    def vectors_of(self, rows: Dim) -> int:
+        """Vectors of columns in a tile of a product of so many rows."""
+        few = isinstance(rows, int) and rows <= _FEW_ROWS
+        return max(self.vectors, self.wide) if few else self.vectors
+
 
 #: A few cores, each with a cache that a panel of the right factor stays in.
 FEW_CORES = Grain()
+#: The same where 16 registers have to hold a tile of 6 rows, the columns of a step and a factor.
+FEW_REGISTERS = Grain(vectors=2, wide=4)

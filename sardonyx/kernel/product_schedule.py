@@ -89,7 +89,7 @@ class ProductSchedule:
         self.lanes = lanes * 32 // max(32, self.element.bits)
         self._set_axes(*found)
         self._set_depth()
-        self._set_width(grain.vectors)
+        self._set_width(grain.vectors_of(self.row_count()))
         depth = sizes.product(map(extent_of, self.reduced))
         self.is_deep = not isinstance(depth, int) or depth >= SHORTEST_AHEAD
 

@@ -8,6 +8,7 @@ from sardonyx.base.errors import InvalidArgument
 from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES, emit_assembly
 from sardonyx.codegen.machine import Caches, Machine, caches_of_sysfs, flags_of_cpuinfo
 from sardonyx.codegen.target import best_isa, check_isa, host_target, target_for
+from sardonyx.kernel.micro import ROWS
 
 V2 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3"
 V3 = V2 + " avx avx2 bmi1 bmi2 f16c fma abm movbe"
@@ -120,3 +121,15 @@ def test_detection_does_not_import_llvmlite():
         "sys.exit('llvmlite' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("isa", "arch"),
+    [("avx512", "x86_64"), ("avx2", "x86_64"), ("sse", "x86_64"), ("neon", "aarch64")],
+)
+def test_tiles_of_products_fit_the_registers(isa, arch):
+    target = target_for(isa, machine(V4 if arch == "x86_64" else "", arch))
+    for rows in ROWS:
+        vectors = target.grain.vectors_of(rows)
+        # Sums, the columns of a step and one factor.
+        assert rows * vectors + vectors + 1 <= target.registers
