@@ -108,7 +108,9 @@ def test_any_size(size):
     made, wide = model(64, 16, 32, 4, zeros="packed")
     a = (RNG.standard_normal((3, 64)) * size).astype(np.float32)
     (got,) = session_of(made).run(None, {"a": a})
-    np.testing.assert_allclose(got, a.astype(np.float64) @ wide.T, atol=max(2e-5 * size, 1e-35))
+    want = a.astype(np.float64) @ wide.T
+    # As for other sizes, the error is a share of the largest result; denormals have fewer digits.
+    assert np.abs(got - want).max() <= max(BOUND * np.abs(want).max(), 1e-35)
     assert session_of(made).run(None, {"a": a[:0]})[0].shape == (0, 16)
 
 
