@@ -28,7 +28,10 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 def _ended(folder: Path, module: str, command: list[str]) -> tuple[int, str]:
     (folder / "sitecustomize.py").write_text(_HOOK)
     path = os.pathsep.join((str(folder), str(_PACKAGE)))
-    environment = {**os.environ, "PYTHONPATH": path, "INTERRUPTED_AT": module}
+    # A session seen before imports less.
+    environment = {
+        **os.environ, "PYTHONPATH": path, "INTERRUPTED_AT": module, "SARDONYX_CACHE": "off",
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, *command], env=environment, cwd=folder, text=True, timeout=60,
         capture_output=True,
