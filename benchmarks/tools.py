@@ -7,7 +7,8 @@
 Models have their feeds beside them (`NAME.onnx.feeds.npz`), as `../shared/bench/compare.py --cache
 FOLDER` leaves them. `fused` wants the model's type, for onnxruntime's optimiser, and the package
 sympy. `quantised` wants a network of pictures (static, after pre-processing) or of tokens
-(dynamic). Engines and files take turns; times are ratios of the least ones.
+(dynamic). Engines and files take turns; times are ratios of the least ones;
+what a profile costs is a median of ratios by turns, too.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ has the stride 0.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -95,9 +94,9 @@ def _lines(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int,
     """Places in an array: for each line its first element, its step, and how many there are."""
     axis = max(range(len(shape)), key=shape.__getitem__)
     every = -(-shape[axis] // _ELEMENTS)
-    dice, found = random.Random(0), set()  # noqa: S311 - no secret
+    dice, found = np.random.default_rng(0), set()
     for number in range(_LINES):
-        at = [dice.randrange(size) for size in shape]
+        at = dice.integers(shape).tolist()
         if number == 0:
             at = [0] * len(shape)
         elif number == 1:

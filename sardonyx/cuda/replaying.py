@@ -36,7 +36,7 @@ class Replays:
     def __init__(self, device: Device) -> None:
         self._table = np.zeros(REPLAY.words, np.int64)
         self._address = address_of(self._table)
-        self._words = memoryview(self._table)  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self._words = self._table.data
         self._words[REPLAY["context"]] = device.context
         for name, function in _FUNCTIONS.items():
             self._words[REPLAY[name]] = function_of_driver(function)

@@ -54,6 +54,13 @@ class Variants:
             made.record_runs(self._sink)
         return made
 
+    def _make_or_none(self, what: str, **changes: Any) -> Engine | None:
+        try:
+            return self._make(**changes)
+        except SardonyxError as reason:
+            _logger.warning("There is no %s: %s", what, reason)
+            return None
+
     def record_runs(self, sink: Sink | None) -> None:
         """See `Engine.record_runs`; further plans are recorded from the start."""
         with self._lock:
@@ -71,18 +78,12 @@ class Variants:
         """The plan for feeds that contradict dimension names."""
         if not self._may_be_general:
             return None
+        purpose = "contradicting sizes"
         with self._lock, scope(*self._log):
-            if "contradicting sizes" not in self._made:
+            if purpose not in self._made:
                 _logger.warning("%s A more general plan is compiled for such feeds.", error)
-                self._made["contradicting sizes"] = self._make_general()
-            return self._made["contradicting sizes"]
-
-    def _make_general(self) -> Engine | None:
-        try:
-            return self._make(general=True)
-        except SardonyxError as reason:
-            _logger.warning("There is no more general plan: %s", reason)
-            return None
+                self._made[purpose] = self._make_or_none("more general plan", general=True)
+            return self._made[purpose]
 
     def in_rooms(self) -> Engine | None:
         """The plan that writes outputs behind the inputs that they continue."""
@@ -91,15 +92,8 @@ class Variants:
             with self._lock, scope(*self._log):
                 if purpose not in self._made:
                     _logger.info("A plan is compiled for %s.", purpose)
-                    self._made[purpose] = self._make_in_rooms()
+                    self._made[purpose] = self._make_or_none(f"plan for {purpose}", in_rooms=True)
         return self._made[purpose]
-
-    def _make_in_rooms(self) -> Engine | None:
-        try:
-            return self._make(in_rooms=True)
-        except SardonyxError as reason:
-            _logger.warning("There is no plan for outputs that continue inputs: %s", reason)
-            return None
 
     def with_inputs(self, names: tuple[str, ...]) -> Engine | None:
         """The plan in which these overridable initializers are inputs."""

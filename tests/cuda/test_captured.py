@@ -15,7 +15,8 @@ import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.driver import bindings, call
-from tests.support.fake_driver import GLOBAL, FakeDriver
+from tests.support.driver_types import GLOBAL
+from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
 CUDA = "CUDAExecutionProvider"

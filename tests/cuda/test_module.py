@@ -9,7 +9,8 @@ import pytest
 from sardonyx.base import errors
 from sardonyx.cuda.device import device
 from sardonyx.cuda.module import Module
-from tests.support.fake_driver import CUresult, FakeDriver
+from tests.support.driver_types import CUresult
+from tests.support.fake_driver import FakeDriver
 
 
 def test_kernels_in_reserve_are_loaded_when_one_is_asked_for(lazy: FakeDriver) -> None:

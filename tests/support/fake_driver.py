@@ -10,7 +10,6 @@ captured. What is freed is filled with nonsense first.
 from __future__ import annotations
 
 import ctypes
-import enum
 import gc
 import itertools
 import sys
@@ -43,79 +42,29 @@ from sardonyx.cuda.executor import CudaExecutable
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.steering import turns_of
-
-_KERNEL = ctypes.CFUNCTYPE(
-    None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+from tests.support.driver_types import (
+    DIRECT,
+    ENTER,
+    FETCH,
+    GLOBAL,
+    KERNEL,
+    LAUNCH,
+    RELAXED,
+    REPLAY,
+    WAIT,
+    CUmemorytype,
+    CUresult,
+    Event,
+    LaunchRecord,
+    Names,
+    signed,
 )
-_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
-_FETCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
-)
-_WAIT = _ENTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-_REPLAY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-#: Functions of the driver that are called by their addresses alone, with their arguments.
-_DIRECT = {
-    "cuStreamIsCapturing": (ctypes.c_void_p, ctypes.c_void_p),
-    "cuThreadExchangeStreamCaptureMode": (ctypes.c_void_p,),
-    "cuStreamGetCaptureInfo": (ctypes.c_void_p,) * 6,
-    "cuUserObjectCreate": (*(ctypes.c_void_p,) * 3, ctypes.c_uint, ctypes.c_uint),
-    "cuGraphRetainUserObject": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint),
-}
-#: CU_STREAM_CAPTURE_MODE_GLOBAL, which callers capture in, and CU_STREAM_CAPTURE_MODE_RELAXED.
-GLOBAL, RELAXED = 0, 2
-
-
-def _signed(handle: int) -> int:
-    """A handle of ours, which may be below zero, as C's callers have it."""
-    return ctypes.c_int64(handle).value
-
-
-class CUresult(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_INVALID_VALUE = 1
-    CUDA_ERROR_NOT_FOUND = 500
-    CUDA_ERROR_NOT_READY = 600
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
-    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
-    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905
-    CUDA_ERROR_CAPTURED_EVENT = 907
-
-
-class _Record(ctypes.Structure):
-    """The driver's record of a launch."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
-    )  # fmt: skip
-
-
-class _Names:
-    def __getattr__(self, name: str) -> Any:
-        return types.SimpleNamespace(value=1, name=name)
-
 
 _numbers = itertools.count(1000)
 #: What graphs of conditional nodes may have in them.
 _IN_NODES = ("launch", "copy", "set", "node")
 #: What a condition is before a kernel has set it.
 _UNSET = -7
-
-
-class CUmemorytype(enum.IntEnum):
-    CU_MEMORYTYPE_HOST = 1
-    CU_MEMORYTYPE_DEVICE = 2
-    CU_MEMORYTYPE_UNIFIED = 4
-
-
-class _Event:
-    """What was under way in a stream when the event was recorded; done once that is."""
-
-    stream: int | None = None
-    mark = 0
-    is_captured = False
-    asked = 0
 
 
 #: So often somebody asks whether an event has happened, and it has: a device goes on by itself.
@@ -144,7 +93,7 @@ class FakeDriver:
     queues: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     done: dict[int, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
-    events: dict[int, _Event] = field(default_factory=dict)
+    events: dict[int, Event] = field(default_factory=dict)
     limit_bytes: int = 1 << 40
     devices: int = 1
     slots: dict[int, int] = field(default_factory=dict)
@@ -162,7 +111,7 @@ class FakeDriver:
     CUresult = CUresult
     CUmemorytype = CUmemorytype
     CUDA_MEMCPY2D = types.SimpleNamespace
-    CUdevice_attribute = CUstream_flags = CUstreamCaptureMode = _Names()
+    CUdevice_attribute = CUstream_flags = CUstreamCaptureMode = Names()
     CUgraphConditionalNodeType = CUgraphNodeType = CUdevice_attribute
     CUstreamUpdateCaptureDependencies_flags = CUdevice_attribute
     CUDA_CONDITIONAL_NODE_PARAMS = CUgraphNodeParams = types.SimpleNamespace
@@ -186,17 +135,17 @@ class FakeDriver:
         self._retained: dict[int, list[int]] = {}
         self._direct = {
             name.encode(): ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(getattr(self, f"_{name}"))
-            for name, kinds in _DIRECT.items()
+            for name, kinds in DIRECT.items()
         }
-        self._launch = _LAUNCH(self._launched)
-        self._fetch = _FETCH(lambda t, s, n, q: int(self.cuMemcpyAsync(t, s, n, q or 0)[0]))
-        self._wait = _WAIT(lambda stream: self._run_stream(stream or 0))
+        self._launch = LAUNCH(self._launched)
+        self._fetch = FETCH(lambda t, s, n, q: int(self.cuMemcpyAsync(t, s, n, q or 0)[0]))
+        self._wait = WAIT(lambda stream: self._run_stream(stream or 0))
         #: What native code calls besides.
         self._replaying = {
-            b"cuCtxSetCurrent": _ENTER(lambda context: int(self.cuCtxSetCurrent(context)[0])),
+            b"cuCtxSetCurrent": ENTER(lambda context: int(self.cuCtxSetCurrent(context)[0])),
             b"cuMemcpyAsync": self._fetch,
-            b"cuGraphLaunch": _REPLAY(
-                lambda graph, queue: int(self.cuGraphLaunch(_signed(graph), queue or 0)[0])
+            b"cuGraphLaunch": REPLAY(
+                lambda graph, queue: int(self.cuGraphLaunch(signed(graph), queue or 0)[0])
             ),
         }
 
@@ -371,7 +320,7 @@ class FakeDriver:
 
     def cuEventCreate(self, flags: int) -> Any:
         number = next(_numbers)
-        self.events[number] = _Event()
+        self.events[number] = Event()
         return CUresult.CUDA_SUCCESS, number
 
     def cuEventDestroy(self, event: int) -> Any:
@@ -397,7 +346,7 @@ class FakeDriver:
         is_done = held.stream is None or self.done.get(held.stream, 0) >= held.mark
         return (CUresult.CUDA_SUCCESS if is_done else CUresult.CUDA_ERROR_NOT_READY,)
 
-    def _wait_for(self, held: _Event) -> None:
+    def _wait_for(self, held: Event) -> None:
         if held.stream is not None:
             self._run_stream(held.stream, held.mark)
 
@@ -464,7 +413,7 @@ class FakeDriver:
             if before.stream in self._forked:
                 self._forked[before.stream] = True
             return (CUresult.CUDA_SUCCESS,)
-        held = _Event()
+        held = Event()
         held.stream, held.mark = self.events[event].stream, self.events[event].mark
         return self.do("wait", lambda: self._wait_for(held), stream)
 
@@ -479,7 +428,7 @@ class FakeDriver:
     def _launched(self, record: int, function: int, parameters: int, extra: int | None) -> int:
         if self.fail_launch:
             return self.fail_launch
-        launch = _Record.from_address(record)
+        launch = LaunchRecord.from_address(record)
         assert (*launch.grid[1:], *launch.block) == (1, 1, 32, 4, 1)
         assert launch.grid[0] > 0 and launch.shared == 0 and launch.count in (0, 1)
         count = self.slots[function] + 3
@@ -495,7 +444,7 @@ class FakeDriver:
             given = (ctypes.c_int64 * (len(slots) + 1)).from_address(table)
             blocks, slots = given[0], list(given[1:])
         held = (ctypes.c_int64 * max(1, len(slots)))(*slots)
-        _KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
+        KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
 
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
         """Put work in a stream, or in the graph that it is captured to."""

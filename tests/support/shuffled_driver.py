@@ -13,7 +13,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.fake_driver import CUresult, FakeDriver
+from tests.support.driver_types import CUresult
+from tests.support.fake_driver import FakeDriver
 
 #: How fast a stream goes on: most are drawn as one of these, again and again.
 _SPEEDS = (0.0, 0.0, 0.02, 0.3, 1.0)
