@@ -63,14 +63,15 @@ class CpuProvider:
         early = dict.fromkeys(c.kernel for p in compiled.preparations for c in p.plan.calls)
         late = dict.fromkeys(c.kernel for c in compiled.main.calls if c.host is None)
         with phase("llvm"):
-            initial = load_blob(units.blob(early))
+            first = units.blob(early)
+            initial = load_blob(first)
 
         def complete() -> tuple[bytes, Any]:
             with phase("llvm"):
                 blob = units.blob(late)
                 return blob.to_bytes(), load_blob(blob)
 
-        return Generated(initial, complete)
+        return Generated(initial, complete, first.to_bytes)
 
     def load(self, path: Path) -> Any:
         """A blob from its file."""

@@ -95,9 +95,11 @@ class Constant:
         dtype: Element type.
         shape: Sizes; always plain integers.
         parts: Gives the elements that are not zero, where a file has only those.
+        number: Which of the initializers of its file's outermost graph it is, if it is one.
+        was_read: Whether somebody asked for elements, on which something may depend since then.
     """
 
-    __slots__ = ("_data", "_digest", "dtype", "parts", "shape")
+    __slots__ = ("_data", "_digest", "dtype", "number", "parts", "shape", "was_read")
 
     def __init__(self, dtype: DType, shape: tuple[int, ...], data: Data) -> None:
         self.dtype = dtype
@@ -105,6 +107,8 @@ class Constant:
         self._data = data
         self._digest: bytes | None = None
         self.parts: Callable[[], SparseParts] | None = None
+        self.number: int | None = None
+        self.was_read = False
 
     @classmethod
     def from_array(cls, array: object, dtype: DType | None = None) -> Constant:
@@ -156,6 +160,7 @@ class Constant:
         Raises:
             Fail: The file was changed since it was opened.
         """
+        self.was_read = True
         values = self._data.array(self.dtype, self.shape)
         if not self._data.is_borrowed and not isinstance(self._data, ArrayData):
             self._data = ArrayData(values)
@@ -171,6 +176,7 @@ class Constant:
         Raises:
             Fail: The file was changed since it was opened.
         """
+        self.was_read = True
         return self._data.read(self.dtype, start, target)
 
     def digest(self) -> bytes:

@@ -30,6 +30,7 @@ class Graph:
         opset: Version of each imported operator set, by domain; "" is ONNX's own.
         metadata: The file's own keys and texts.
         files: Files other than the model's own that constants come from, and their states.
+        has_hidden_data: Whether such files have more than initializers of the outermost graph.
         parent: The graph around a subgraph.
         names: Names in use, shared with the subgraphs.
     """
@@ -48,6 +49,7 @@ class Graph:
         self.opset: dict[str, int] = parent.opset if parent else dict(opset or {})
         self.metadata: dict[str, str] = {}
         self.files: list[tuple[str, Identity]] = []
+        self.has_hidden_data = False
         self.ir_version = 0
         self.producer_name = ""
         self.producer_version = ""

@@ -61,12 +61,13 @@ class Builder:
             if info.name:
                 declared[info.name] = info
         weights: dict[str, Constant] = {}
-        for tensor in proto.initializer:
+        for number, tensor in enumerate(proto.initializer):
             if not tensor.name:
                 raise InvalidGraph(message(f"graph {graph.name}", "An initializer has no name"))
             if tensor.name in weights:
                 _logger.warning("Initializer %r comes twice: the last one counts.", tensor.name)
-            weights[tensor.name] = self._tensors.constant(tensor)
+            counted = number if graph is self._graph else None
+            weights[tensor.name] = self._tensors.constant(tensor, number=counted)
         for sparse in proto.sparse_initializer:
             name, constant = self._tensors.dense(sparse, f"in graph {graph.name}")
             weights[name] = constant

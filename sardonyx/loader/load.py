@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sardonyx.base.errors import InvalidArgument, InvalidGraph, InvalidProtobuf, message
+from sardonyx.base.errors import InvalidGraph, InvalidProtobuf, message
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
 from sardonyx.loader.build import Builder
-from sardonyx.loader.external import ExternalFiles
 from sardonyx.loader.foreign import HEAD_BYTES, advice
 from sardonyx.loader.functions import function_table
+from sardonyx.loader.opened import files_beside, open_source
 from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
@@ -48,7 +48,7 @@ def load(
         InvalidGraph: The model is readable but not valid.
         InvalidArgument: The source is none of these.
     """
-    opened, own_folder = _open(source)
+    opened, own_folder = open_source(source)
     model = decode_model(opened)
     first, last = onnx_format.IR_VERSIONS
     if not model.has("ir_version"):
@@ -67,10 +67,7 @@ def load(
         )
     if model.graph is None:
         raise InvalidGraph(message(opened.name, "The model holds no graph"))
-    place = os.fspath(folder) if folder is not None else own_folder
-    external = ExternalFiles(place, data_files or {})
-    if own_folder is not None:
-        external.real_folder = os.path.dirname(os.path.realpath(os.fspath(source)))
+    external = files_beside(source, own_folder if folder is None else folder, data_files)
     graph = Graph(model.graph.name, opset=opset_table(model.opset_import))
     if graph.opset.get("", 0) > onnx_format.NEWEST_OPSET:
         _logger.warning(
@@ -86,18 +83,14 @@ def load(
     graph.model_doc_string = model.doc_string
     graph.doc_string = model.graph.doc_string
     graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
-    builder = Builder(
-        graph,
-        TensorReader(opened, external, allow_missing_data=allow_missing_data),
-        DeclaredTypes(model),
-        function_table(model.functions),
-    )
+    tensors = TensorReader(opened, external, allow_missing_data=allow_missing_data)
+    builder = Builder(graph, tensors, DeclaredTypes(model), function_table(model.functions))
     try:
         builder.build_model(model.graph)
         sort(graph)
     except RecursionError:
         raise InvalidGraph(message(opened.name, "The model is nested too deeply")) from None
-    graph.files = external.identities
+    graph.files, graph.has_hidden_data = external.identities, tensors.has_hidden_data
     return graph
 
 
@@ -109,7 +102,7 @@ def metadata_of(source: Any) -> dict[str, str]:
         InvalidProtobuf: The bytes are no protobuf message of this kind.
         InvalidArgument: The source is no path, bytes or `ModelProto`.
     """
-    opened, _ = _open(source)
+    opened, _ = open_source(source)
     model = decode_model(opened)
     return {entry.key: entry.value for entry in model.metadata_props}
 
@@ -119,7 +112,7 @@ def facts_of(source: Any) -> dict[str, str]:
 
     Raises as `metadata_of` does.
     """
-    opened, _ = _open(source)
+    opened, _ = open_source(source)
     model = decode_model(opened)
     graph = model.graph
     return {entry.key: entry.value for entry in model.metadata_props} | {
@@ -179,37 +172,3 @@ def opset_table(imports: Any) -> dict[str, int]:
 def normal_domain(domain: str) -> str:
     """ONNX's own domain has two names."""
     return "" if domain == "ai.onnx" else domain
-
-
-def _open(source: Any) -> tuple[Source, str | None]:
-    if isinstance(source, str | os.PathLike):
-        path = os.fspath(source)
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
-        return FileSource(path), os.path.dirname(os.path.abspath(path))
-    if isinstance(source, bytes | bytearray | memoryview):
-        try:
-            return Source(source if isinstance(source, bytes) else memoryview(source)), None
-        except TypeError:
-            raise InvalidArgument(message("load", "The memoryview is not contiguous")) from None
-    serialize = getattr(source, "SerializeToString", None)
-    if serialize is not None:
-        try:
-            data = serialize()
-        except Exception as error:
-            raise InvalidArgument(
-                message(
-                    "load",
-                    f"The model cannot be serialized: {error}",
-                    do="Save it with external data and give its path",
-                )
-            ) from error
-        return Source(data), None
-    raise InvalidArgument(
-        message(
-            "load",
-            "A model cannot be loaded from this",
-            expected="a path, bytes or a ModelProto",
-            got=type(source).__name__,
-        )
-    )

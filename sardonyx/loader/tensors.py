@@ -125,14 +125,28 @@ class TensorReader:
         self._source = source
         self._external = external
         self._allow_missing_data = allow_missing_data
+        #: Whether contents of others than numbered initializers are in other files.
+        self.has_hidden_data = False
 
-    def constant(self, tensor: Record, where: str = "") -> Constant:
+    def constant(self, tensor: Record, where: str = "", number: int | None = None) -> Constant:
         """The constant of a `TensorProto`.
+
+        Args:
+            tensor: The message.
+            where: What errors call it if it has no name.
+            number: Which of the initializers of the outermost graph it is, if it is one.
 
         Raises:
             InvalidGraph: Sizes, type and data do not agree.
             NoSuchFile: The file with its data is missing.
         """
+        if number is None and tensor.data_location == EXTERNAL:
+            self.has_hidden_data = True
+        found = self._constant(tensor, where)
+        found.number = number
+        return found
+
+    def _constant(self, tensor: Record, where: str) -> Constant:
         where = f"tensor {tensor.name or where}"
         dtype = dtypes.BY_ONNX_ID.get(tensor.data_type)
         if dtype is None:

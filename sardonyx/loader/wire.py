@@ -141,19 +141,20 @@ class _BrokenError(Exception):
         self.path: list[str] = []
 
 
-def decode(kind: Message, source: Source) -> Record:
-    """Read a whole source as one message.
+def decode(kind: Message, source: Source, place: Span | None = None) -> Record:
+    """Read a source, or a part of it, as one message.
 
     Raises:
-        InvalidProtobuf: The source is not such a message.
+        InvalidProtobuf: It is not such a message.
         Fail: The source was changed while it was read.
     """
     record = kind.record()
+    start, size = place or (0, source.size)
     try:
         if isinstance(source.whole, bytes):
-            _fields(record, source.whole, 0, len(source.whole), 0, 0, partial=False)
+            _fields(record, source.whole, start, start + size, 0, 0, partial=False)
         else:
-            _large(record, source, 0, source.size, 0)
+            _large(record, source, start, start + size, 0)
     except _BrokenError as error:
         path = ".".join([kind.name, *reversed(error.path)])
         raise InvalidProtobuf(

@@ -14,12 +14,10 @@ from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
-from sardonyx.base.records import dataclass
 from sardonyx.codegen.expected import expected
 from sardonyx.codegen.formed import Keeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
-from sardonyx.cpu.threads import thread_count
 from sardonyx.ir.graph import Graph
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.loader.load import load
@@ -33,15 +31,14 @@ from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operator
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.built import Built, preparing_team
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
-from sardonyx.runtime.provider import Generated, Provider
+from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.run_reader import RunReaders
-from sardonyx.runtime.team import Team
-from sardonyx.runtime.thread_setup import plain_setup
 from sardonyx.runtime.units import Units
 from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
@@ -53,29 +50,6 @@ if TYPE_CHECKING:
     from sardonyx.runtime.known import KnownKernels
 
 _logger = get_logger("session")
-
-
-@dataclass(slots=True)
-class Built:
-    """A compiled model before it is run or cached; its constants are not made yet.
-
-    Attributes:
-        record: What the session must know of the model.
-        generated: Machine code.
-        constants: What the plan reads, and how it is made.
-        kernels: By what they were formed for.
-        facts: What else decides on how a structure is formed; "" if no kernels are kept.
-        claims: What providers outside the package compute; None if there are none.
-        is_own: Whether there are operators of the program's own: another program's may differ.
-    """
-
-    record: Record
-    generated: Generated
-    constants: Constants
-    kernels: dict[object, Kernel]
-    facts: str
-    claims: Claims | None
-    is_own: bool
 
 
 def build_model(
@@ -98,6 +72,7 @@ def build_model(
             source, folder=options.folder, allow_missing_data=bool(options.initializers),
             data_files=options.data_files,
         )  # fmt: skip
+        weights = [v.constant for v in graph.initializers.values() if v.constant is not None]
         metadata = _metadata(graph)
         face.replace_initializers(graph, options.initializers)
         spare = tuple(map(face.input_info, graph.overridable))
@@ -111,7 +86,7 @@ def build_model(
         operators = operators_of(graph)
         is_own = any(map(registry.is_own, nodes_of(graph)))
         unranked = unranked_inputs(graph)
-        files = graph.files
+        files, has_hidden_data = graph.files, graph.has_hidden_data
     if begun.is_first and provider.accelerator is None:
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
@@ -149,7 +124,11 @@ def build_model(
             keeper.write()
     with phases("llvm"):
         begun.finish()
-    constants = Constants(compiled, generated.initial, budget, options.cancel, _preparing(options))
+    read = None
+    if not (has_hidden_data or is_own or claims):
+        read = [w.number for w in weights if w.number is not None and w.was_read]
+    team = preparing_team(options)
+    constants = Constants(compiled, generated.initial, budget, options.cancel, team)
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         outputs = tuple(map(face.output_info, graph.outputs, tensors))
@@ -165,13 +144,8 @@ def build_model(
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
-    return Built(record, generated, constants, compiled.former.kernels, facts, claims, is_own)
-
-
-def _preparing(options: EngineOptions) -> Team:
-    """Who makes constants: threads of any session, in the mode of this one's runs."""
-    setup = plain_setup(flushes_denormals=True) if options.flushes_denormals else None
-    return Team(thread_count(options.threads), setup=setup)
+    kernels = compiled.former.kernels
+    return Built(record, generated, constants, kernels, facts, claims, is_own, read)
 
 
 def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:

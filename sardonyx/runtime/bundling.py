@@ -23,7 +23,7 @@ from sardonyx.cpu.provider import CpuProvider
 from sardonyx.loader.external_writer import replacing
 from sardonyx.runtime import library
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.build import Built
+from sardonyx.runtime.built import Built
 from sardonyx.runtime.bundle import (
     ALIGNMENT_BYTES,
     FRONT,

@@ -7,6 +7,7 @@ each structure, so that other models on this machine have it, too, when they are
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,14 @@ def read(cache: Cache, key: str) -> Tuned | None:
         return Tuned.from_numbers(json.loads(data))
     except (ValueError, InvalidArgument):
         return None  # it is tuned again
+
+
+def changed_at(cache: Cache) -> int:
+    """When the choices for structures were last changed, in ns; 0 if there are none."""
+    try:
+        return 0 if cache.folder is None else os.stat(cache.folder / _CHOICE).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def keep(cache: Cache, key: str, tuned: Tuned, facts: str) -> None:

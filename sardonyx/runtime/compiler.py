@@ -27,7 +27,8 @@ from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
 from sardonyx.runtime.blocks import Block, Blocks
-from sardonyx.runtime.preparing import Preparation, prepare
+from sardonyx.runtime.preparation import Preparation
+from sardonyx.runtime.preparing import prepare
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.tensor import Buffer, Tensor
 

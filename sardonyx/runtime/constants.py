@@ -18,16 +18,14 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.compiler import Compiled
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.host_calls import Strings
 from sardonyx.runtime.image import Code
 from sardonyx.runtime.pool import Pool
-from sardonyx.runtime.preparing import Preparation, size_bytes
+from sardonyx.runtime.preparation import Preparation, Recipe, Stored, size_bytes
 from sardonyx.runtime.record import ConstantPlace
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
-from sardonyx.tensor.tensor import Buffer
 
 _ALIGN = 64
 #: Weights that no kernel changes are copied to a file in pieces of this size.
@@ -45,16 +43,17 @@ class ConstantsFile(Protocol):
 
 
 class Constants:
-    """Makes the constants of a compiled model's main plan.
+    """Makes the constants of a model's main plan.
 
     Args:
-        compiled: The model.
+        recipe: What is done.
         code: The kernels of its preparations.
         budget: Counts what the session holds. The constants are counted at once.
         cancel: Ends the preparations when it is set.
         threads: Threads that a preparation may use, or how they share it.
 
     Attributes:
+        recipe: What is done.
         strings: The model's own strings.
         places: Where each constant lies in a file of all.
 
@@ -64,16 +63,16 @@ class Constants:
 
     def __init__(
         self,
-        compiled: Compiled,
+        recipe: Recipe,
         code: Code,
         budget: Budget,
         cancel: CancelFlag | None = None,
         threads: int | Team = 1,
     ) -> None:
-        self._compiled, self._code, self._budget = compiled, code, budget
+        self.recipe, self._code, self._budget = recipe, code, budget
         self._cancel, self._threads = cancel, threads
         self._workers: Pool | None = None
-        self._made = {b for p in compiled.preparations for b in p.outputs}
+        self._made = {b for p in recipe.preparations for b in p.outputs}
         self.strings = self._all_strings()
         self.places = self._all_places()
         budget.take(sum(size for *_, size in self.places), "constants", self._largest)
@@ -81,8 +80,8 @@ class Constants:
     def _all_strings(self) -> Strings:
         """Codes for all strings among the model's constants."""
         strings = Strings()
-        read = [b for p in self._compiled.preparations for b in p.constants]
-        for buffer in (*read, *self._compiled.constants):
+        read = [b for p in self.recipe.preparations for b in p.constants]
+        for buffer in (*read, *self.recipe.constants):
             if buffer.dtype is dtypes.STRING and buffer not in self._made:
                 strings.encode(_stored(buffer).array(), buffer.label)
         return strings
@@ -90,14 +89,14 @@ class Constants:
     def _all_places(self) -> list[ConstantPlace]:
         found: list[ConstantPlace] = []
         at = 0
-        for buffer in self._compiled.constants:
+        for buffer in self.recipe.constants:
             shape, size = tuple(int(d) for d in buffer.shape), size_bytes(buffer)
             found.append((buffer.dtype, shape, at, size))
             at += -(-size // _ALIGN) * _ALIGN
         return found
 
-    def _placed(self) -> Iterator[tuple[Buffer, ConstantPlace]]:
-        return zip(self._compiled.constants, self.places, strict=True)
+    def _placed(self) -> Iterator[tuple[Stored, ConstantPlace]]:
+        return zip(self.recipe.constants, self.places, strict=True)
 
     def _largest(self) -> str:
         most = sorted(((size, b.label) for b, (*_, size) in self._placed()), reverse=True)[:3]
@@ -116,19 +115,19 @@ class Constants:
             for buffer, (dtype, shape, _, _) in self._placed()
         }
         with self._staging() as take:
-            for preparation in self._compiled.preparations:
+            for preparation in self.recipe.preparations:
                 self._run(preparation, take, found.get)
         for buffer, array in found.items():
             if buffer not in self._made:
                 self._fill(buffer, array)
-        return [found[b] for b in self._compiled.constants]
+        return [found[b] for b in self.recipe.constants]
 
     def write(self, file: ConstantsFile) -> None:
         """Write all constants to a file, each at its place. Raises as `arrays` does."""
         places = {b: at for b, (_, _, at, _) in self._placed()}
         end = max((at + size for *_, at, size in self.places), default=0)
         with self._staging() as take:
-            for preparation in self._compiled.preparations:
+            for preparation in self.recipe.preparations:
                 self._write_made(preparation, take, places, file)
             for buffer, at in places.items():
                 if buffer not in self._made:
@@ -138,7 +137,7 @@ class Constants:
         file.write(b"\0" * _ALIGN)
 
     def _write_made(
-        self, preparation: Preparation, take: Take, places: dict[Buffer, int], file: ConstantsFile
+        self, preparation: Preparation, take: Take, places: dict[Stored, int], file: ConstantsFile
     ) -> None:
         """Run one, and write what the main plan has of it."""
         made = self._run(preparation, take, lambda _: None)
@@ -158,7 +157,7 @@ class Constants:
             staging.give_back()
 
     def _run(
-        self, preparation: Preparation, take: Take, place: Callable[[Buffer], Array | None]
+        self, preparation: Preparation, take: Take, place: Callable[[Stored], Array | None]
     ) -> list[Array]:
         """Run one; gives its outputs, at their place or in memory that is used again."""
         checkpoint()
@@ -177,7 +176,7 @@ class Constants:
         self._workers = executable.workers  # threads that nobody holds end: the next one has them
         return made
 
-    def _fill(self, buffer: Buffer, target: Array) -> None:
+    def _fill(self, buffer: Stored, target: Array) -> None:
         """Write what the model has to an array."""
         constant = _stored(buffer)
         if buffer.dtype is dtypes.STRING:
@@ -185,7 +184,7 @@ class Constants:
         elif not constant.read(0, _bytes(target)):
             target[...] = constant.array()
 
-    def _copy(self, buffer: Buffer, file: ConstantsFile, take: Take) -> None:
+    def _copy(self, buffer: Stored, file: ConstantsFile, take: Take) -> None:
         """Write what the model has to a file, at its position."""
         size, start, constant = size_bytes(buffer), 0, _stored(buffer)
         (view,) = take([min(size, _CHUNK_BYTES)])
@@ -213,7 +212,7 @@ class _Staging:
         self._budget = budget
         self._memory = np.empty(0, np.uint8)
 
-    def take(self, wanted: list[Buffer | int]) -> list[Array]:
+    def take(self, wanted: list[Stored | int]) -> list[Array]:
         """See `Take`."""
         sizes = [w if isinstance(w, int) else size_bytes(w) for w in wanted]
         needed = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
@@ -246,7 +245,7 @@ def _bytes(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _stored(buffer: Buffer) -> Any:
+def _stored(buffer: Stored) -> Any:
     """The model's constant behind a buffer."""
     if buffer.constant is None:
         raise errors.NotImplemented(message(buffer.label, "A value has no contents before a run"))

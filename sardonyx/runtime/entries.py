@@ -26,7 +26,8 @@ from sardonyx.runtime.record import Record
 from sardonyx.runtime.team import Team
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.build import Built
+    from sardonyx.runtime.built import Built
+    from sardonyx.runtime.kept_plans import KeptPlan
 
 _logger = get_logger("session")
 
@@ -70,8 +71,12 @@ def write_engine(
     team: Team,
     timings: dict[str, float],
     budget: Budget,
+    kept: KeptPlan | None = None,
 ) -> Engine:
-    """The engine of a model that was compiled; it is kept under `key` if there is one."""
+    """The engine of a model that was compiled; it is kept under `key` if there is one.
+
+    Its plan is given to `kept`, for models that differ in weights alone.
+    """
     start = time.perf_counter()
     entry = None if cache is None or key is None else cache
     data_path = None if entry is None else entry.put(str(key), "data", built.constants.write)
@@ -87,6 +92,8 @@ def write_engine(
     if entry is not None and data_path is not None:
         entry.put(str(key), "code", file)
         entry.put(str(key), "session", built.record.to_bytes())
+        if kept is not None:
+            kept.keep(built, file)
     executable = provider.executable(built.record.plan, code, constants, team, budget)
     return engine_of(built.record, executable, timings)
 

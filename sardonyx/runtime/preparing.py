@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterator, Sequence
 
-from sardonyx.base.records import dataclass
 from sardonyx.codegen.invocation import Invocation
-from sardonyx.plan.plan import Plan
 from sardonyx.runtime.assembler import PlanWriter
-from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.runtime.preparation import Preparation, size_bytes
+from sardonyx.tensor.tensor import Tensor
 
 #: What one plan reads and writes, at most, unless it is a single kernel's.
 _BATCH_BYTES = 8 * 2**20
-
-
-@dataclass(eq=False, slots=True)
-class Preparation:
-    """Kernels that run once, and share nothing with those of other preparations.
-
-    Attributes:
-        plan: What they do.
-        constants: Buffers behind the plan's constants, in order.
-        outputs: Buffers of the plan's outputs, in order.
-    """
-
-    plan: Plan
-    constants: list[Buffer]
-    outputs: list[Buffer]
 
 
 def prepare(invocations: Sequence[Invocation], wanted: Container[Tensor]) -> list[Preparation]:
@@ -84,8 +67,3 @@ def _batches(parts: Sequence[list[Invocation]]) -> Iterator[list[Invocation]]:
         batch, total = batch + part, total + needed
     if batch:
         yield batch
-
-
-def size_bytes(buffer: Tensor) -> int:
-    """Bytes of a buffer whose shape is known."""
-    return math.prod(int(d) for d in buffer.shape) * buffer.dtype.stored.itemsize

@@ -33,10 +33,12 @@ class Generated:
         initial: Those that run once, which the processor always does.
         complete: Waits for the others, and gives what `Provider.load` reads, for the cache, and
             what `Provider.executable` takes.
+        written: Gives a blob with those that run once, as bytes; None if no plan is kept.
     """
 
     initial: Code
     complete: Callable[[], tuple[bytes, Any]]
+    written: Callable[[], bytes] | None = None
 
 
 class Provider(Protocol):

@@ -44,8 +44,9 @@ from sardonyx.runtime.record import Record
 from sardonyx.runtime.variants import Variants
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.build import Built
+    from sardonyx.runtime.built import Built
     from sardonyx.runtime.choices import Tuned
+    from sardonyx.runtime.kept_plans import KeptPlan
     from sardonyx.runtime.units import Units
 
 _logger = get_logger("session")
@@ -141,14 +142,17 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     try:
         if cache is not None and key is not None:
             engine = read_engine(cache, provider, key, team, timings, budget)
+        kept, built = None, None
+        if engine is None and key is not None and tuned is None and cache is not None:
+            kept, built = _kept_plan(source, options, provider, timings, budget, cache)
         if engine is None:
-            with compiled(source, options, provider, timings, budget, cache) as built:
+            with compiled(source, options, provider, timings, budget, cache, built) as built:
                 if key is not None and state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
                 key = None if built.is_own else key
-                engine = write_engine(built, provider, cache, key, team, timings, budget)
+                engine = write_engine(built, provider, cache, key, team, timings, budget, kept)
                 engine.claims = built.claims
     finally:
         remembering.forget()
@@ -160,6 +164,26 @@ def _create(source: Any, options: EngineOptions) -> Engine:
     timings["total"] = time.perf_counter() - start
     _logger.debug("session made in %.3f s: %s", timings["total"], timings)
     return engine
+
+
+def _kept_plan(
+    source: Any,
+    options: EngineOptions,
+    provider: Provider,
+    timings: dict[str, float],
+    budget: Budget,
+    cache: Cache,
+) -> tuple[KeptPlan | None, Built | None]:
+    """Where a model's plan is kept, and the model with that plan if it is there."""
+    start = time.perf_counter()
+    with compiling:
+        from sardonyx.runtime.kept_plans import KeptPlan
+
+    with paused():
+        kept = KeptPlan.of(cache, source, options, provider)
+        built = None if kept is None else kept.find(options, budget)
+    timings["kept plan"] = time.perf_counter() - start
+    return kept, built
 
 
 def plain_source(source: Any) -> Any:
@@ -215,8 +239,16 @@ def compiled(
     timings: dict[str, float],
     budget: Budget,
     cache: Cache | None,
+    known: Built | None = None,
 ) -> Iterator[Built]:
-    """A compiled model; inside the block its code is completed and its constants are made."""
+    """A compiled model; inside the block its code is completed and its constants are made.
+
+    It is the one that is known already, if one is.
+    """
+    if known is not None:
+        with paused():
+            yield known
+        return
     with paused(), units_for(cache, source, state_of(source)) as units:
         tables = partial(budget.take, purpose="tables that operators need")
         with counting(tables, budget.give):
@@ -317,6 +349,7 @@ def build_for(
                 built = build_model(source, general, provider, timings, budget, units)
             except SardonyxError:
                 raise error from None
+            built.read = None  # it depends on what the first one read, too
             _logger.warning("a plan for any sizes is made, as the usual one contradicts itself")
             _logger.debug("the contradiction: %s", error)
             return built

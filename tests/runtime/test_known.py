@@ -6,6 +6,7 @@ from sardonyx.codegen import form_tiles, product_forms
 from sardonyx.runtime import files
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.kept_plans import KeptPlan
 from sardonyx.runtime.known import KnownKernels
 from sardonyx.runtime.session import create_engine
 from tests.support.session import model_of
@@ -58,8 +59,9 @@ MODELS = {
 
 @pytest.fixture
 def counts(tmp_path, monkeypatch):
-    """(kernels that were known, kernels that were formed) of each session."""
+    """(kernels that were known, kernels that were formed) of each session; all are planned."""
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
+    monkeypatch.setattr(KeptPlan, "find", lambda *_: None)
     found = []
     write = KnownKernels.write
 

@@ -89,7 +89,7 @@ def test_what_shares_nothing_is_prepared_apart(tmp_path, monkeypatch):
     counts = []
     for limit in (1, 1 << 30):
         monkeypatch.setattr(preparing, "_BATCH_BYTES", limit)
-        counts.append(len(_built(str(path)).constants._compiled.preparations))
+        counts.append(len(_built(str(path)).constants.recipe.preparations))
     assert counts == [3, 1]
 
 

@@ -47,7 +47,8 @@ def test_what_was_read_is_not_cached_as_what_was_asked_for(change, tmp_path, mon
     monkeypatch.setattr(build, "load", late)
     create_engine(str(model))
     assert "replaced while it was read" in caplog.text
-    assert not [*(tmp_path / "cache").glob("session/*")]
+    for kind in ("session", "plan", "read"):
+        assert not [*(tmp_path / "cache").glob(f"{kind}/*")]
     if change is _pointed_elsewhere:
         _point(model, "one")
         np.testing.assert_array_equal(create_engine(str(model)).run([x]), [x])
