@@ -99,7 +99,7 @@ class GeneralWindows:
         schedule = RowsSchedule(general.group, general.strides, self.lanes, self.grain)
         if schedule.vector_inside or schedule.lanes != self.lanes or schedule.window is None:
             return None
-        shared = shared_axis(schedule.members, schedule.block_axes)
+        shared = shared_axis(schedule.members, schedule.block_axes, schedule.tap_rows)
         if shared is None or shared.axis not in general.group.outer:
             return None
         return general.group.outer.index(shared.axis), shared

@@ -72,6 +72,7 @@ class Expression(SymbolicIntegers):
         self._given: set[Scalar]
         self.vector, self.lanes, self.mask = vector, lanes, mask
         self.parent = self._outer = parent
+        self._first_lane: Expression | None = None
         self._values: dict[tuple[Scalar, object], Operand] = {}
         self._dims: dict[Dim, Operand] = {}
         self._own: dict[SymbolicIntegers, frozenset[Atom]] = {}
@@ -119,12 +120,15 @@ class Expression(SymbolicIntegers):
         inside: frozenset[Atom],
         loads: frozenset[Scalar] = frozenset(),
         loops: frozenset[Atom] | None = None,
+        *,
+        addresses: bool = True,
     ) -> None:
         """Write now every part of the expressions that does not depend on the atoms `inside`.
 
-        Also the invariant part of the address of each load. `loads`: values that will be known only
-        inside the loop. `loops`: those of `inside` whose loops may have no iteration: what reads
-        memory or may fail is then written where there is one; None for all.
+        Also the invariant part of the address of each load, unless `addresses` says otherwise.
+        `loads`: values that will be known only inside the loop. `loops`: those of `inside` whose
+        loops may have no iteration: what reads memory or may fail is then written where there is
+        one; None for all.
         """
         seen: set[Scalar] = set()
         found: list[Scalar | Dim] = []
@@ -142,7 +146,7 @@ class Expression(SymbolicIntegers):
                     for atom in sizes.opaque_in(i):
                         if isinstance(atom.payload, Scalar):
                             visit(atom.payload, guarded)
-                if x not in loads:
+                if x not in loads and addresses:
                     found.append(
                         self.dependence.split(self.place(tensor).offset(indices), inside, loads)[0]
                     )
@@ -170,6 +174,8 @@ class Expression(SymbolicIntegers):
                 left.append(x)
             elif isinstance(x, Scalar):
                 self.scalar(x)
+            elif self._is_dense(x):  # an address: that of lane 0 is all that is asked for
+                self._dims[x] = self.with_scalar_vector().dim(x)
             else:
                 self.dim(x)
         if not left:
@@ -422,7 +428,9 @@ class Expression(SymbolicIntegers):
         """An emitter at the same place in which the vector index is that of lane 0."""
         if self.lanes == 1:
             return self
-        return self.child({}, vector=self.vector, lanes=1)
+        if self._first_lane is None:
+            self._first_lane = self.child({}, vector=self.vector, lanes=1)
+        return self._first_lane
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -452,10 +460,16 @@ class Expression(SymbolicIntegers):
             return None
         return min(16, self.lanes * element.size_bytes)
 
+    def _is_dense(self, offset: Dim) -> bool:
+        """Whether it differs from lane to lane by one."""
+        if not self._is_vector(offset):
+            return False
+        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # a vector has one
+        return linear is not None and linear[0] == 1 and not self._is_vector(linear[1])
+
     def _lane_offsets(self, offset: Dim) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""
-        linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
-        if linear is not None and linear[0] == 1 and not self._is_vector(linear[1]):
+        if self._is_dense(offset):
             return self.with_scalar_vector().dim(offset)
         at = self.dim(offset)
         # Indices may vary along the lanes where the offset that they make up does not.

@@ -153,7 +153,7 @@ class RowsKernel:
         assert vector is not None  # noqa: S101 - narrows the type for the checker
         (part,) = window.parts
         level = outside.child(atoms | {sizes.variable(part.number): block})
-        copies, conditions = members_inside(members, window, vector)
+        copies, conditions = members_inside(members, window, [vector, self.schedule.tap_rows])
         tests = [b.lift(level.scalar(x), Type("i1")) for x in conditions]
         if not tests:
             yield level, copies, part.first
@@ -395,7 +395,9 @@ class RowsKernel:
         known: dict[Scalar, Operand],
     ) -> None:
         own = frozenset(load(m.stage.root.buffer, m.indices) for m in members)
-        row.hoist([m.body for m in members], _atoms_of(self.schedule.inner), own)
+        written_out = all(m.unrolled for m in members)
+        inner = _atoms_of(self.schedule.inner)
+        row.hoist([m.body for m in members], inner, own, addresses=not written_out)
         lanes = self.schedule.lanes if self.schedule.vector_inside else row.lanes
         accumulators = {
             m: Accumulator(
@@ -404,8 +406,9 @@ class RowsKernel:
             for m in members
             if m.stage.kind != "map"
         }
-        if all(m.unrolled for m in members):
-            self._write_taps(row, accumulators)
+        if written_out:
+            for inside in self._tap_rows(row, extents):
+                self._write_taps(inside, accumulators)
         else:
             for inside in self._inner_loops(row, extents):
                 self._write_element(inside, members, accumulators)
@@ -415,6 +418,16 @@ class RowsKernel:
             if member.in_memory:
                 at_end = row.child(vector=row.vector, lanes=row.lanes, mask=row.mask)
                 at_end.store(member.stage.root.buffer, member.indices, value)
+
+    def _tap_rows(self, row: Expression, extents: dict[Dim, Operand]) -> Iterator[Expression]:
+        """Where taps are written out: once, or in the loop over their rows."""
+        axis = self.schedule.tap_rows
+        if axis == 0:
+            yield row
+            return
+        with self.builder.for_(0, extents[axis]) as k:
+            at = {sizes.variable(axis): k}
+            yield row.child(at, vector=row.vector, lanes=row.lanes, mask=row.mask)
 
     def _write_taps(self, row: Expression, accumulators: dict[Member, Accumulator]) -> None:
         """Reductions that are written out, tap by tap: neighbours share what they read.

@@ -22,6 +22,7 @@ from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import cost_of, node_count
 from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
@@ -33,6 +34,8 @@ _SHORT = 1 << 20
 _ACCUMULATORS, _MOST_NODES = 8, 200
 #: Longest reduction of lanes that is written out instead of looped over.
 LONGEST_WINDOW = 50
+#: So many terms are written out though no neighbours share them.
+_FEW_TAPS = 16
 
 
 class RowsSchedule:
@@ -49,6 +52,7 @@ class RowsSchedule:
         in_pieces: Inner axes between whose pieces the kernel looks at the cancel flag.
         chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
         window: How neighbours that read the same elements share a block; None if none do.
+        tap_rows: The inner axis that is a loop around taps that are written out; 0 if none is.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
         squares: How a block turns what lies along another axis than the lanes; None if nothing.
         copies: The members, or the one map for each element of the axis that is interleaved.
@@ -82,14 +86,12 @@ class RowsSchedule:
         self.vector = self._choose_vector()
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
-        self._unroll()
-        self.window: WindowBlocks | None = None
+        self.tap_rows: Dim = 0
+        self.window = self._choose_window(grain)
         self.reads_anyway = False
-        if not self.vector_inside and self.lanes > 1:
+        if self.window is not None:
             # Many warps have one vector each, and code that is short and the same for all.
-            is_shared = grain.tiling is None
-            self.window = choose_blocks(self.members, self.block_axes, apart=is_shared)
-            self.reads_anyway = self.window is not None and not is_shared
+            self.reads_anyway = grain.tiling is not None
             if self.reads_anyway:
                 self.chunk = self.lanes
         self.squares: TurnedBlocks | None = None
@@ -264,10 +266,44 @@ class RowsSchedule:
             lanes //= 2
         return lanes
 
-    def _unroll(self) -> None:
+    def _choose_window(self, grain: Grain) -> WindowBlocks | None:
+        """Write out short reductions, and choose how neighbours share what they read.
+
+        Of an image one row of taps is written out where neighbours along the row share it: the
+        rows are a loop, and the code is as many times shorter.
+        """
+        apart = grain.tiling is None
+        if self.vector_inside or self.lanes == 1:
+            self._unroll(self.inner)
+            return None
+        if apart and len(self.inner) > 1:
+            self.tap_rows = self.inner[0]
+            self._unroll(self.inner[1:])
+            found = choose_blocks(self.members, self.block_axes, self.tap_rows)
+            if found is not None and not self._meet(found.axis, self.tap_rows):
+                return found
+            self.tap_rows = 0
+        self._unroll(self.inner)
+        found = choose_blocks(self.members, self.block_axes, apart=apart)
+        if found is None and apart and self._is_long_and_plain():
+            for member in self.members:
+                member.unrolled = None  # several vectors in step, instead
+        return found
+
+    def _meet(self, one: Dim, other: Dim) -> bool:
+        """Whether an index follows both axes."""
+        both = {sizes.variable(one), sizes.variable(other)}
+        read = (x for m in self.members for x in loads_of(m.body))
+        return any(both <= sizes.atoms_of(i, "index") for x in read for i in x.at)
+
+    def _is_long_and_plain(self) -> bool:
+        """Whether what is written out is long, and all of it counts, whichever row it is."""
+        bodies = [body for m in self.members for body in m.unrolled or ()]
+        return len(bodies) > _FEW_TAPS and not any(_asks(body) for body in bodies)
+
+    def _unroll(self, axes: list[Dim]) -> None:
         """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
-        extents = [extent_of(i) for i in self.inner]
-        volume = sizes.product(extents)
+        volume = sizes.product(map(extent_of, self.inner))
         if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= LONGEST_WINDOW:
             return
         for member in self.members:
@@ -278,10 +314,8 @@ class RowsSchedule:
         for member in self.members:
             if member.stage.full:
                 member.unrolled = [
-                    rewrite(
-                        member.body, atoms=dict(zip(sizes.variables(self.inner), at, strict=True))
-                    )
-                    for at in itertools.product(*(range(int(e)) for e in extents))
+                    rewrite(member.body, atoms=dict(zip(sizes.variables(axes), at, strict=True)))
+                    for at in itertools.product(*(range(int(extent_of(i))) for i in axes))
                 ]
 
     def _vectors_together(self, grain: Grain) -> int:
@@ -384,3 +418,16 @@ class RowsSchedule:
         blocks = sizes.multiply(sizes.product(counts), self.chunks())
         # A row of no elements still has a result; a map over nothing has no work.
         return blocks
+
+
+def _asks(body: Scalar) -> bool:
+    """Whether an expression has a condition on where it is."""
+    stack, seen = [body], set[Scalar]()
+    while stack:
+        x = stack.pop()
+        if x.op == "size":
+            return True
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.arguments)
+    return False

@@ -74,8 +74,11 @@ class SymbolicIntegers:
         while level is not None:
             fixed, rest = self.dependence.split(value, self._own_atoms(level), frozenset())
             found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
-            if found is not None and found.type.lanes == 1:
-                return [(None, found), *sizes.terms_of(rest)]
+            if found is not None and found.type.lanes == 1 and not self._is_vector(fixed):
+                terms = sizes.terms_of(rest)
+                if len(terms) < 2:
+                    return [(None, found), *terms]
+                return [(None, found), (None, self.dim(rest))]  # neighbours have it in common
             level = level._outer
         return list(value.terms)
 

@@ -4,6 +4,7 @@ Where lanes lie along an outer axis (channels) and windows are written out, a bl
 neighbours along another outer axis. An element that several of them read is loaded once, and so is
 each weight. Blocks at the borders of the axis are written apart, so that what lies outside is known
 and left out; conditions that remain hold for all neighbours, and are asked once for a row of taps.
+Rows of taps may be a loop: its variable is in what is written out.
 Along an axis whose extent only a run knows, blocks that see no border are written so.
 """
 
@@ -107,17 +108,18 @@ class Shared:
 
 
 def choose_blocks(
-    members: Sequence[Member], axes: Sequence[Dim], *, apart: bool = True
+    members: Sequence[Member], axes: Sequence[Dim], rows: Dim = 0, *, apart: bool = True
 ) -> WindowBlocks | None:
     """Blocks along the axis that saves the most loads; None if none saves enough.
 
     Args:
         members: Members of a group; those over its inner axes are written out.
         axes: Outer axes other than that of the lanes.
+        rows: The inner axis that is not written out; 0 if all are.
         apart: Whether blocks at the borders are written apart. If not, all are equal where some
             number of neighbours divides the extent.
     """
-    shared = shared_axis(members, axes)
+    shared = shared_axis(members, axes, rows)
     if shared is None:
         return None
     axis, extent = shared.axis, extent_of(shared.axis)
@@ -136,8 +138,14 @@ def choose_blocks(
     return WindowBlocks(axis, blocks, (part,), known=False)
 
 
-def shared_axis(members: Sequence[Member], axes: Sequence[Dim]) -> Shared | None:
-    """The axis along which neighbours share most of what they read; None if they share little."""
+def shared_axis(members: Sequence[Member], axes: Sequence[Dim], rows: Dim = 0) -> Shared | None:
+    """The axis along which neighbours share most of what they read; None if they share little.
+
+    Args:
+        members: Members of a group.
+        axes: Outer axes other than that of the lanes.
+        rows: The inner axis that is not written out; 0 if all are.
+    """
     full = [m for m in members if m.stage.full]
     if not full or not all(m.unrolled for m in full):
         return None
@@ -153,7 +161,10 @@ def shared_axis(members: Sequence[Member], axes: Sequence[Dim]) -> Shared | None
         saved = sum(moved.visit(x) in single for x in single)
         if 3 * saved >= len(single) and (best is None or saved > best[0]):
             best = (saved, axis)
-    return None if best is None else Shared(best[1], len(bodies), len(single), best[0])
+    if best is None:
+        return None
+    times = 1 if rows == 0 else int(extent_of(rows))
+    return Shared(best[1], times * len(bodies), times * len(single), times * best[0])
 
 
 def _whole_blocks(extent: Dim) -> int:
@@ -245,17 +256,17 @@ def members_at(members: Sequence[Member], axis: Dim, at: Dim) -> list[Member]:
 
 
 def members_inside(
-    members: Sequence[Member], window: WindowBlocks, lanes: Dim
+    members: Sequence[Member], window: WindowBlocks, inside: Sequence[Dim]
 ) -> tuple[list[list[Member]], list[Scalar]]:
     """The members for each result of a block of the one kind, and what has to be true for that.
 
     Args:
         members: The members.
         window: The blocks, along an axis of unknown extent.
-        lanes: The axis of the lanes: what depends on it is not asked ahead.
+        inside: Axes of the lanes and of loops in a block: what depends on them is not asked ahead.
     """
     (part,) = window.parts
-    axis, across = sizes.variable(window.axis), sizes.variable(lanes)
+    axis, within = sizes.variable(window.axis), set(map(sizes.as_atom, inside))
     last = sizes.add(part.first, part.count - 1)
     wanted = {scalar.compare("lt", scalar.size(last), scalar.size(extent_of(window.axis))): None}
     freed = []
@@ -266,7 +277,7 @@ def members_inside(
             condition, term = split_condition(body, neutral(member.stage.kind, kind))
             for one in _conjuncts(condition) if isinstance(condition, Scalar) else ():
                 found = index_atoms(one)
-                if axis in found and across not in found and not loads_of(one):
+                if axis in found and not within & found and not loads_of(one):
                     for k in range(part.count):
                         wanted[rewrite(one, atoms={axis: sizes.add(part.first, k)})] = None
                 else:

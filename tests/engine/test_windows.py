@@ -6,6 +6,7 @@ import pytest
 import sardonyx
 from sardonyx.kernel import rows_schedule
 from sardonyx.kernel.window_blocks import choose_blocks
+from sardonyx.plan.axes import extent_of
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(5)
@@ -97,3 +98,52 @@ def test_an_axis_of_whole_blocks_of_unknown_number():
     model = model_of(text, {"k": _values((1, 3, 2, 1, 2)).astype(np.float64)}, 11)
     sizes = [(1, 7, 8), (1, 3, 6), (2, 9, 7), (1, 1, 3)]
     check(model, [{"x": _values((n, 3, 6, h, w)).astype(np.float64)} for n, h, w in sizes])
+
+
+@pytest.mark.parametrize(
+    "attributes, kernel, last, rows",
+    [
+        ("pads = [2, 2, 2, 2]", (5, 5), True, 5),
+        ("pads = [0, 1, 0, 1]", (1, 3), True, 0),
+        ("pads = [1, 1, 1, 1]", (3, 3), False, 0),  # neighbours along columns share rows of taps
+    ],
+)
+def test_rows_of_taps_are_a_loop(attributes, kernel, last, rows, monkeypatch):
+    monkeypatch.setenv("SARDONYX_CACHE", "off")
+    found = []
+    choose = rows_schedule.RowsSchedule._choose_window
+
+    def watch(schedule, grain):
+        window = choose(schedule, grain)
+        if window is not None:
+            loop = 0 if schedule.tap_rows == 0 else extent_of(schedule.tap_rows)
+            written = {len(m.unrolled) for m in schedule.members if m.unrolled}
+            found.append((loop, written))
+        return window
+
+    monkeypatch.setattr(rows_schedule.RowsSchedule, "_choose_window", watch)
+    model = _depthwise(attributes, kernel, "11, 14", last)
+    sardonyx.InferenceSession(model.SerializeToString())
+    taps = kernel[0] * kernel[1]
+    assert found
+    assert all(one == (rows, {taps // max(1, rows)}) for one in found)
+
+
+@pytest.mark.parametrize("size, together", [(7, True), (3, False)])
+def test_a_long_plain_window_takes_vectors_in_step(size, together, monkeypatch):
+    monkeypatch.setenv("SARDONYX_CACHE", "off")
+    found = []
+
+    choose = rows_schedule.RowsSchedule._vectors_together
+
+    def watch(schedule, grain):
+        found.append(choose(schedule, grain))
+        return found[-1]
+
+    monkeypatch.setattr(rows_schedule.RowsSchedule, "_vectors_together", watch)
+    text = f"""g (float[2, 64, {size}, {size}] x) => (float[2, 64, 1, 1] y)
+    {{ t = Conv(x, w) y = GlobalAveragePool(t) }}"""
+    model = model_of(text, {"w": _values((64, 64, 1, 1))})
+    sardonyx.InferenceSession(model.SerializeToString())
+    assert (max(found) > 1) == together
+    check(model, [{"x": _values((2, 64, size, size))}])
