@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, reduce
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
@@ -448,6 +449,10 @@ class Expression(SymbolicIntegers):
         where = self.place(tensor)
         offset = where.offset(indices)
         if not self._is_vector(offset):
+            # It would be written to the elements behind this one, too; in an empty tensor none is.
+            if stored.type.lanes > 1 and 0 not in tensor.shape:
+                what = "a value varies along the lanes, and its place does not"
+                raise EngineError(message(f"kernel {b.program.name}", what))
             b.store(stored, where.pointer, self.dim(offset))
             return
         stored = b.splat(stored, self.lanes)

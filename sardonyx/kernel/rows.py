@@ -181,12 +181,12 @@ class RowsKernel:
         `begin`: where the copies begin along the axis of a window.
         """
         count, lanes = self.schedule.together, self.schedule.lanes
-        if count > 1:
+        end = self._end_of_full(low, high, count * lanes) if count > 1 else low
+        if end != low:
             places = (sizes.add(vector, k * lanes) for k in range(count))
             together = [members_at(copies[0], vector, at) for at in places]
             self._hoist_lanes(level, together, vector)
             atom = sizes.variable(vector)
-            end = self._end_of_full(low, high, count * lanes)
             with self.builder.for_(low, end, count * lanes) as first:
                 inside = level.child({atom: first}, vector=atom, lanes=lanes)
                 self._write_row(inside, together, extents)
@@ -196,7 +196,7 @@ class RowsKernel:
             sums = [[m for m in copy if m.stage.full] for copy in copies]
             self._hoist_lanes(level, sums, vector)
             place = level.dim(begin)
-            for position, width, mask in self._vector_loop(low, high, vector):
+            for position, width, mask in self._lane_loop(low, high, vector):
                 atom = sizes.variable(vector)
                 inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
                 values: dict[Scalar, Operand] = {}
@@ -205,7 +205,7 @@ class RowsKernel:
                     self._write_scalars(row, rest, known)
             return
         self._hoist_lanes(level, copies, vector)
-        for position, width, mask in self._vector_loop(low, high, vector):
+        for position, width, mask in self._lane_loop(low, high, vector):
             atom = sizes.variable(vector)
             inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
             self._write_row(inside, copies, extents)
@@ -341,6 +341,15 @@ class RowsKernel:
         rest = b.binary("sub", high, end)
         with b.if_(b.compare("gt", rest, 0)):
             yield end, lanes, b.tail_mask(rest, lanes)
+
+    def _lane_loop(
+        self, low: Operand, high: Operand, variable: Dim
+    ) -> Iterator[tuple[Operand, int, Operand | None]]:
+        """`_vector_loop`, but one element is no vector: places at a border do not vary along it."""
+        if _is_zero(low) and isinstance(high, Constant) and high.value == 1:
+            yield low, 1, None
+        else:
+            yield from self._vector_loop(low, high, variable)
 
     def _end_of_full(self, low: Operand, high: Operand, step: int) -> Operand:
         """Where steps of so many elements, a power of two, end that fit between two places."""

@@ -47,6 +47,21 @@ def test_more_turns_than_parts(width: int) -> None:
     np.testing.assert_array_equal(_padded("float", "wrap", x, (width * 3, width * 2)), want)
 
 
+@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("width", [9, 16, 33, 90])
+@pytest.mark.parametrize("pads", [(1, 1), (2, 1), (0, 1)], ids=str)
+@pytest.mark.parametrize("rows", ["40", "N"])
+def test_rows_that_lie_apart(mode: str, width: int, pads: tuple[int, int], rows: str) -> None:
+    text = f"""graph (float[4,{rows},{width}] x) => (float[P,Q,R] y)
+        <int64[6] p = {{0, 0, {pads[0]}, 0, 0, {pads[1]}}}> {{
+        a = Pad<mode = "{mode}">(x, p) y = Softmax<axis = 1>(a) }}"""
+    session = sardonyx.InferenceSession(model_of(text, None, 19).SerializeToString())
+    x = _random.standard_normal((4, 40, width)).astype(np.float32)
+    e = np.exp(np.pad(x, [(0, 0), (0, 0), pads], mode=_MODES[mode]).astype(np.float64))
+    want = e / e.sum(1, keepdims=True)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=2e-6)
+
+
 def test_a_window_over_mirrored_rows() -> None:
     text = """graph (float[1,2,9,40] x) => (float[1,2,P,Q] y)
         <int64[8] p = {0, 0, 2, 3, 0, 0, 1, 2}> {
