@@ -37,6 +37,12 @@ def extreme(e: Emitter, op: str, type: Type, a: str, b: str) -> str:
     return e.select(e.compare("uno", type, a, a), type, a, chosen)
 
 
+def _divide_by_size(e: Emitter, type: Type, a: str, b: str) -> str:
+    """Truncating, by what is not negative; what a division by 0 gives is of no use to anybody."""
+    safe = e.select(e.compare("eq", type, b, e.lit(type, 0)), type, e.lit(type, 1), b)
+    return e.binary("sdiv", type, a, safe)
+
+
 def _divide(e: Emitter, op: str, type: Type, a: str, b: str, divisor: object) -> str:
     """Truncating; by zero gives 0, and the most negative number by -1 wraps, without a trap."""
     known = divisor.value if isinstance(divisor, Constant) else 0
@@ -275,6 +281,8 @@ def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
         return e.math(f"{'u' if type.is_unsigned else 's'}{op[:3]}.sat", type, a, b)
     if op == "copysign":
         return _copysign(e, type, a, b)
+    if op == "div" and let.attribute("by_size"):
+        return _divide_by_size(e, type, a, b)
     if op in ("div", "rem") and not type.is_float:
         return _divide(e, op, type, a, b, let.operands[1])
     if op == "div" and type.element == F32 and e.target.isa == "ptx":

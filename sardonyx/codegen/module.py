@@ -128,7 +128,7 @@ def _head(program: Program) -> str:
     listed = ", ".join(
         parameter_type(p.value.type) + (" noalias" if p.noalias else "") for p in program.parameters
     )
-    return f"{result_type(program.result)} {symbol(program.name)}({listed})"
+    return f"dso_local {result_type(program.result)} {symbol(program.name)}({listed})"
 
 
 def _slot(e: FunctionEmitter, slot: int, type: Type) -> str:

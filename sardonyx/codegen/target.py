@@ -107,6 +107,10 @@ def _features(flags: frozenset[str], extras: dict[str, str]) -> list[str]:
 def _avx512(flags: frozenset[str], caches: Caches) -> Target:
     # LLVM would split 512-bit vectors in two at this level unless told otherwise.
     features = ["-prefer-256-bit", *_features(flags, _EXTRAS_512)]
+    if "avx512vbmi" in flags:
+        # Since these processors a division of 64 bits takes hardly longer than one of 32, which
+        # LLVM would try first, with two more blocks for each.
+        features.append("-idivq-to-divl")
     return Target(
         name="x86-64-v4-avx512",
         arch="x86_64",

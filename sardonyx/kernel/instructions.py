@@ -247,12 +247,20 @@ class InstructionBuilder:
         steps = self.iota(I64.with_lanes(lanes))
         return steps * self.lift(stride, I64) + start
 
+    def parted(self, number: Operand, extent: Operand) -> tuple[Operand, Operand]:
+        """Quotient and remainder by a size, which is not 0 where anything comes of them."""
+        if isinstance(extent, Constant):
+            return self.binary("div", number, extent), self.binary("rem", number, extent)
+        x, size = self._pair(number, extent)
+        quotient = self.let(x.type, "div", [x, size], by_size=True)
+        return quotient, self.binary("sub", x, self.binary("mul", quotient, size))
+
     def coordinates(self, number: Operand, extents: Sequence[Operand]) -> list[Operand]:
         """Where element `number` of row-major axes lies along each; the first is not bounded."""
         found: list[Operand] = []
         for extent in reversed(extents[1:]):
-            found.append(self.binary("rem", number, extent))
-            number = self.binary("div", number, extent)
+            number, place = self.parted(number, extent)
+            found.append(place)
         return [number, *reversed(found)] if extents else []
 
     # -- memory -------------------------------------------------------------------------------

@@ -109,8 +109,8 @@ class ProductKernel(Finish):
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
-            chunk, rest = b.binary("rem", block, chunks), b.binary("div", block, chunks)
-            panel, rest = b.binary("rem", rest, panels), b.binary("div", rest, panels)
+            rest, chunk = b.parted(block, chunks)
+            rest, panel = b.parted(rest, panels)
             lead = self._unflatten(rest, s.lead(), extents)
             level = self.outside.child(lead)
             first_column = b.binary("mul", panel, s.width)
@@ -281,9 +281,16 @@ class ProductKernel(Finish):
         """Multiply the rows that the table points to."""
         s, b = self.schedule, self.b
         operands = [self.scratch["table"], Constant(I64, taps), depth, panel, target]
-        for rows in self.tile_rows:
-            with b.if_(b.eq(count, rows)):
-                b.call(micro_name(s.element, rows, s.vectors, s.lanes), operands)
+        names = {rows: micro_name(s.element, rows, s.vectors, s.lanes) for rows in self.tile_rows}
+        if len(names) == 1:
+            b.call(names[self.tile_rows[0]], operands)
+            return
+        # One call without branches is half as much for LLVM as a call for each.
+        *others, least = self.tile_rows
+        micro: Operand = b.address_of(names[least])
+        for rows in reversed(others):
+            micro = b.select(b.eq(count, rows), b.address_of(names[rows]), micro)
+        b.call(micro, operands)
 
     def _awaited(self) -> list[tuple[Tensor, Dim]]:
         """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""

@@ -306,7 +306,7 @@ class RowsKernel:
         rest: Operand = block
         chunk: Operand = Constant(block.type, 0)
         if not (isinstance(chunks, Constant) and chunks.value == 1):
-            chunk, rest = b.binary("rem", rest, chunks), b.binary("div", rest, chunks)
+            rest, chunk = b.parted(rest, chunks)
         axes = self.schedule.block_axes
         found = b.coordinates(rest, [outside.dim(self.schedule.block_count(a)) for a in axes])
         return dict(zip(map(sizes.variable, axes), found, strict=True)), chunk

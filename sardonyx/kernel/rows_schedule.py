@@ -280,7 +280,7 @@ class RowsSchedule:
             self.tap_rows = self.inner[0]
             self._unroll(self.inner[1:])
             found = choose_blocks(self.members, self.block_axes, self.tap_rows)
-            if found is not None and not self._meet(found.axis, self.tap_rows):
+            if found is not None:
                 return found
             self.tap_rows = 0
         self._unroll(self.inner)
@@ -289,12 +289,6 @@ class RowsSchedule:
             for member in self.members:
                 member.unrolled = None  # several vectors in step, instead
         return found
-
-    def _meet(self, one: Dim, other: Dim) -> bool:
-        """Whether an index follows both axes."""
-        both = {sizes.variable(one), sizes.variable(other)}
-        read = (x for m in self.members for x in loads_of(m.body))
-        return any(both <= sizes.atoms_of(i, "index") for x in read for i in x.at)
 
     def _is_long_and_plain(self) -> bool:
         """Whether what is written out is long, and all of it counts, whichever row it is."""

@@ -158,7 +158,10 @@ def shared_axis(members: Sequence[Member], axes: Sequence[Dim], rows: Dim = 0) -
             continue
         step = {sizes.variable(axis): sizes.add(axis, 1)}
         moved = Rewriting(lambda _: None, step)
-        saved = sum(moved.visit(x) in single for x in single)
+        places = [(x, moved.visit(x)) for x in single]
+        if rows != 0 and not any(x != there and there in single for x, there in places):
+            continue  # neighbours share rows, which are not written out
+        saved = sum(there in single for _, there in places)
         if 3 * saved >= len(single) and (best is None or saved > best[0]):
             best = (saved, axis)
     if best is None:

@@ -117,8 +117,8 @@ class WinogradKernel(ProductKernel):
         chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
         groups = dim(integer.ceildiv(s.panels(), f.panels))
         with b.parallel() as block:
-            chunk, rest = b.binary("rem", block, chunks), b.binary("div", block, chunks)
-            group, rest = b.binary("rem", rest, groups), b.binary("div", rest, groups)
+            rest, chunk = b.parted(block, chunks)
+            rest, group = b.parted(rest, groups)
             level = self.outside.child(self._unflatten(rest, s.lead(), axes))
             first = b.binary("mul", chunk, f.tiles)
             count = b.min(b.binary("sub", tiles, first), f.tiles)

@@ -127,6 +127,15 @@ def test_rows_of_taps_are_a_loop(attributes, kernel, last, rows, monkeypatch):
     taps = kernel[0] * kernel[1]
     assert found
     assert all(one == (rows, {taps // max(1, rows)}) for one in found)
+    found.clear()
+    tokens = model_of(
+        """g (float[1, 154, 32] x) => (float[1, 32, h, w] y)
+        { t = Transpose<perm = [0, 2, 1]>(x) u = Reshape(t, s)
+        y = Conv<group = 32, pads = [1, 1, 1, 1]>(u, k) }""",
+        {"s": np.array([1, 32, 11, 14]), "k": _values((32, 1, 3, 3))},
+    )
+    check(tokens, [{"x": _values((1, 154, 32))}])
+    assert (3, {3}) in found
 
 
 @pytest.mark.parametrize("size, together", [(7, True), (3, False)])
