@@ -3,6 +3,9 @@
 import copy
 import dataclasses
 import pickle
+import typing
+import weakref
+from typing import ClassVar
 
 from sardonyx.base import records
 
@@ -53,8 +56,19 @@ def _classes(decorator):
     @decorator(slots=True)
     class Further(Optional):
         a: int
+        count: ClassVar[int] = 3
+        text: "typing.ClassVar[str]" = "all"
 
-    return Point, Base, Derived, Changing, Same, Named, Further
+    @decorator(eq=False, slots=True, weakref_slot=True)
+    class Seen:
+        a: int = 1
+
+    @decorator(eq=False, slots=True, weakref_slot=True)
+    class SeenAgain(Seen):
+        a: int
+        b: int = 2
+
+    return Point, Base, Derived, Changing, Same, Named, Further, SeenAgain
 
 
 def _outcome(action):
@@ -66,7 +80,7 @@ def _outcome(action):
 
 
 def _facts(decorator):
-    point, base, derived, changing, same, named, further = _classes(decorator)
+    point, base, derived, changing, same, named, further, seen = _classes(decorator)
     p = point(1)
     unequal = derived(1)
     actions = [
@@ -85,7 +99,13 @@ def _facts(decorator):
         lambda: changing({1: 2}) == changing({1: 2}), lambda: same(1), lambda: same(1) == same(1),
         lambda: further(1), lambda: further(1, more=(2,), made=[3]), lambda: further(1, (2,)),
         lambda: further(more=()), lambda: hash(same(1)) == 5, lambda: hash(named("a")),
-        lambda: named("a") == named("a"),
+        lambda: named("a") == named("a"), lambda: further.count, lambda: further.text,
+        lambda: further.__slots__, lambda: [f.name for f in dataclasses.fields(further)],
+        lambda: [f.kw_only for f in dataclasses.fields(further)], lambda: seen(3),
+        lambda: seen.__slots__, lambda: weakref.ref(seen(1)) is not None, lambda: seen.__qualname__,
+        lambda: decorator()(type("Bad", (), {"__annotations__": {"a": list}, "a": []})),
+        lambda: dataclasses.is_dataclass(seen),
+        lambda: dataclasses.dataclass()(type("Standard", (changing,), {}))({1: 2}).items,
     ]  # fmt: skip
     return [_outcome(action) for action in actions]
 
