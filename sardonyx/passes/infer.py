@@ -6,7 +6,8 @@ between inputs and outputs is not looked at: it may be wrong.
 
 Tensors of one meaning are one object, so inference also sees which values are always equal: two
 nodes that compute the same, and nodes that give their input back (a cast to the type it has, a
-multiplication by one, a transposition of a transposition).
+multiplication by one, a transposition of a transposition). Exporters write the same arithmetic on
+sizes once for each layer: what it gives for the same numbers is looked up (`_known_by`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sardonyx.base import errors, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
+from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
@@ -73,6 +75,8 @@ class _Inference:
         self._first: dict[object, Value] = {}
         self._measured: dict[tuple[Tensor, int], Dim] = {}
         self._index_maps: dict[Tensor, Map] = {}
+        self._numbers: dict[object, Buffer] = {}
+        self._computed: dict[object, list[Value]] = {}
 
     def run(self, graph: Graph) -> None:
         for node in list(graph.nodes):
@@ -116,6 +120,11 @@ class _Inference:
                 self._give_up(node, f"the shape of {value.name} is known only in a run")
                 return
             inputs.append(None if value is None else self._tensor(value))
+        key = _known_by(node, inputs)
+        computed = None if key is None else self._computed.get(key)
+        if computed is not None:
+            self._take(node, computed)
+            return
         expand = expansion_of(node)
         if expand is not None:
             for made in expand(node, inputs):
@@ -131,6 +140,16 @@ class _Inference:
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if not value.is_omitted:
                 self._note(node, inputs, value, tensor, bool(assumed))
+        if key is not None and not (assumed or node.measured) and all(map(_is_known, node.outputs)):
+            self._computed[key] = list(node.outputs)
+
+    def _take(self, node: Node, computed: list[Value]) -> None:
+        """Set what is known of a node's outputs: what is known of those of another one."""
+        node.measured.clear()
+        for value, first in zip(node.outputs, computed, strict=True):
+            value.dtype, value.shape, value.elements = first.dtype, first.shape, first.elements
+            value.equal_to = first if _is_visible(first, node.graph) else None
+            self._tensors[value] = self._tensors[first]
 
     def _measure(
         self, node: Node, asked: Asked, x: Tensor, positions: tuple[int, ...], low: Dim, high: Dim
@@ -177,7 +196,10 @@ class _Inference:
 
     def _make(self, value: Value) -> Tensor:
         if value.constant is not None and value not in self._overridable:
-            return constant_tensor(value.constant, value.name)
+            made = constant_tensor(value.constant, value.name)
+            if not _is_number(made):
+                return made
+            return self._numbers.setdefault((made.dtype, made.shape, made.known), made)
         if value.kind != "tensor":
             return object_buffer(value, value.name)
         if value.dtype is None or value.shape is None:
@@ -261,6 +283,39 @@ class _Scope:
 
     def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
         self._inference.symbols.update(symbols)
+
+
+def _known_by(node: Node, inputs: list[Tensor | None]) -> object:
+    """What decides on the outputs of arithmetic on known whole numbers; None for other nodes."""
+    if not all(map(_is_number, inputs)):
+        return None
+    facts: list[object] = [node.op_type, node.domain, node.version, *inputs]
+    facts.append(tuple([value.is_omitted for value in node.outputs]))
+    for name, given in node.attributes.items():
+        if isinstance(given, (int, str, bytes)):
+            facts += name, given
+        elif isinstance(given, list) and all(isinstance(x, int) for x in given):
+            facts += name, tuple(given)
+        elif isinstance(given, Constant) and given.element_count <= _FLOATS_LIMIT:
+            facts += name, given.dtype, given.shape, given.array().tobytes()
+        else:
+            return None
+    return tuple(facts)
+
+
+def _is_number(x: Tensor | None) -> bool:
+    """Whether all elements are known and whole. (Floats may be equal and differ: 0 and -0.)"""
+    if x is None:
+        return True
+    if not isinstance(x, Buffer) or x.dtype.kind not in "iub":
+        return False
+    return x.known is not None and None not in x.known
+
+
+def _is_known(value: Value) -> bool:
+    """Whether an output is omitted, or has elements that are known and whole."""
+    is_whole = value.dtype is not None and value.dtype.kind in "iub"
+    return value.is_omitted or (is_whole and bool(value.elements))
 
 
 def _is_visible(value: Value, graph: Graph | None) -> bool:

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
+from sardonyx.passes import infer
 from sardonyx.passes.pipeline import optimise
 
 _random = np.random.default_rng(11)
@@ -234,3 +235,55 @@ def test_batch_norm_of_doubles_has_the_epsilon_that_a_file_would_hold():
     (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     wanted = x * 1e-9 / np.sqrt(1e-9 + float(np.float32(1e-5)))
     np.testing.assert_allclose(found[:, :1], wanted, rtol=1e-14)
+
+
+_PADS = """
+    {0}s = ConstantOfShape <value = int64[1] {{{2}}}> ({0}n) {0}p = Concat <axis = 0> ({0}w, {0}s)
+    {0}r = Reshape ({0}p, {0}t) {0}q = Transpose <perm = [1, 0]> ({0}r)
+    {0}f = Reshape ({0}q, {0}o) {0}y = Pad ({1}, {0}f)
+"""
+
+
+def _numbers(name: str, *pads: int) -> dict[str, Any]:
+    lists = {"n": [2], "w": pads, "t": [3, 2], "o": [-1]}
+    return {name + key: np.array(values) for key, values in lists.items()}
+
+
+#: What the second of two chains of arithmetic on sizes has, and how many of its nodes are computed.
+AGAIN = {
+    "the same numbers": ((1, 0, 2, 1), 0, 0),
+    "other numbers": ((0, 0, 2, 1), 0, 4),
+    "another value": ((1, 0, 2, 1), 1, 5),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_arithmetic_on_sizes_is_computed_once_for_the_same_numbers(name, monkeypatch):
+    pads, value, computed = AGAIN[name]
+    chains = _PADS.format("a", "x", 0) + _PADS.format("b", "ay", value)
+    weights = _numbers("a", 1, 0, 2, 1) | _numbers("b", *pads)
+    model = _model(f"g (float[2,3,4] x) => (float[a,b,c] by) {{ {chains} }}", weights)
+    asked = []
+
+    def noted(node, *others):
+        asked.append(node.output.name)
+        return apply(node, *others)
+
+    apply = infer.apply
+    monkeypatch.setattr(infer, "apply", noted)
+    graph = load(model.SerializeToString())
+    optimise(graph, verify=True)
+    assert len([n for n in asked if n.startswith("b") and n != "by"]) == computed
+    assert [node.op_type for node in graph.nodes] == ["Pad", "Pad"]
+    monkeypatch.undo()
+    _check(model, {"x": _random.standard_normal((2, 3, 4)).astype(np.float32)})
+
+
+def test_numbers_of_other_types_are_others():
+    body = """g (int64[N] x) => (int64[M] y, int32[K] z, bool[L] w) {
+      a = Add (i, i) b = Add (j, j) y = Concat <axis = 0> (x, a)
+      c = Cast <to = 6> (i) z = Concat <axis = 0> (c, b)
+      d = Equal (i, i) e = Equal (j, j) f = Not (t) w = Concat <axis = 0> (d, e, f, t)
+    }"""
+    weights = {"i": np.array([1]), "j": np.array([1], np.int32), "t": np.array([True])}
+    _check(_model(body, weights), {"x": np.array([7, 8])})
