@@ -76,6 +76,7 @@ class Expression(SymbolicIntegers):
         self._first_lane: Expression | None = None
         self._values: dict[tuple[Scalar, object], Operand] = {}
         self._dims: dict[Dim, Operand] = {}
+        self._guarded_dims: dict[tuple[Dim, Operand], Operand] = {}
         self._own: dict[SymbolicIntegers, frozenset[Atom]] = {}
         for load, value in (values or {}).items():
             self._values[load, None] = value
@@ -134,6 +135,14 @@ class Expression(SymbolicIntegers):
         seen: set[Scalar] = set()
         found: list[Scalar | Dim] = []
 
+        def take(value: Dim, guarded: bool) -> None:
+            fixed = self.dependence.split(value, inside, loads)[0]
+            if not guarded or is_total(fixed, at_hand):
+                found.append(fixed)
+
+        def at_hand(x: Scalar) -> bool:
+            return self._find(x, None) is not None
+
         def visit(x: Scalar, guarded: bool) -> None:
             if x in seen or (x, None) in self._values:
                 return
@@ -148,11 +157,9 @@ class Expression(SymbolicIntegers):
                         if isinstance(atom.payload, Scalar):
                             visit(atom.payload, guarded)
                 if x not in loads and addresses:
-                    found.append(
-                        self.dependence.split(self.place(tensor).offset(indices), inside, loads)[0]
-                    )
+                    take(self.place(tensor).offset(indices), guarded)
             elif x.op == "size":
-                found.append(self.dependence.split(x.dim, inside, loads)[0])
+                take(x.dim, guarded)
             elif x.op == "select":
                 visit(x.arguments[0], guarded)
                 visit(x.arguments[1], True)
@@ -226,7 +233,7 @@ class Expression(SymbolicIntegers):
         if x.op == "load":
             return from_memory(b, self._load(x, guard), x.dtype)
         if x.op == "size":
-            return self.dim(x.dim)
+            return self.dim(x.dim, guard)
         if x.op == "select":
             return self._select(x, guard)
         if x.op == "bitcast":
@@ -242,8 +249,9 @@ class Expression(SymbolicIntegers):
             return self._narrow(x, arguments, guard)
         if x.op == "check_index":
             return check_index(
-                b, arguments[0], self.dim(x.dim), lambda lanes: self._held_mask(guard, lanes)
-            )
+                b, arguments[0], self.dim(x.dim, guard),
+                lambda lanes: self._held_mask(guard, lanes),
+            )  # fmt: skip
         return self._arithmetic(x, arguments, guard)
 
     def _narrow(self, x: Scalar, codes: list[Operand], guard: Operand | None) -> Operand:
@@ -363,18 +371,18 @@ class Expression(SymbolicIntegers):
         b = self.builder
         if not self._is_vector(x):
             held = self._held_mask(guard, 1)
-            return b.load(element, where.pointer, self.dim(offset), mask=held)
+            return b.load(element, where.pointer, self.dim(offset, guard), mask=held)
         stride = self._short_stride(offset)
         if stride is not None:
-            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
+            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
             mask = self._load_mask(guard, self.lanes)
             return load_strided(b, base, element, self.lanes, stride, mask)
         repeated = self._repeated(offset) if guard is None or guard.type.lanes == 1 else None
         if repeated is not None:
-            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset), element)
+            base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
             mask = self._load_mask(guard, self.lanes)
             return load_repeated(b, base, element, self.lanes, *repeated, mask)
-        pointer, at = self._lane_places(where.pointer, offset, element)
+        pointer, at = self._lane_places(where.pointer, offset, element, guard)
         align = self._align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
@@ -383,12 +391,14 @@ class Expression(SymbolicIntegers):
         mask = self._load_mask(guard, self.lanes)
         return b.load(kind, pointer, at, mask=mask, align_bytes=align)
 
-    def _lane_places(self, pointer: Operand, offset: Dim, element: Type) -> tuple[Operand, Operand]:
+    def _lane_places(
+        self, pointer: Operand, offset: Dim, element: Type, guard: Operand | None
+    ) -> tuple[Operand, Operand]:
         """A pointer, and where the lanes lie from there on: numbers of 32 bits if they suffice.
 
         Gathering by those takes half the time.
         """
-        at = self._lane_offsets(offset)
+        at = self._lane_offsets(offset, guard)
         if at.type.lanes == 1:
             return pointer, at
         inside = frozenset((self.vector,)) if self.vector is not None else frozenset()
@@ -400,8 +410,10 @@ class Expression(SymbolicIntegers):
             return pointer, at
         b = self.builder
         if fixed != 0:
-            pointer = b.offset(pointer, self.with_scalar_vector().dim(fixed), element)
-        return pointer, b.convert(b.lift(self.dim(rest), at.type), I32.with_lanes(self.lanes))
+            pointer = b.offset(pointer, self.with_scalar_vector().dim(fixed, guard), element)
+        return pointer, b.convert(
+            b.lift(self.dim(rest, guard), at.type), I32.with_lanes(self.lanes)
+        )
 
     def _short_stride(self, offset: Dim) -> int | None:
         """Elements from lane to lane, where some vectors side by side have all of them."""
@@ -430,7 +442,7 @@ class Expression(SymbolicIntegers):
         if self.lanes == 1:
             return self
         if self._first_lane is None:
-            self._first_lane = self.child({}, vector=self.vector, lanes=1)
+            self._first_lane = self.child({}, vector=self.vector, lanes=1, mask=self.mask)
         return self._first_lane
 
     # -- memory -------------------------------------------------------------------------------
@@ -472,10 +484,10 @@ class Expression(SymbolicIntegers):
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # a vector has one
         return linear is not None and linear[0] == 1 and not self._is_vector(linear[1])
 
-    def _lane_offsets(self, offset: Dim) -> Operand:
+    def _lane_offsets(self, offset: Dim, guard: Operand | None = None) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""
         if self._is_dense(offset):
-            return self.with_scalar_vector().dim(offset)
-        at = self.dim(offset)
+            return self.with_scalar_vector().dim(offset, guard)
+        at = self.dim(offset, guard)
         # Indices may vary along the lanes where the offset that they make up does not.
         return self.builder.splat(at, self.lanes) if at.type.lanes == 1 else at

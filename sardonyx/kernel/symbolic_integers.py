@@ -22,6 +22,7 @@ class SymbolicIntegers:
     _outer: SymbolicIntegers | None
     dependence: Dependence
     _dims: dict[Dim, Operand]
+    _guarded_dims: dict[tuple[Dim, Operand], Operand]
     _own: dict[SymbolicIntegers, frozenset[Atom]]
 
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
@@ -31,35 +32,48 @@ class SymbolicIntegers:
     def _is_vector(self, x: Scalar | Dim) -> bool:
         raise NotImplementedError
 
-    def dim(self, value: Dim) -> Operand:
-        """An i64 (or a vector of them) with the value of a symbolic integer."""
+    def dim(self, value: Dim, guard: Operand | None = None) -> Operand:
+        """An i64 (or a vector of them) with the value of a symbolic integer.
+
+        What it reads from memory is read only in lanes where `guard` holds.
+        """
         if isinstance(value, int):
             return Constant(I64, value)
-        found = self._find_dim(value)
+        if guard is not None and not any(
+            isinstance(atom.payload, Scalar) for atom in sizes.opaque_in(value)
+        ):
+            guard = None
+        found = self._find_dim(value, guard)
         if found is None:
-            found = self._dims[value] = self._write_dim(value)
+            found = self._write_dim(value, guard)
+            if guard is None:
+                self._dims[value] = found
+            else:
+                self._guarded_dims[value, guard] = found
         return found
 
-    def _find_dim(self, value: Dim) -> Operand | None:
+    def _find_dim(self, value: Dim, guard: Operand | None) -> Operand | None:
         level: SymbolicIntegers | None = self
         vector = self._is_vector(value)
         while level is not None:
             found = level._dims.get(value)
+            if found is None and guard is not None:
+                found = level._guarded_dims.get((value, guard))
             if found is not None and (found.type.lanes > 1) == vector:
                 return found
             level = level._outer
         return None
 
-    def _write_dim(self, value: sizes.Size) -> Operand:
+    def _write_dim(self, value: sizes.Size, guard: Operand | None) -> Operand:
         b = self.builder
         result: Operand | None = None
-        for monomial, coefficient in self._invariant_first(value):
+        for monomial, coefficient in self._invariant_first(value, guard):
             term: Operand | None = None
             if monomial is None:
                 term = coefficient  # type: ignore[assignment]  # without monomial it is an Operand
             else:
                 for atom in monomial:
-                    factor = self.atom(atom)
+                    factor = self.atom(atom, guard)
                     term = factor if term is None else b.binary("mul", term, factor)
                 if term is None:
                     term = Constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
@@ -68,7 +82,9 @@ class SymbolicIntegers:
             result = term if result is None else b.binary("add", result, term)
         return result if result is not None else Constant(I64, 0)
 
-    def _invariant_first(self, value: sizes.Size) -> list[tuple[tuple[Atom, ...] | None, object]]:
+    def _invariant_first(
+        self, value: sizes.Size, guard: Operand | None
+    ) -> list[tuple[tuple[Atom, ...] | None, object]]:
         """Terms of `value`, with the part that an outer loop has computed as one term."""
         level = self._outer
         while level is not None:
@@ -78,7 +94,10 @@ class SymbolicIntegers:
                 terms = sizes.terms_of(rest)
                 if len(terms) < 2:
                     return [(None, found), *terms]
-                return [(None, found), (None, self.dim(rest))]  # neighbours have it in common
+                return [
+                    (None, found),
+                    (None, self.dim(rest, guard)),
+                ]  # neighbours have it in common
             level = level._outer
         return list(value.terms)
 
@@ -91,8 +110,8 @@ class SymbolicIntegers:
             found = self._own[outer] = frozenset(own)
         return found
 
-    def atom(self, atom: Atom) -> Operand:
-        """The value of one atom."""
+    def atom(self, atom: Atom, guard: Operand | None = None) -> Operand:
+        """The value of one atom; `guard` as in `dim`."""
         b = self.builder
         if atom in self.atoms:
             value = self.atoms[atom]
@@ -100,10 +119,10 @@ class SymbolicIntegers:
                 return b.binary("add", b.iota(I64.with_lanes(self.lanes)), value)
             return value
         if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
-            return self.scalar(atom.payload)
+            return self.scalar(atom.payload, guard)
         if atom.kind not in ("floordiv", "max", "min"):
             raise EngineError(message(f"kernel {b.program.name}", f"{atom!r} has no value here"))
-        left, right = (self.dim(x) for x in atom.arguments)
+        left, right = (self.dim(x, guard) for x in atom.arguments)
         if atom.kind == "floordiv":
             return self._floor_divide(atom.arguments[0], left, right)
         return b.binary(atom.kind, left, right)
