@@ -127,12 +127,15 @@ class Libraries:
 
     Attributes:
         missing: Why functions are done by kernels alone, by function.
+        rounds: See `Accelerator`.
 
     Args:
         found: A library by function, or why there is none.
+        rounds: See `Accelerator`.
     """
 
-    def __init__(self, found: Mapping[str, Library | str]) -> None:
+    def __init__(self, found: Mapping[str, Library | str], *, rounds: bool = False) -> None:
+        self.rounds = rounds
         self._found = {name: x for name, x in found.items() if not isinstance(x, str)}
         self.missing = {name: x for name, x in found.items() if isinstance(x, str)}
         self._failures: set[str] = set()
@@ -232,4 +235,4 @@ def find_libraries(device: Device, settings: LibrarySettings) -> Libraries:
             library = f"{package} is not usable: {error}"
             _logger.info("no library for %s: %s", ", ".join(functions), library)
         found.update(dict.fromkeys(functions, library))
-    return Libraries(found)
+    return Libraries(found, rounds=settings.tf32)
