@@ -3,6 +3,7 @@
 cuBLASLt's matrices have their columns one behind the other, so `out = left * right` is asked for as
 `out^T = right^T * left^T`. An algorithm is chosen once for each shape: the one that cuBLASLt thinks
 is the fastest, until those that it thinks are nearly as fast have been measured, in the background.
+It is tried before it is used, except where a caller captures a shape that was never run.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import itertools
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base.log import get_logger
 from sardonyx.cuda.background import Background
+from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import SIZES, LibrarySettings, Place, Work
 from sardonyx.cuda.measuring import CALLS, Loan, milliseconds
-from sardonyx.cuda.proving import Trial, proven
+from sardonyx.cuda.product_trials import trial_of
 from sardonyx.plan.library import BATCHES, MATMUL, Offer
 from sardonyx.runtime.cache import default_cache, digest
 from sardonyx.runtime.storage import Array
@@ -29,7 +30,7 @@ from sardonyx.runtime.storage import Array
 _logger = get_logger("cuda")
 _KIND = "cublaslt"
 #: Algorithms in the cache have been tried.
-_TRIED = "tried"
+_TRIED = "tried against numbers"
 
 #: What cuBLASLt may use; NVIDIA's advice for Hopper.
 WORKSPACE_BYTES = 32 << 20
@@ -45,8 +46,6 @@ _COLUMNS = 1 << 31
 _MOST_MEASURED = 10
 _MEASURED_MS = 0.5
 _WORTH = 0.97
-#: Right factors together, which are weights, are larger than the device's cache if they are large.
-_MOST_FACTORS = 256 << 20
 
 
 class _Product:
@@ -132,9 +131,12 @@ class CublasLt:
         except KeyError:
             while len(self._products) >= _MOST_SHAPES:
                 self._products.pop(next(iter(self._products)), None)
-            products = self._products[key] = self._plan(work, alignments)
-            if self._searches and products is not None and len(products) == 1:
-                self._improve_later(products[0], work, alignments)
+            products = self._plan(work, alignments)
+            if products is not None and len(products) == 1:
+                is_free = not is_captured(self._device.stream_of(int(place.stream)))
+                if not self._prepare(products[0], work, alignments, may_try=is_free):
+                    products = None
+            self._products[key] = products
         if products is None:
             return False
         workspace = place.workspace(WORKSPACE_BYTES)
@@ -262,19 +264,67 @@ class CublasLt:
 
     # -- measuring ----------------------------------------------------------------------------
 
-    def _improve_later(self, product: _Product, work: Work, alignments: tuple[int, ...]) -> None:
-        """Have the fastest algorithm found; take it at once if it is known."""
+    def _prepare(
+        self, product: _Product, work: Work, alignments: tuple[int, ...], *, may_try: bool
+    ) -> bool:
+        """Let a product have an algorithm that was tried; False if none is right.
+
+        The fastest is taken if it is known, else it may be found in the background.
+
+        Args:
+            product: Has the first algorithm.
+            work: Of the run.
+            alignments: Of its operands.
+            may_try: Whether there may be other work on the device: not where a run is captured.
+        """
         name = digest(
-            _KIND, _TRIED, self._lt.get_version(), self._device.name, self._tf32, work.call.facts,
-            work.numbers, alignments,
+            _KIND, _TRIED, self._lt.get_version(), self._device.name, self._tf32, self._searches,
+            work.call.facts, work.numbers, alignments,
         )  # fmt: skip
         held = default_cache().read(name, _KIND)
         if held is not None and len(held) == self._lt.matmul_heuristic_result_dtype.itemsize:
             product.use(np.frombuffer(held, self._lt.matmul_heuristic_result_dtype).copy())
-            return
-        with self._lock:
-            self.searching += 1
-        self._searcher.do(lambda: self._improve(product, work, alignments, name))
+            return True
+        if may_try:
+            try:
+                algorithm = self._first_right(product, work, alignments)
+            except Exception as error:  # noqa: BLE001 - without memory for that, say
+                _logger.info("an algorithm of cuBLASLt's is not tried: %s", error)
+            else:
+                if algorithm is None:
+                    return False
+                product.use(algorithm)
+                if not self._searches:
+                    default_cache().put(name, _KIND, algorithm.tobytes())
+        if self._searches:
+            with self._lock:
+                self.searching += 1
+            self._searcher.do(lambda: self._improve(product, work, alignments, name))
+        return True
+
+    def _first_right(
+        self, product: _Product, work: Work, alignments: tuple[int, ...]
+    ) -> Any | None:
+        """The first algorithm that does the work, on memory of its own; None if none does."""
+        lent = self._device.lend_stream()
+        stream = lent.handle
+        try:
+            with Loan(self._device.capturing) as loan:
+                workspace = loan.take(WORKSPACE_BYTES, stream)
+                trial, each = trial_of(work, self._device, loan, stream, is_measured=False)
+                for count in (1, _MOST_MEASURED):
+                    found = self._algorithms(product.descriptor, product.layouts, alignments, count)
+                    for algorithm in found[count > 1 :]:
+                        product.use(algorithm)
+                        result = trial.result_of(
+                            lambda: self._call(product, next(each), workspace, stream)
+                        )
+                        if trial.right({0: result}):
+                            return algorithm
+                        _logger.info("an algorithm of cuBLASLt's has another result, or none")
+        finally:
+            self._device.take_back(lent)
+        return None
 
     def _improve(
         self, product: _Product, work: Work, alignments: tuple[int, ...], name: str
@@ -305,43 +355,17 @@ class CublasLt:
 
     def _fastest(self, found: list[Any], work: Work, alignments: tuple[int, ...]) -> int:
         """Which algorithm is the fastest that is right, measured on memory of its own."""
-        stream, n = self._stream.handle, dict(zip(MATMUL, work.numbers, strict=True))
+        stream = self._stream.handle
         planned = self._plan(work, alignments)
         if not planned:
             return 0
         (product,) = planned
-        operands = {
-            name: (_extent(n, name, axes), kind)
-            for name, kind, axes in (
-                ("left", work.dtype, "mk"), ("right", work.dtype, "kn"), ("out", work.result, "mn"),
-            )
-        }  # fmt: skip
-        factors = operands["right"]
-        if work.residual:
-            operands["residual"] = operands["out"]
-        if work.bias:
-            operands["bias"] = (n["n"], work.result)
-        batches = range(BATCHES)
-        shape = [*(n[f"batch_{k}"] for k in batches), n["m"], n["n"]]
-        strides = [*(n[f"out_{k}"] for k in batches), n["out_m"], n["out_n"]]
-        copies = min(CALLS, max(1, _MOST_FACTORS // max(1, factors[0] * SIZES[factors[1]])))
-        operands |= {f"right {k}": factors for k in range(1, copies)}
         with Loan(self._device.capturing) as loan:
             workspace = loan.take(WORKSPACE_BYTES, stream)
-            trial = Trial(self._device, loan, stream, operands, "out", shape, strides)
-            at = trial.places
-            rights = [at["right"], *(at[f"right {k}"] for k in range(1, copies))]
-            bias, residual = at.get("bias", 0), at.get("residual", 0)
-            each = [
-                replace(
-                    work, left=at["left"], right=right, out=at["out"], bias=bias, residual=residual
-                )
-                for right in rights
-            ]
-            rounds = itertools.cycle(each)
+            trial, each = trial_of(work, self._device, loan, stream, is_measured=True)
 
             def once() -> None:
-                self._call(product, next(rounds), workspace, stream)
+                self._call(product, next(each), workspace, stream)
 
             times: dict[int, float] = {}
             results: dict[int, Array | None] = {}
@@ -356,7 +380,7 @@ class CublasLt:
                     continue
                 results[number] = result
                 calls = max(2, min(CALLS, round(_MEASURED_MS / max(times[number], 1e-3))))
-        right = proven(results)
+        right = trial.right(results)
         if wrong := sorted(set(results).difference(right)):
             _logger.info("algorithms %s of cuBLASLt's have other results, or none", wrong)
         best = min(right, key=times.__getitem__, default=0)
@@ -385,15 +409,6 @@ def _columns(
         if rows == 1 or row_step >= columns:
             return True, columns, rows, leading
     return None
-
-
-def _extent(n: Mapping[str, int], name: str, axes: str) -> int:
-    """Elements from the first to the last of a factor, or of the result."""
-    steps = {axis: n[f"{name}_{axis}"] for axis in axes}
-    last = sum((n[axis] - 1) * step for axis, step in steps.items())
-    for k in range(BATCHES):
-        last += (n[f"batch_{k}"] - 1) * n[f"{name}_{k}"]
-    return last + 1
 
 
 def _alignment(address: int) -> int:

@@ -19,9 +19,10 @@ from sardonyx.cuda.background import Background
 from sardonyx.cuda.cudnn_attention import AttentionForm
 from sardonyx.cuda.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.device import Device
+from sardonyx.cuda.expected import Reference
 from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.measuring import Loan, milliseconds
-from sardonyx.cuda.proving import Trial, proven
+from sardonyx.cuda.proving import Trial
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
 from sardonyx.runtime.cache import default_cache, digest, engine_digest
@@ -30,7 +31,7 @@ from sardonyx.runtime.storage import Array
 _logger = get_logger("cuda")
 _KIND = "cudnn"
 #: Plans in the cache have been tried, and no axis has the stride 0.
-_MADE = "tried, with strides"
+_MADE = "tried against numbers, with strides"
 _MEASURED = "EXHAUSTIVE"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
@@ -70,6 +71,9 @@ class Form(Protocol):
 
     def result(self, work: Work) -> tuple[int, list[int], list[int]]:
         """Which of them is the result, its sizes and its strides."""
+
+    def reference(self, work: Work) -> Reference | None:
+        """What the result is, where the host can work it out."""
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """The graph, neither validated nor built.
@@ -248,7 +252,10 @@ class Cudnn:
         graph.check_support()
         with Loan(self._device.capturing) as loan:
             form = _FORMS[work.call.function]
-            trial = Trial(self._device, loan, stream, form.operands(work), *form.result(work))
+            trial = Trial(
+                self._device, loan, stream, form.operands(work), *form.result(work),
+                form.reference(work),
+            )  # fmt: skip
             if self._search != _MEASURED:
                 self._first(graph, trial, handle, loan, stream)
                 return
@@ -262,11 +269,25 @@ class Cudnn:
 
     def _first(self, graph: Any, trial: Trial, handle: Any, loan: Loan, stream: Any) -> None:
         """Build the first plan that does the work."""
+        results: dict[int, Array | None] = {}
+        index = -1
         for index, once in _plans(graph, trial, handle, loan, stream):
-            if trial.result_of(once) is not None:
-                return
-            _logger.info("plan %d of cuDNN's leaves the result as it was", index)
-        raise RuntimeError("no plan writes all of its result")
+            try:
+                results[index] = trial.result_of(once)
+            except Exception as error:  # noqa: BLE001 - a plan that fails is none
+                _logger.debug("plan %d of cuDNN's fails: %s", index, error)
+                continue
+            first = trial.first_right(results)
+            if first is not None:
+                break
+        else:  # where it is not known what is right, there may be no other plan to compare with
+            first = next(iter(trial.right(results)), None)
+        if wrong := [k for k in results if first is None or k < first]:
+            _logger.info("plans %s of cuDNN's have other results, or none", wrong)
+        if first is None:
+            raise RuntimeError("no plan is right")
+        if first != index:  # the last one that was built is the graph's
+            graph.build_plan_at_index(first)
 
     def _fastest(
         self, graph: Any, trial: Trial, handle: Any, loan: Loan, stream: Any
@@ -281,7 +302,7 @@ class Cudnn:
             except Exception as error:  # noqa: BLE001 - a plan that fails is none
                 _logger.debug("plan %d of cuDNN's fails: %s", index, error)
                 results.pop(index, None)
-        right = proven(results)
+        right = trial.right(results)
         if wrong := sorted(set(results).difference(right)):
             _logger.info("plans %s of cuDNN's have other results, or none", wrong)
         if not right:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.cuda.cudnn_convolution import TYPES
+from sardonyx.cuda.expected import Reference
 from sardonyx.cuda.libraries import Work
 from sardonyx.plan.library import Offer
 from sardonyx.plan.library_attention import ATTENTION
@@ -72,6 +73,10 @@ class AttentionForm:
     def result(self, work: Work) -> tuple[int, list[int], list[int]]:
         """See `cudnn.Form.result`."""
         return _OUT, *_shape(dict(zip(ATTENTION, work.numbers, strict=True)), _OUT)
+
+    def reference(self, work: Work) -> Reference | None:
+        """See `cudnn.Form.reference`: plans are compared with each other."""
+        return None
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """See `cudnn.Form.graph`."""

@@ -6,9 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from sardonyx.cuda.expected import Numbers, Reference, finished
 from sardonyx.cuda.libraries import Work
 from sardonyx.plan.library import Offer
 from sardonyx.plan.library_convolution import convolution_numbers
+from sardonyx.runtime.storage import Array
 
 _IMAGE, _FILTERS, _OUT, _BIAS, _RESIDUAL = range(1, 6)
 #: cuDNN's names of types.
@@ -69,6 +73,35 @@ class ConvolutionForm:
         shape = [n["n"], n["filters"], *(n[f"out_{axis}"] for axis in axes)]
         steps = [n["out_n"], n["out_filter"], *(n[f"out_step_{axis}"] for axis in axes)]
         return _OUT, shape, steps
+
+    def reference(self, work: Work) -> Reference | None:
+        """See `cudnn.Form.reference`."""
+        n, spatial = _numbers(work), int(str(work.call["spatial"]))
+        _, _, steps = self.result(work)
+        channels, counts = n["channels"] // n["groups"], [n["filters"]]
+        counts += [n[f"filter_{axis}"] for axis in range(spatial)]
+        taps = np.indices((*counts[1:], channels)).reshape(spatial + 1, -1)
+
+        def values(numbers: Numbers, at: Array) -> Array:
+            filters = at[:, 1, None]
+            group = filters // (n["filters"] // n["groups"])
+            image = at[:, 0, None] * n["image_n"]
+            image = image + (group * channels + taps[-1]) * n["image_channel"]
+            inside = np.full(image.shape, fill_value=True)
+            for axis in range(spatial):
+                first = at[:, 2 + axis, None] * n[f"stride_{axis}"] - n[f"pad_{axis}"]
+                place = first + taps[axis] * n[f"dilation_{axis}"]
+                inside &= (place >= 0) & (place < n[f"size_{axis}"])
+                image = image + place * n[f"image_step_{axis}"]
+            pixels = np.where(inside, numbers(_IMAGE, np.where(inside, image, 0)), 0)
+            size = taps.shape[1]
+            total = (pixels * numbers(_FILTERS, filters * size + np.arange(size))).sum(1)
+            added = [numbers(_BIAS, at[:, 1])] if work.bias else []
+            if work.residual:
+                added.append(numbers(_RESIDUAL, at @ np.array(steps)))
+            return finished(total, added, work.activation)
+
+        return Reference(taps.shape[1], values)
 
     def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
         """See `cudnn.Form.graph`: the convolution with what is added to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sardonyx.cuda import pausing
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import bindings, call
 from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.storage import Array
 
 _REPEATS, _MOST_REPEATS = 3, 8
 #: The first pause is a guess; the next ones are twice as long as the host needed.
@@ -48,8 +50,8 @@ class Loan:
 
     def fill(self, address: int, count: int, dtype: np.dtype[Any], stream: Any) -> None:
         """Have random numbers from -1 to 1 in so many elements of lent memory."""
-        size, done = dtype.itemsize, min(count, _DRAWN)
-        numbers = np.random.default_rng(0).uniform(-1, 1, done).astype(dtype)
+        numbers = drawn(count, dtype)
+        size, done = dtype.itemsize, len(numbers)
         with self._capturing:
             call("cuMemcpyAsync", address, address_of(numbers), done * size, stream)
             while done < count:
@@ -62,6 +64,18 @@ class Loan:
         with self._capturing:
             for address in self._taken:
                 call("cuMemFree", address)
+
+
+@cache
+def _all_drawn(dtype: np.dtype[Any]) -> Array:
+    numbers = np.random.default_rng(0).uniform(-1, 1, _DRAWN).astype(dtype)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def drawn(count: int, dtype: np.dtype[Any]) -> Array:
+    """The random numbers of which so many elements are full: as many, or fewer that repeat."""
+    return _all_drawn(dtype)[:count]
 
 
 def milliseconds(

@@ -16,6 +16,7 @@ import numpy as np
 from sardonyx.base import dtypes
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call
+from sardonyx.cuda.expected import Reference, numbers_of
 from sardonyx.cuda.measuring import Loan
 from sardonyx.cuda.rectangles import copy_rectangles
 from sardonyx.cuda.staging import new_pinned
@@ -26,6 +27,8 @@ from sardonyx.runtime.storage import Array
 _UNWRITTEN = 0xFF
 #: So many lines of a result are looked at, each along the longest axis, and elements of a line.
 _LINES, _ELEMENTS = 16, 256
+#: Products on the host that are spent on knowing what is right; so many elements at least.
+_MOST_PRODUCTS, _LEAST_KNOWN = 1 << 19, 64
 #: Results that are further apart, as a share of the largest, are not the same.
 _FAR = 2.0**-5
 
@@ -41,6 +44,7 @@ class Trial:
             type by name.
         out: Which of them is the result.
         shape, strides: Of the result; strides in elements.
+        reference: What the result is, where that is known.
 
     Attributes:
         places: Address of each operand.
@@ -55,6 +59,7 @@ class Trial:
         out: Any,
         shape: Sequence[int],
         strides: Sequence[int],
+        reference: Reference | None = None,
     ) -> None:
         self._device, self._stream = device, stream
         self.places: dict[Any, int] = {}
@@ -68,6 +73,12 @@ class Trial:
         self._bytes = count * self._dtype.itemsize
         self._out, self._lines = self.places[out], _lines(shape, strides)
         counts = (sum(count for *_, count in self._lines),)
+        self._known: tuple[Array, Array] | None = None
+        if reference is not None:
+            indices = _indices(self._lines, shape)
+            least = max(_LEAST_KNOWN, _MOST_PRODUCTS // max(1, reference.depth))
+            some = np.arange(0, len(indices), max(1, len(indices) // least))
+            self._known = some, reference.values(numbers_of(operands), indices[some])
         with device.capturing:
             self._seen = new_pinned(device, counts, self._dtype, "parts of results", or_any=False)
 
@@ -89,12 +100,49 @@ class Trial:
         found = self._seen.astype(np.float64)
         return None if np.isnan(found).any() else found
 
+    def right(self, found: Mapping[int, Array | None]) -> list[int]:
+        """Of calls that were to do the same those that did it, in their order.
 
-def _lines(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Places in an array: for each line its first element, its step, and how many there are."""
-    axis = max(range(len(shape)), key=shape.__getitem__)
+        Where it is not known what is right, those whose results most have; where most have none,
+        the first that has any.
+
+        Args:
+            found: What `result_of` gave for each, by number.
+        """
+        if self._known is None:
+            return list(proven(found))
+        return [k for k, result in found.items() if result is not None and self._is_right(result)]
+
+    def first_right(self, found: Mapping[int, Array | None]) -> int | None:
+        """The first of some calls that is sure to have done it; None if none is.
+
+        Where it is not known what is right, another one must have the same result.
+        """
+        if self._known is not None:
+            return next(iter(self.right(found)), None)
+        there = [(k, result) for k, result in found.items() if result is not None]
+        for place, (number, result) in enumerate(there):
+            if any(_is_close(result, other) for _, other in there[place + 1 :]):
+                return number
+        return None
+
+    def _is_right(self, result: Array) -> bool:
+        assert self._known is not None  # noqa: S101 - asked before
+        some, expected = self._known
+        return _is_close(result[some], expected)
+
+
+_Lines = dict[tuple[int, int, int], list[int]]
+
+
+def _lines(shape: Sequence[int], strides: Sequence[int]) -> _Lines:
+    """Places in an array: for each line its first element, its step, and how many there are.
+
+    For each of them the index of its first element.
+    """
+    axis = _longest(shape)
     every = -(-shape[axis] // _ELEMENTS)
-    dice, found = np.random.default_rng(0), set()
+    dice, found = np.random.default_rng(0), _Lines()
     for number in range(_LINES):
         at = dice.integers(shape).tolist()
         if number == 0:
@@ -104,8 +152,24 @@ def _lines(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int,
         at[axis] %= every
         count = -(-(shape[axis] - at[axis]) // every)
         start = sum(place * step for place, step in zip(at, strides, strict=True))
-        found.add((start, every * strides[axis], count))
-    return sorted(found)
+        found[start, every * strides[axis], count] = at
+    return dict(sorted(found.items()))
+
+
+def _longest(shape: Sequence[int]) -> int:
+    return max(range(len(shape)), key=shape.__getitem__)
+
+
+def _indices(lines: _Lines, shape: Sequence[int]) -> Array:
+    """The index of each element of some lines, one in each row."""
+    axis = _longest(shape)
+    every = -(-shape[axis] // _ELEMENTS)
+    found = []
+    for (_, _, count), first in lines.items():
+        each = np.tile(np.array(first, np.int64), (count, 1))
+        each[:, axis] += every * np.arange(count)
+        found.append(each)
+    return np.concatenate(found)
 
 
 def proven(found: Mapping[int, Array | None]) -> Iterable[int]:

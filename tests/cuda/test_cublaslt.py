@@ -16,6 +16,7 @@ import pytest
 from sardonyx.cuda import cublaslt as module
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
+from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
@@ -163,7 +164,7 @@ def test_the_fastest_of_some_algorithms_is_found(
 
 @pytest.mark.parametrize(
     ("idle", "wrong", "best"),
-    [({2}, (), 3), ({2}, {3}, 1), ({0}, {3}, 2), ((), {0, 2}, 0), ({0, 1, 2, 3}, (), 0)],
+    [({2}, (), 3), ({2}, {3}, 1), ({0}, {3}, 2), ((), {0, 2}, 3), ({0, 1, 2, 3}, (), 0)],
 )
 def test_algorithms_that_do_not_do_the_work_are_not_used(
     bindings: CublasLt, monkeypatch: pytest.MonkeyPatch, idle: Any, wrong: Any, best: int
@@ -188,6 +189,40 @@ def test_algorithms_that_do_not_do_the_work_are_not_used(
     assert bindings.used[-1] == best
     if best:
         assert found.tolist() == here.run([x, w])[0].tolist()
+
+
+@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize(
+    ("idle", "wrong", "used"),
+    [((), (), 0), ({0}, (), 1), ((), {0}, 1), ({1}, {0}, 2), ((), {0, 1, 2}, None)],
+)
+@pytest.mark.parametrize("name", ["product", "bias and residual", "a Gelu of half floats"])
+def test_an_algorithm_is_tried_before_runs_use_it(
+    bindings: CublasLt,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    name: str,
+    idle: Any,
+    wrong: Any,
+    used: int | None,
+    search: bool,
+) -> None:
+    cache = Cache(tmp_path, 10**9)
+    monkeypatch.setattr(module, "default_cache", lambda: cache)
+    monkeypatch.setattr(module, "milliseconds", lambda work, *_: work() or 1.0)
+    bindings.most, bindings.idle, bindings.wrong = 3, set(idle), set(wrong)
+    tolerance = 4e-3 if "half" in name else 1e-5
+    for _ in range(2):  # the second finds what the first has kept
+        there, here = _engines(bindings, *CASES[name][:2], product_search=search)
+        for _ in range(3):
+            feeds = _feeds(CASES[name][0], CASES[name][2])
+            found, expected = there.run(feeds)[0], here.run(feeds)[0]
+            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+            _settled(there.executable.libraries)  # type: ignore[attr-defined]  # of a device
+        executable: Any = there.executable
+        assert len(executable._undone) == (used is None)
+        if used is not None:
+            assert bindings.used[-1] == used
 
 
 def test_a_better_algorithm_makes_another_graph(

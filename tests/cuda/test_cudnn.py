@@ -108,8 +108,24 @@ def test_plans_are_chosen_as_the_option_says(
 @pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])
 @pytest.mark.parametrize(
     ("idle", "wrong", "used"),
-    [({1}, (), {0}), ({0}, (), {1}), ((), {1}, {0}), ({0, 1}, (), ())],
-    ids=["the fastest is idle", "the first is idle", "the fastest is wrong", "all are idle"],
+    [
+        ({1}, (), {0}),
+        ({0}, (), {1}),
+        ((), {1}, {0}),
+        ({0, 1}, (), ()),
+        ((), {0}, {1}),
+        ({0}, {1}, ()),
+        ((), {0, 1}, ()),
+    ],
+    ids=[
+        "the fastest is idle",
+        "the first is idle",
+        "the fastest is wrong",
+        "all are idle",
+        "the first is wrong",
+        "the only one is wrong",
+        "all are wrong",
+    ],
 )
 def test_plans_that_do_not_do_the_work_are_not_used(
     package: Cudnn,
@@ -287,10 +303,11 @@ def test_attention_of_memory_that_lies_anyhow_is_left_to_the_kernel() -> None:
 def test_without_measurements_a_rule_decides(
     package: Cudnn, monkeypatch: pytest.MonkeyPatch, worth: bool
 ) -> None:
+    """Then the first plan is used whose result another one has, too."""
     monkeypatch.setattr(module.AttentionForm, "is_worth", lambda *_: worth)
     there, here = _attention_engines(package, convolution_search="HEURISTIC")
     for _ in range(3):
         _attend(there, here)
         _wait(there)
-    assert len(package.built) == worth
+    assert package.built == ([0, 1, 0] if worth else [])
     assert bool(package.executed) == worth
