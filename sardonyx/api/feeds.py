@@ -132,12 +132,26 @@ def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
     return None
 
 
-def captured_stream(feeds: Iterable[Any]) -> Any:
-    """The current stream of the library whose arrays are fed, if it is being captured."""
-    for library in {_library(feed) for feed in feeds}:
+def stream_of(feeds: Iterable[Any], number: int, *, is_chosen: bool) -> Any:
+    """The stream in which a run with arrays of another library is to be; None for any.
+
+    That is torch's current one, so that neither has to wait for the other, and cupy's if it is
+    being captured.
+
+    Args:
+        feeds: What is fed.
+        number: Of the device.
+        is_chosen: Whether the session has a stream for all runs: it is left for captures alone.
+    """
+    for library, feed in {_library(feed): feed for feed in feeds}.items():
         cuda = getattr(sys.modules.get(library), "cuda", None)
-        if library == "torch" and cuda is not None and cuda.is_current_stream_capturing():
-            return cuda.current_stream()
+        if library == "torch" and cuda is not None:
+            if cuda.is_current_stream_capturing():
+                return cuda.current_stream()
+            if not is_chosen and getattr(feed, "is_cuda", False):
+                from sardonyx.cuda.torch_tensors import current_stream
+
+                return current_stream(number)
         if library == "cupy" and cuda is not None:
             stream = cuda.get_current_stream()
             if stream.is_capturing():

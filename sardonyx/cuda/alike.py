@@ -21,7 +21,8 @@ from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.storage import size_of
 
-_UNALIGNED = KERNEL_ALIGNMENT - 1
+#: Bits that the address of a feed must not have.
+UNALIGNED = KERNEL_ALIGNMENT - 1
 
 
 class Alike:
@@ -129,7 +130,7 @@ class RunsAlike(Resident):
                     if fetches:
                         results = self._fetch(frame, results)
                     elif waits:
-                        _heard(self, frame)
+                        heard(self, frame)
                     else:
                         _leave(frame, alike.queue, feeds, results)
                 sound = True
@@ -176,7 +177,7 @@ class RunsAlike(Resident):
             ):
                 return None
             address = feed.address
-            if address & _UNALIGNED:
+            if address & UNALIGNED:
                 return None
             found.append(address)
         return found
@@ -267,11 +268,11 @@ class RunsAlike(Resident):
         queue = frame.queue
         found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
         frame.finish()
-        _heard(self, frame)
+        heard(self, frame)
         return found
 
 
-def _heard(owner: RunsAlike, frame: CudaFrame) -> None:
+def heard(owner: RunsAlike, frame: CudaFrame) -> None:
     """After a run for which somebody has waited."""
     frame.busy = None
     if frame.has_fault:

@@ -38,7 +38,8 @@ def numbers_of(operands: Mapping[object, tuple[int, str]]) -> Numbers:
     def at(name: object, places: Array) -> Array:
         count, kind = operands[name]
         known = drawn(count, dtypes.BY_NAME[kind].numpy)
-        return known[places % len(known)].astype(np.float64)
+        found: Array = known[places % len(known)].astype(np.float64)
+        return found
 
     return at
 
@@ -48,8 +49,8 @@ def finished(total: Array, added: Sequence[Array], activation: str) -> Array:
     for each in added:
         total = total + each
     if activation == "relu":
-        return np.maximum(total, 0)
-    if activation == "gelu":
+        total = np.maximum(total, 0)
+    elif activation == "gelu":
         inner = math.sqrt(2 / math.pi) * (total + 0.044715 * total**3)
-        return 0.5 * total * (1 + np.tanh(inner))
+        total = 0.5 * total * (1 + np.tanh(inner))
     return total

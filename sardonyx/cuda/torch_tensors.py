@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.cuda.device import device
+from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.storage import DeviceArray
 
 #: NumPy's types of torch's, as far as DLPack has told them.
 _types: dict[Any, np.dtype[Any]] = {}
+#: By device what short runs ask of torch.
+_known: dict[Device, Torch] = {}
 
 
 def array_of(tensor: Any) -> CudaArray | None:
@@ -32,6 +35,80 @@ def array_of(tensor: Any) -> CudaArray | None:
         return None
     where, shape = device(tensor.get_device()), tuple(tensor.shape)
     return CudaArray(where, shape, dtype, tensor.data_ptr(), owner=tensor, producer=tensor)
+
+
+class Torch:
+    """What short runs ask of torch, looked up once.
+
+    Attributes:
+        module: `torch`.
+        is_captured: Says whether its current stream is.
+
+    Args:
+        module: `torch`.
+        where: The device.
+    """
+
+    def __init__(self, module: Any, where: Device) -> None:
+        self.module = module
+        self._tensor, self._empty, self._number = module.Tensor, module.empty, where.number
+        self._place = module.device("cuda", where.number)
+        self.is_captured = module.cuda.is_current_stream_capturing
+        self._kinds: dict[np.dtype[Any], Any] = {}
+
+    def stream(self) -> int:
+        """The handle of its current stream."""
+        return current_stream(self._number)
+
+    def addresses(
+        self, tensors: Sequence[Any], known: Sequence[tuple[Any, Any]], unaligned: int
+    ) -> list[int] | None:
+        """Where plain tensors of known shapes and types lie; None if one is anything else.
+
+        Args:
+            tensors: What is fed.
+            known: For each its shape and NumPy's type.
+            unaligned: Bits that an address must not have.
+        """
+        kind, number, found = self._tensor, self._number, []
+        for tensor, (shape, dtype) in zip(tensors, known, strict=True):
+            if (
+                type(tensor) is not kind
+                or tensor.shape != shape
+                or _types.get(tensor.dtype) is not dtype
+                or tensor.get_device() != number  # -1 on the host
+                or not tensor.is_contiguous()
+                or tensor.requires_grad
+                or tensor.is_conj()
+                or tensor.is_neg()
+            ):
+                return None
+            address = tensor.data_ptr()
+            if address & unaligned:
+                return None
+            found.append(address)
+        return found
+
+    def new(self, wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Any] | None:
+        """New tensors of these shapes and types; None if torch is not known to have one."""
+        kinds = self._kinds
+        if any(dtype not in kinds for _, dtype in wanted):
+            kinds.update((held, kind) for kind, held in list(_types.items()))
+            if any(dtype not in kinds for _, dtype in wanted):
+                return None
+        place, empty = self._place, self._empty
+        return [empty(shape, dtype=kinds[dtype], device=place) for shape, dtype in wanted]
+
+
+def known_torch(where: Device, tensor: Any) -> Torch | None:
+    """What is known of torch on a device; None if that is no tensor of it."""
+    module = sys.modules.get("torch")
+    if module is None or type(tensor) is not module.Tensor:
+        return None
+    found = _known.get(where)
+    if found is None or found.module is not module:
+        found = _known[where] = Torch(module, where)
+    return found
 
 
 def note_type(tensor: Any, dtype: np.dtype[Any]) -> None:
@@ -63,4 +140,6 @@ def tensor_on(array: DeviceArray) -> Any:
     # The handle 0 is the legacy stream, which DLPack calls 1.
     _, number = array.__dlpack_device__()
     capsule = array.__dlpack__(stream=current_stream(number) or 1)
-    return torch.from_dlpack(capsule)
+    found = torch.from_dlpack(capsule)
+    note_type(found, array.dtype)
+    return found

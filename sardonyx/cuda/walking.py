@@ -15,7 +15,6 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
-from sardonyx.cuda.alike import RunsAlike
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
@@ -25,6 +24,7 @@ from sardonyx.cuda.marks import MARKS, Nvtx, name_of
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.cuda.steered import LeftToHost, record, warm_up
 from sardonyx.cuda.stream import Stream
+from sardonyx.cuda.tensor_runs import TensorRuns
 from sardonyx.cuda.timing import TIMES, Timeline, Times
 from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
@@ -37,7 +37,7 @@ _logger = get_logger("cuda")
 _MOST_FAILURES = 3
 
 
-class Walks(RunsAlike):
+class Walks(TensorRuns):
     """The part of `executor.CudaExecutable` that launches.
 
     Attributes:

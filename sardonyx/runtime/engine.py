@@ -133,6 +133,12 @@ class Engine:
         is_plain = self._plain and self._appender is None
         return self.executable.leave_alike if is_plain else not_again
 
+    @property
+    def tensors_alike(self) -> QuickRun:
+        """See `Executable.tensors_alike`."""
+        is_plain = self._plain and self._appender is None
+        return self.executable.tensors_alike if is_plain else not_again
+
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
@@ -371,7 +377,7 @@ class UnrankedEngine(Engine):
         """None: there is no plan of its own."""
         return not_again
 
-    run_alike = fetch_alike = leave_alike = quick_run
+    run_alike = fetch_alike = leave_alike = tensors_alike = quick_run
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         for place in self._unranked:

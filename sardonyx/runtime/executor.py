@@ -195,6 +195,15 @@ class Executable(RunsAgain):
         """`run_alike`, but nobody waits for the run: it may be under way."""
         return None
 
+    def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike` with tensors of torch, in its current stream; results are such, too."""
+        return None
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether all runs are in a stream that was given when it was made."""
+        return False
+
     def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:
         """What to run in if the run's stream is captured by the caller; None if it is not.
 

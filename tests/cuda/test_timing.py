@@ -83,8 +83,8 @@ def test_others_may_give_memory_back_meanwhile() -> None:
     thread.start()
     try:
         with kernel_times() as times:
-            for _ in range(20):
-                np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
+            for _ in range(20):  # another algorithm may be found meanwhile
+                np.testing.assert_allclose(session.run(None, feeds)[0], wanted[0], rtol=1e-5)
     finally:
         ended.set()
         thread.join()

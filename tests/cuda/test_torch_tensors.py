@@ -27,6 +27,9 @@ class Tensor:
         self.held, self.is_dense, self.asked = held, is_dense, 0
         self.shape = held.shape
 
+    def numpy(self) -> Any:
+        return self.held.numpy()
+
     def is_contiguous(self) -> bool:
         return self.is_dense
 
@@ -58,7 +61,19 @@ def torch(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = types.ModuleType("torch")
     made.Tensor, made.stream = Tensor, 0
     made._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda number: made.stream)
-    made.from_dlpack = lambda capsule: ort.OrtValue.from_dlpack(capsule)
+    made.from_dlpack = lambda capsule: Tensor(ort.OrtValue.from_dlpack(capsule)._array)
+    made.device, made.captured, made.made = (lambda *given: given), False, 0
+
+    def empty(shape: Any, dtype: Any, device: Any) -> Tensor:
+        assert (dtype, device) == ("torch.float32", ("cuda", 0))
+        made.made += 1
+        held = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, "cuda", 0)
+        return Tensor(held._array)
+
+    made.empty = empty
+    made.cuda = types.SimpleNamespace(
+        is_current_stream_capturing=lambda: made.captured, current_stream=lambda: made.stream
+    )
     monkeypatch.setitem(sys.modules, "torch", made)
     monkeypatch.setattr(torch_tensors, "_types", {})
     return made
@@ -108,3 +123,60 @@ def test_runs_wait_for_the_current_stream(torch: Any, lazy: FakeDriver) -> None:
         lazy.cuMemcpyAsync(held.address, source.address, held.nbytes, torch.stream)
         np.testing.assert_array_equal(session(tensor).numpy(), x + 14)
         value.update_inplace(x)
+
+
+def test_calls_like_the_last_one_are_replays_in_torchs_stream(torch: Any, lazy: FakeDriver) -> None:
+    session = _session()
+    feeds = [np.full((4, 3), k, np.float32) for k in range(8)]
+    tensors = [Tensor(ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)._array) for x in feeds]
+    for tensor in tensors[:3]:
+        session(tensor)
+    for stream in (0, device(0).new_stream().handle):
+        torch.stream = stream
+        session(tensors[0])
+        torch.made, before = 0, lazy.replays
+        found = [session(tensor) for tensor in tensors]
+        for x, result in zip(feeds, found, strict=True):
+            np.testing.assert_array_equal(result.numpy(), x + x)
+        assert torch.made == len(feeds)
+        assert lazy.replays == before + len(feeds)
+
+
+@pytest.mark.parametrize("change", ["shape", "captured", "dense", "kind", "grad", "host"])
+def test_other_calls_take_the_long_way(torch: Any, change: str) -> None:
+    session, x = _session(), np.ones((4, 3), np.float32)
+
+    def tensor(array: Any) -> Tensor:
+        return Tensor(ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)._array)
+
+    given = tensor(x)
+    for _ in range(4):
+        session(given)
+    executable: Any = session._engine.executable
+    assert executable.tensors_alike((given,)) is not None
+    other: Any = tensor(np.ones((5, 3), np.float32) if change == "shape" else x)
+    torch.captured = change == "captured"
+    if change == "dense":
+        other.is_contiguous = lambda: False
+    elif change == "kind":
+        other.dtype = "torch.float16"
+    elif change == "grad":
+        other.requires_grad = True
+    elif change == "host":
+        other.get_device = lambda: -1
+    assert executable.tensors_alike((other,)) is None
+    torch.captured = False
+    np.testing.assert_array_equal(executable.tensors_alike((given,))[0].numpy(), 2 * x)
+
+
+def test_a_session_with_a_stream_of_its_own_keeps_it(torch: Any, lazy: FakeDriver) -> None:
+    own = device(0).new_stream().handle
+    model = model_of(_TEXT).SerializeToString()
+    options = {"user_compute_stream": str(own)}
+    session = ort.InferenceSession(model, providers=[("CUDAExecutionProvider", options)])
+    x = np.ones((4, 3), np.float32)
+    tensor = Tensor(ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)._array)
+    for _ in range(4):
+        np.testing.assert_array_equal(session(tensor).numpy(), x + x)
+    (frame,) = session._engine.executable._frames
+    assert frame.queue.handle == own
