@@ -362,8 +362,11 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
                     "call", "Too many inputs", expected=str(self._input_count), got=str(len(args))
                 )
             )
-        if len(args) == self._input_count and not kwargs and args and type(args[0]) is not OrtValue:
-            results = self._tensors_alike(args)
+        tensors = args
+        if kwargs and not args and len(kwargs) == self._input_count:
+            tensors = tuple(map(kwargs.get, self._names))
+        if len(tensors) == self._input_count and tensors and type(tensors[0]) is not OrtValue:
+            results = self._tensors_alike(tensors)
             if results is not None:
                 return results[0] if len(results) == 1 else tuple(results)
         feeds = dict(zip(self._names, args, strict=False)) | kwargs

@@ -12,7 +12,7 @@ from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.alike import UNALIGNED, Alike, RunsAlike, heard
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
-from sardonyx.cuda.torch_tensors import known_torch
+from sardonyx.cuda.torch_tensors import array_of, known_torch, tensor_on
 
 
 class TensorRuns(RunsAlike):
@@ -29,7 +29,7 @@ class TensorRuns(RunsAlike):
         except IndexError:
             return None
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        sound = True
+        sound, results = True, None
         try:
             alike = frame.alike
             if alike is None or not self._may_replay_in(frame, alike, handle):
@@ -37,15 +37,21 @@ class TensorRuns(RunsAlike):
             at = torch.addresses(feeds, alike.feeds, UNALIGNED)
             if at is None or torch.is_captured():
                 return None
-            results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
-            if results is None:
-                return None
-            at += [made.data_ptr() for made in results]
-            sound = False
-            if self._replay_tensors(frame, alike, at):
-                heard(self, frame)
+            if alike.graph is None or frame.copied:  # what libraries are given lies in few places
+                arrays = tuple(array_of(x) for x in feeds)
+                sound = False
+                made = self._replay(frame, alike, arrays, at, waits=True)
+                results = None if made is None else [tensor_on(x) for x in made]
             else:
-                results = None
+                results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
+                if results is None:
+                    return None
+                at += [x.data_ptr() for x in results]
+                sound = False
+                if not self._replay_tensors(frame, alike, at):
+                    results = frame.alike = None
+            if results is not None:
+                heard(self, frame)
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
@@ -61,8 +67,6 @@ class TensorRuns(RunsAlike):
         return (
             queue.handle == handle
             and queue is frame.queue
-            and alike.graph is not None
-            and not frame.copied
             # A run that was left comes first, and somebody must hear of its faults.
             and (busy is None or (busy[0] is queue and not frame.has_fault))
             and alike.number == GRAPH_ID.get()
@@ -74,7 +78,6 @@ class TensorRuns(RunsAlike):
         sent = (0, 0, 0)
         if at != alike.addresses:
             if not self._rewrite(frame, alike, at):
-                frame.alike = None
                 return False
             frame.new_serial()  # who remembers the run before would find its arguments no more
             sent = frame.launches.staged()

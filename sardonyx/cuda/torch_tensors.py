@@ -53,7 +53,8 @@ class Torch:
         self.module = module
         self._tensor, self._empty, self._number = module.Tensor, module.empty, where.number
         self._place = module.device("cuda", where.number)
-        self.is_captured = module.cuda.is_current_stream_capturing
+        native = getattr(module._C, "_cuda_isCurrentStreamCapturing", None)
+        self.is_captured = native or module.cuda.is_current_stream_capturing
         self._kinds: dict[np.dtype[Any], Any] = {}
 
     def stream(self) -> int:

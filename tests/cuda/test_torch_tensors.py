@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.base import errors
 from sardonyx.cuda import torch_tensors
 from sardonyx.cuda.device import device
-from tests.support.fake_driver import FakeDriver
+from sardonyx.cuda.libraries import Libraries
+from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.executor import Wanted
+from sardonyx.runtime.session import create_engine
+from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.fake_library import FakeLibrary
 from tests.support.session import model_of
 
 _TEXT = "g (float[N,3] x) => (float[N,3] y) { y = Add(x, x) }"
@@ -140,6 +146,49 @@ def test_calls_like_the_last_one_are_replays_in_torchs_stream(torch: Any, lazy: 
             np.testing.assert_array_equal(result.numpy(), x + x)
         assert torch.made == len(feeds)
         assert lazy.replays == before + len(feeds)
+
+
+def test_tensors_by_name(torch: Any) -> None:
+    text = "g (float[N,3] x, float[N,3] w) => (float[N,3] y, float[N,3] z)"
+    model = model_of(f"{text} {{ y = Sub(x, w) z = Add(x, w) }}").SerializeToString()
+    session = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    a, b = np.full((4, 3), 5, np.float32), np.full((4, 3), 2, np.float32)
+    x, w = (Tensor(ort.OrtValue.ortvalue_from_numpy(v, "cuda", 0)._array) for v in (a, b))
+    for _ in range(5):
+        y, z = session(w=w, x=x)
+        np.testing.assert_array_equal(y.numpy(), a - b)
+        np.testing.assert_array_equal(z.numpy(), a + b)
+    assert torch.made >= 4
+    with pytest.raises(errors.InvalidArgument, match="missing from input feed"):
+        session(x=x, v=w)
+
+
+@pytest.mark.parametrize("places", [1, 40])
+def test_libraries_get_tensors_or_copies_of_them(torch: Any, lazy: FakeDriver, places: int) -> None:
+    """A call of a library in a graph has addresses of its own."""
+    text = "g (float[N,12] x) => (float[N,8] y) { y = MatMul(x, w) }"
+    weight = np.arange(96, dtype=np.float32).reshape(12, 8)
+    provider: Any = FakeProvider(lazy, libraries=Libraries({"matmul": FakeLibrary(lazy)}))
+    model = model_of(text, {"w": weight}).SerializeToString()
+    engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
+    executable: Any = engine.executable
+    values = [ort.OrtValue.ortvalue_from_numpy(np.ones((5, 12)), "cuda", 0) for _ in range(places)]
+    arrays = [v._array.as_shape((5, 12), np.dtype(np.float32)) for v in values]
+    torch_tensors.note_type(Tensor(arrays[0]), arrays[0].dtype)
+    quick = 0
+    for k in range(120):
+        x, array = np.full((5, 12), k % 7, np.float32), arrays[k % places]
+        array.as_shape(x.shape).write(x)
+        found = executable.tensors_alike((Tensor(array),))
+        if found is None:
+            (result,) = executable.run_to([array], Wanted([executable.memory_kind], 0))
+        else:
+            quick, (result,) = quick + 1, found
+        np.testing.assert_allclose(result.numpy(), x @ weight)
+        del found, result
+    assert quick > (100 if places == 1 else 60)
+    (frame,) = executable._frames
+    assert bool(frame.copied) == (places > 1)
 
 
 @pytest.mark.parametrize("change", ["shape", "captured", "dense", "kind", "grad", "host"])
