@@ -132,7 +132,7 @@ def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
     return None
 
 
-def stream_of(feeds: Iterable[Any], number: int, *, is_chosen: bool) -> Any:
+def stream_of(feeds: Iterable[Any], number: int, *, follows: bool) -> Any:
     """The stream in which a run with arrays of another library is to be; None for any.
 
     That is torch's current one, so that neither has to wait for the other, and cupy's if it is
@@ -141,14 +141,14 @@ def stream_of(feeds: Iterable[Any], number: int, *, is_chosen: bool) -> Any:
     Args:
         feeds: What is fed.
         number: Of the device.
-        is_chosen: Whether the session has a stream for all runs: it is left for captures alone.
+        follows: Whether runs are to be in torch's stream if it is not being captured, too.
     """
     for library, feed in {_library(feed): feed for feed in feeds}.items():
         cuda = getattr(sys.modules.get(library), "cuda", None)
         if library == "torch" and cuda is not None:
             if cuda.is_current_stream_capturing():
                 return cuda.current_stream()
-            if not is_chosen and getattr(feed, "is_cuda", False):
+            if follows and getattr(feed, "is_cuda", False):
                 from sardonyx.cuda.torch_tensors import current_stream
 
                 return current_stream(number)

@@ -380,8 +380,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         else:
             stream, found = None, None
             if not self._is_on_host:
-                is_chosen = self._engine.executable.has_stream
-                stream = feeding.stream_of(feeds.values(), self._kind.number, is_chosen=is_chosen)
+                follows = self._engine.executable.follows_tensors
+                stream = feeding.stream_of(feeds.values(), self._kind.number, follows=follows)
                 engine, given = self._fed(feeds)
                 if engine is self._engine:
                     feeds = dict(zip(self._names, given, strict=True))

@@ -86,11 +86,6 @@ class RunsCaptured(Walks):
             return self.device.stream_of(handle_of(wanted.stream))
         return self._default_queue
 
-    @property
-    def has_stream(self) -> bool:
-        """See `Executable.has_stream`."""
-        return self._default_queue is not None
-
     def callers_capture(self, wanted: Wanted) -> Relaxed | None:
         """See `Executable.callers_capture`."""
         if wanted.stream is None and self._default_queue is None:

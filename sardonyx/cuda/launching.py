@@ -131,7 +131,7 @@ class Launches:
         self._jobs, self._arguments = jobs.reshape(-1, JOB.words), arguments
         self._kernels = np.array([k for k, _ in kernels], np.intp)
         self._image = image
-        self._moving, self._resting, self.moving = _library_words(image, image.hosted)
+        self._moving, self._resting, self.moving = library_words(image, image.hosted)
         #: Values of libraries' arguments in parts of the plan, by the first command of each.
         self._parts: dict[int, np.ndarray[Any, Any]] = {}
         #: Values of the latter, once they are known.
@@ -211,7 +211,7 @@ class Launches:
         bucket = np.array([commands.start, most, *self._capacities(kernels)], np.int64)
         places = self._parts.get(commands.start)
         if places is None:
-            places = _library_words(self._image, commands)[1]
+            places = library_words(self._image, commands)[1]
             self._parts[commands.start] = places
         return bucket.tobytes(), self._arguments[places].tobytes()
 
@@ -344,7 +344,7 @@ class Launches:
         )
 
 
-def _library_words(
+def library_words(
     image: Image, numbers: Iterable[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], frozenset[tuple[str, int]]]:
     """Places of the arguments of some commands' calls: addresses of feeds and results, others.

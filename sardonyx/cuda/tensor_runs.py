@@ -2,26 +2,36 @@
 
 They are put in torch's current stream, which then need not wait for another one, and their results
 are in memory of torch's own. No array of ours is made: a call costs little more than its graph.
+Where libraries read feeds or write results a graph serves few addresses: such plans stay in our own
+stream, and their results in our memory.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.alike import UNALIGNED, Alike, RunsAlike, heard
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
-from sardonyx.cuda.torch_tensors import array_of, known_torch, tensor_on
+from sardonyx.cuda.launching import library_words
+from sardonyx.cuda.torch_tensors import known_torch
 
 
 class TensorRuns(RunsAlike):
     """The part of `executor.CudaExecutable` for such calls."""
 
+    @cached_property
+    def follows_tensors(self) -> bool:
+        """See `Executable.follows_tensors`."""
+        moving = library_words(self.image, self.image.hosted)[2]
+        return self._default_queue is None and not moving
+
     def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.tensors_alike`."""
         torch = known_torch(self.device, feeds[0])
-        if torch is None or self._default_queue is not None:
+        if torch is None or not self.follows_tensors:
             return None
         handle = torch.stream()
         try:
@@ -37,21 +47,15 @@ class TensorRuns(RunsAlike):
             at = torch.addresses(feeds, alike.feeds, UNALIGNED)
             if at is None or torch.is_captured():
                 return None
-            if alike.graph is None or frame.copied:  # what libraries are given lies in few places
-                arrays = tuple(array_of(x) for x in feeds)
-                sound = False
-                made = self._replay(frame, alike, arrays, at, waits=True)
-                results = None if made is None else [tensor_on(x) for x in made]
-            else:
-                results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
-                if results is None:
-                    return None
-                at += [x.data_ptr() for x in results]
-                sound = False
-                if not self._replay_tensors(frame, alike, at):
-                    results = frame.alike = None
-            if results is not None:
+            results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
+            if results is None:
+                return None
+            at += [x.data_ptr() for x in results]
+            sound = False
+            if self._replay_tensors(frame, alike, at):
                 heard(self, frame)
+            else:
+                results = frame.alike = None
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
@@ -67,6 +71,8 @@ class TensorRuns(RunsAlike):
         return (
             queue.handle == handle
             and queue is frame.queue
+            and alike.graph is not None
+            and not frame.copied
             # A run that was left comes first, and somebody must hear of its faults.
             and (busy is None or (busy[0] is queue and not frame.has_fault))
             and alike.number == GRAPH_ID.get()

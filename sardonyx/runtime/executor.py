@@ -200,8 +200,8 @@ class Executable(RunsAgain):
         return None
 
     @property
-    def has_stream(self) -> bool:
-        """Whether all runs are in a stream that was given when it was made."""
+    def follows_tensors(self) -> bool:
+        """Whether calls with tensors of torch are best in torch's stream."""
         return False
 
     def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:

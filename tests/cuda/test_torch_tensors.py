@@ -14,9 +14,6 @@ from sardonyx.base import errors
 from sardonyx.cuda import torch_tensors
 from sardonyx.cuda.device import device
 from sardonyx.cuda.libraries import Libraries
-from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.executor import Wanted
-from sardonyx.runtime.session import create_engine
 from tests.support.fake_driver import FakeDriver, FakeProvider
 from tests.support.fake_library import FakeLibrary
 from tests.support.session import model_of
@@ -163,32 +160,27 @@ def test_tensors_by_name(torch: Any) -> None:
         session(x=x, v=w)
 
 
-@pytest.mark.parametrize("places", [1, 40])
-def test_libraries_get_tensors_or_copies_of_them(torch: Any, lazy: FakeDriver, places: int) -> None:
+def test_where_libraries_read_feeds_runs_stay_in_their_own_stream(
+    torch: Any, lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call of a library in a graph has addresses of its own."""
-    text = "g (float[N,12] x) => (float[N,8] y) { y = MatMul(x, w) }"
-    weight = np.arange(96, dtype=np.float32).reshape(12, 8)
-    provider: Any = FakeProvider(lazy, libraries=Libraries({"matmul": FakeLibrary(lazy)}))
-    model = model_of(text, {"w": weight}).SerializeToString()
-    engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
-    executable: Any = engine.executable
-    values = [ort.OrtValue.ortvalue_from_numpy(np.ones((5, 12)), "cuda", 0) for _ in range(places)]
-    arrays = [v._array.as_shape((5, 12), np.dtype(np.float32)) for v in values]
-    torch_tensors.note_type(Tensor(arrays[0]), arrays[0].dtype)
-    quick = 0
-    for k in range(120):
-        x, array = np.full((5, 12), k % 7, np.float32), arrays[k % places]
-        array.as_shape(x.shape).write(x)
-        found = executable.tensors_alike((Tensor(array),))
-        if found is None:
-            (result,) = executable.run_to([array], Wanted([executable.memory_kind], 0))
-        else:
-            quick, (result,) = quick + 1, found
-        np.testing.assert_allclose(result.numpy(), x @ weight)
-        del found, result
-    assert quick > (100 if places == 1 else 60)
-    (frame,) = executable._frames
-    assert bool(frame.copied) == (places > 1)
+    library, make = FakeLibrary(lazy), FakeProvider.__init__
+
+    def with_library(provider: Any, fake: FakeDriver, **options: Any) -> None:
+        make(provider, fake, libraries=Libraries({"matmul": library}), **options)
+
+    monkeypatch.setattr(FakeProvider, "__init__", with_library)
+    model = model_of("g (float[N,12] x, float[12,8] w) => (float[N,8] y) { y = MatMul(x, w) }")
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CUDAExecutionProvider"])
+    x, w = np.ones((5, 12), np.float32), np.arange(96, dtype=np.float32).reshape(12, 8)
+    given = [Tensor(ort.OrtValue.ortvalue_from_numpy(v, "cuda", 0)._array) for v in (x, w)]
+    for _ in range(30):
+        np.testing.assert_array_equal(session(*given).numpy(), x @ w)
+    assert torch.made == 0
+    assert library.done == ["matmul"] * 30
+    (frame,) = session._engine.executable._frames
+    assert frame.queue is frame.own_queue
+    assert frame.graphs.replays >= 20
 
 
 @pytest.mark.parametrize("change", ["shape", "captured", "dense", "kind", "grad", "host"])
