@@ -28,7 +28,7 @@ _UNWRITTEN = 0xFF
 #: So many lines of a result are looked at, each along the longest axis, and elements of a line.
 _LINES, _ELEMENTS = 16, 256
 #: Products on the host that are spent on knowing what is right; so many elements at least.
-_MOST_PRODUCTS, _LEAST_KNOWN = 1 << 17, 64
+_MOST_PRODUCTS, _LEAST_KNOWN = 1 << 16, 64
 #: Results that are further apart, as a share of the largest, are not the same.
 _FAR = 2.0**-5
 
