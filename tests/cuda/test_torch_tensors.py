@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from sardonyx.cuda import torch_tensors
 from sardonyx.cuda.device import device
@@ -221,3 +222,39 @@ def test_a_session_with_a_stream_of_its_own_keeps_it(torch: Any, lazy: FakeDrive
         np.testing.assert_array_equal(session(tensor).numpy(), x + x)
     (frame,) = session._engine.executable._frames
     assert frame.queue.handle == own
+
+
+_SINE = "g (float[N,256] x) => (float[N,256] y) { y = Sin(x) }"
+_PRODUCT = "g (float[N,8] x, float[8,8] w) => (float[N,8] y) { y = MatMul(x, w) }"
+_PICKED = "g (float[N,3] x, int64[M] at) => (float[M,3] y) { y = Gather(x, at) }"
+
+
+@pytest.mark.skipif(bool(cuda_is_missing()), reason="there is no GPU with a driver")
+@pytest.mark.parametrize("side", [False, True], ids=["default stream", "another stream"])
+def test_tensors_of_a_device(side: bool) -> None:
+    """What comes before and behind a run in torch's stream is in order; faults are raised."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch needs a GPU")
+
+    def session_of(text: str) -> ort.InferenceSession:
+        given = [("CUDAExecutionProvider", {"use_tf32": "0"})]
+        return ort.InferenceSession(model_of(text).SerializeToString(), providers=given)
+
+    sine, product, picked = map(session_of, (_SINE, _PRODUCT, _PICKED))
+    stream = torch.cuda.Stream() if side else torch.cuda.default_stream()
+    with torch.cuda.stream(stream):
+        x, w = torch.zeros(5, 256, device="cuda"), torch.eye(8, device="cuda") * 2
+        for k in range(40):
+            x += 0.25
+            y = sine(x)
+            assert y.is_cuda and y.shape == x.shape
+            torch.testing.assert_close(y, torch.sin(x), rtol=1e-5, atol=1e-6)
+            a = torch.full((3, 8), float(k), device="cuda")
+            torch.testing.assert_close(product(w=w, x=a), 2 * a)
+            at = torch.tensor([k % 5, 0], device="cuda")
+            torch.testing.assert_close(picked(x[:, :3].contiguous(), at), x[at, :3])
+        with pytest.raises(errors.SardonyxError, match="index"):
+            picked(x[:, :3].contiguous(), at + 7)
+        torch.testing.assert_close(picked(x[:, :3].contiguous(), at), x[at, :3])
+    assert sine._engine.executable._frames[0].graphs.replays >= 30
