@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sardonyx.runtime.cache import ABOVE
+
 PACKAGE = Path(__file__).resolve().parents[1] / "sardonyx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -54,6 +56,11 @@ def test_import_direction(path: Path) -> None:
         if folder is None or own not in RANK or (own, folder) in EXCEPTIONS:
             continue
         assert RANK[folder] <= RANK[own], f"{own} must not import {module}"
+
+
+def test_what_decides_on_code_is_in_its_digest() -> None:
+    """The rest is what the engine must not import."""
+    assert {folder for folder, rank in RANK.items() if rank > RANK["runtime"]} == ABOVE
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -244,26 +244,33 @@ def digest(*parts: object) -> str:
     return state.hexdigest()
 
 
-def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+#: Folders of the package that nothing of the engine imports: they decide on no code.
+ABOVE = frozenset("api backend capi cli datasets profiling quantization tools".split())
+
+
+def _sources(folder: str, without: Container[str] = frozenset()) -> Iterator[tuple[str, int, int]]:
     """Path, size and time of change of each Python file under a folder.
 
-    Every process asks for them, and `pathlib` takes twice as long.
+    Folders in it of the names `without` are left out. Every process asks for them, and `pathlib`
+    takes twice as long.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                yield from _sources(entry.path)
+                if entry.name not in without:
+                    yield from _sources(entry.path)
             elif entry.name.endswith(".py"):
                 status = entry.stat()
                 yield entry.path, status.st_size, status.st_mtime_ns
 
 
-def source_digest(folder: Path, cache: Cache) -> str:
+def source_digest(folder: Path, cache: Cache, without: Container[str] = frozenset()) -> str:
     """Digest of the Python files under a folder, by content.
 
     Reading them all is avoided while their names, sizes and times are those of an earlier call.
+    Folders in it of the names `without` do not count.
     """
-    found = sorted(_sources(str(folder)))
+    found = sorted(_sources(str(folder), without))
     signature = digest(folder, *(f"{p} {size} {time_ns}" for p, size, time_ns in found))
     known = cache.read(signature, "engine")
     if known is not None:
@@ -304,7 +311,7 @@ def _engine() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
         return digest(_package_version("sardonyx"), _llvmlite_version())
-    return digest(source_digest(folder, default_cache()), _llvmlite_version())
+    return digest(source_digest(folder, default_cache(), ABOVE), _llvmlite_version())
 
 
 @lru_cache(maxsize=1)

@@ -259,6 +259,21 @@ def test_source_digest_depends_on_content_alone(tmp_path, cache):
     assert cache_module.source_digest(folder, cache) == first
 
 
+def test_folders_that_do_not_count(tmp_path, cache):
+    for place in ("a.py", "tools/b.py", "inner/tools/c.py"):
+        (tmp_path / "source" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / place).write_text("one")
+
+    def found():
+        return cache_module.source_digest(tmp_path / "source", cache, {"tools"})
+
+    first = found()
+    (tmp_path / "source/tools/b.py").write_text("other")
+    assert found() == first
+    (tmp_path / "source/inner/tools/c.py").write_text("other")
+    assert found() != first
+
+
 def test_engine_digest_follows_the_processor():
     plain = engine_digest()
     assert engine_digest() == plain
