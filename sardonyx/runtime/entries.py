@@ -91,9 +91,10 @@ def write_engine(
     file, code = built.generated.complete()
     if entry is not None and data_path is not None:
         entry.put(str(key), "code", file)
-        entry.put(str(key), "session", built.record.to_bytes())
+        record = built.record.to_bytes()
+        entry.put(str(key), "session", record)
         if kept is not None:
-            kept.keep(built, file)
+            kept.keep(built, record, file)
     executable = provider.executable(built.record.plan, code, constants, team, budget)
     return engine_of(built.record, executable, timings)
 

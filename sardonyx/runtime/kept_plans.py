@@ -134,11 +134,12 @@ class KeptPlan:
         record = replace(record, files=self._external.identities)
         return Built(record, generated, constants)
 
-    def keep(self, built: Built, code: bytes) -> None:
+    def keep(self, built: Built, record: bytes, code: bytes) -> None:
         """Keep a plan, if others may have it.
 
         Args:
             built: What planning gave.
+            record: Its record, as bytes.
             code: The code of its main plan.
         """
         if built.read is None or built.generated.written is None or built.record.unranked:
@@ -146,7 +147,7 @@ class KeptPlan:
         read = sorted({*built.read, *(self._read_before() or ())})
         try:
             place = self._place(read)
-            data = b"".join(_written(built, code))
+            data = b"".join(_written(built, record, code))
         except (SardonyxError, _NotKeptError) as error:
             _log.debug("the plan is not kept: %s", error)
             return
@@ -204,7 +205,7 @@ class KeptPlan:
         return Record.from_bytes(record), recipe, load_blob(Blob.from_bytes(initial)), code
 
 
-def _written(built: Built, code: bytes) -> Iterator[bytes]:
+def _written(built: Built, record: bytes, code: bytes) -> Iterator[bytes]:
     """A plan as sections, each with its length before it."""
     recipe, initial = built.constants.recipe, built.generated.written
     assert initial is not None  # noqa: S101 - `keep` has looked
@@ -221,7 +222,7 @@ def _written(built: Built, code: bytes) -> Iterator[bytes]:
         "constants": listed(recipe.constants),
         "stored": [_described(b, b in made, tables) for b in numbers],
     }
-    sections = [json.dumps(head).encode(), built.record.to_bytes(), initial(), code, bytes(tables)]
+    sections = [json.dumps(head).encode(), record, initial(), code, bytes(tables)]
     for section in (*sections, *(serial.to_bytes(p.plan) for p in recipe.preparations)):
         yield len(section).to_bytes(8, "little")
         yield section

@@ -163,9 +163,9 @@ def test_plans_that_read_different_weights_come_to_have_one_key(monkeypatch):
     for seed, read in ((1, [0]), (2, [0, 2])):
         kept = kept_plans.KeptPlan.keep
 
-        def keep(self, built, code, read=read, kept=kept):
+        def keep(self, built, record, code, read=read, kept=kept):
             built.read = read
-            kept(self, built, code)
+            kept(self, built, record, code)
 
         monkeypatch.setattr(kept_plans.KeptPlan, "keep", keep)
         proto = model("layers", seed)
