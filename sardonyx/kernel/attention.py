@@ -21,6 +21,7 @@ from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.softmax import build_softmax, softmax_name
 from sardonyx.kernel.transpose import build_transpose, sums_of
 from sardonyx.kernel.types import F32, I64
 from sardonyx.plan.axes import dims_of, extent_of
@@ -30,6 +31,9 @@ from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _ROWS = 6
+#: Rows whose softmax is computed together. A tile has memory for all its rows: what comes of those
+#: that it lacks is not read.
+_SIDE_BY_SIDE = 3
 _ALIGN = 64
 _LOG2_OF_E = math.log2(math.e)
 
@@ -111,6 +115,7 @@ class AttentionKernel(AttentionPacking):
             for rows in self.counts
             for vectors in sorted(panels)
         ]
+        found.append(build_softmax(_SIDE_BY_SIDE, self.lanes))
         return (*found, build_transpose(F32, self.lanes)) if self.turns else tuple(found)
 
     def _divide_scratch(self) -> None:
@@ -212,9 +217,7 @@ class AttentionKernel(AttentionPacking):
         else:
             self._score_in_place(level, count)
         totals = b.local(F32, _ROWS)
-        with b.for_(0, count) as r:
-            row = self._at_row(level, b.binary("add", first, r))
-            b.store(self._softmax(row, r), totals, r)
+        self._softmax(level, first, count, totals)
         if not self.leaves:
             self._weigh(level, first, count, totals)
             return
@@ -272,23 +275,34 @@ class AttentionKernel(AttentionPacking):
             with b.if_(b.eq(count, known)):
                 b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
 
-    def _softmax(self, row: Expression, r: Operand) -> Operand:
-        """Turn a row of scores into exp(score - largest); gives what they are divided by.
+    def _softmax(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
+        """Turn rows of scores into exp(score - largest), and say what they are divided by.
 
         Powers are those of two: `exp(x) = 2^(x / ln 2)`. Scores that are products times a number
-        stay as they are until then. NaN among them need not become the largest: its own power is
-        NaN, and so are the sum and all that is divided by it.
+        stay as they are until then.
         """
-        b, g, lanes = self.b, self.group, self.lanes
-        atom = sizes.variable(g.key)
-        line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
-        row.hoist([g.scores], frozenset((atom,)), frozenset((g.score,)))
-        factor = _factor(g)
-        best = b.variable(float("-inf"), self.vector)
+        b, g = self.b, self.group
+        self._complete_scores(level, first, count)
+        factor = _LOG2_OF_E * (_factor(g) or 1.0)
 
-        def look(t: Operand, inside: Operand | None) -> None:
+        with b.for_(0, count, _SIDE_BY_SIDE) as r:
+            line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
+            operands = [
+                line, self.n_padded, self.n_padded, b.value(F32, factor),
+                Constant(I64, int(g.guarded)), b.offset(totals, r, F32),
+            ]  # fmt: skip
+            b.call(softmax_name(_SIDE_BY_SIDE, self.lanes), operands)
+
+    def _complete_scores(self, level: Expression, first: Operand, count: Operand) -> None:
+        """What goes into the softmax in place of sums: minus infinity beyond the last key."""
+        b, g, lanes = self.b, self.group, self.lanes
+        atom, plain = sizes.variable(g.key), _factor(g) is not None
+        if plain and isinstance(self.keys, int) and self.keys % lanes == 0:
+            return
+
+        def complete(row: Expression, line: Operand, t: Operand, inside: Operand | None) -> None:
             value: Operand = b.load(self.vector, line, t)
-            if factor is None:
+            if not plain:
                 sums = b.convert(value, value_type(g.score.dtype))
                 here = row.child(
                     {atom: t}, values={g.score: sums}, vector=atom, lanes=lanes, mask=inside
@@ -296,26 +310,17 @@ class AttentionKernel(AttentionPacking):
                 value = b.lift(b.convert(here.scalar(g.scores), F32), self.vector)
             if inside is not None:
                 value = b.select(inside, value, float("-inf"))
-            if factor is None or inside is not None:
-                b.store(value, line, t)
-            best.set(b.select(b.compare("gt", value, best.get()), value, best.get()))
+            b.store(value, line, t)
 
-        with b.for_(0, self.full_lanes, lanes) as t:
-            look(t, None)
-        with b.for_(self.full_lanes, self.n_padded, lanes) as t:
-            look(t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
-        top: Operand = b.reduce("reduce_max", best.get())
-        if g.guarded:
-            top = b.select(b.eq(top, float("-inf")), 0.0, top)
-        largest = b.splat(top, lanes)
-        total = b.variable(0.0, self.vector)
-        with b.for_(0, self.n_padded, lanes) as t:
-            below = b.binary("sub", b.load(self.vector, line, t), largest)
-            power = b.unary("exp2", b.binary("mul", below, (factor or 1.0) * _LOG2_OF_E))
-            b.store(power, line, t)
-            total.set(b.binary("add", total.get(), power))
-        found: Operand = b.reduce("reduce_add", total.get())
-        return b.select(b.eq(found, 0.0), 1.0, found) if g.guarded else found
+        with b.for_(0, count) as r:
+            row = self._at_row(level, b.binary("add", first, r))
+            line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
+            row.hoist([g.scores], frozenset((atom,)), frozenset((g.score,)))
+            if not plain:
+                with b.for_(0, self.full_lanes, lanes) as t:
+                    complete(row, line, t, None)
+            with b.for_(self.full_lanes, self.n_padded, lanes) as t:
+                complete(row, line, t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
 
     def _weigh(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
         """output[row, :] = sum over t of scores[row][t] * values[t, :] / total."""
