@@ -120,6 +120,8 @@ class Rewriting:
         indices = node.at
         at = tuple([self.dim(i) for i in indices])
         moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
+        if moved.op != "load":  # an element that is known
+            return self.visit(moved)
         replaced = self._replace_load(moved)
         return moved if replaced is None else replaced
 

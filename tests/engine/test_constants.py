@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
 
 import sardonyx
+from tests.support.session import model_of
 
 RNG = np.random.default_rng(5)
 TABLE = RNG.standard_normal((4, 6)).astype(np.float32)
@@ -62,3 +64,14 @@ def test_constant_product_that_is_added_to_a_feed() -> None:
     x = RNG.standard_normal((4, 1)).astype(np.float32)
     (total,) = _run(nodes, {"table": TABLE, "column": column}, x, ["sum"])
     np.testing.assert_allclose(total, x + TABLE @ column, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("limit", [0, 2, 4])
+def test_choices_among_known_elements(limit: int) -> None:
+    """What becomes a known element while expressions are put into each other is no load."""
+    text = f"""graph () => (bool[A] y) <int64 zero = {{0}}, int64[1] limit = {{{limit}}},
+        int64 one = {{1}}, int64[1] axes = {{0}}, int64 four = {{4}}> {{
+        l = Squeeze(limit, axes) r = Range(zero, four, one) below = LessOrEqual(l, r)
+        y = Compress<axis = 0>(below, below) }}"""
+    session = sardonyx.InferenceSession(model_of(text, None, 19).SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {})[0], np.full(4 - limit, True))
