@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import onnx
 import pytest
@@ -101,8 +103,8 @@ def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         session = real(model, kind, threads)
 
         class _Wrong:
-            def run(self, names: object, feed: dict) -> list:
-                y, z = session.run(None, feed)
+            def run(self, names: object, feed: dict, out: object = None) -> list:
+                y, z = session.run(None, feed, out=out)
                 return [y, z * np.float32(1 + 1e-5)] if kind == "unfused" else [y, z]
 
         return _Wrong()
@@ -110,6 +112,29 @@ def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "_session", wrong)
     found = compare.difference(case.model, case.feeds)
     assert found.startswith("unfused run 0: output 1 (z) differs: 5 of 5")
+
+
+@pytest.mark.parametrize("place", [-1, 5])
+def test_what_is_written_beside_a_result_is_found(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = _case()
+    real = compare._session
+
+    def careless(model: onnx.ModelProto, kind: str, threads: int) -> object:
+        session = real(model, kind, threads)
+
+        class _Careless:
+            def run(self, names: object, feed: dict, out: list[np.ndarray]) -> None:
+                session.run(None, feed, out=out)
+                at = out[1].ctypes.data + place * out[1].itemsize
+                ctypes.c_uint8.from_address(at).value ^= 1
+
+        return _Careless()
+
+    monkeypatch.setattr(compare, "_session", careless)
+    found = compare.difference(case.model, case.feeds)
+    assert found == "fused run 0: 1 bytes beside output 1 were written"
 
 
 def test_a_graph_that_differs_gets_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
