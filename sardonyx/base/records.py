@@ -3,7 +3,6 @@
 The standard decorator compiles up to six functions for each class when its module is imported,
 which took 40 % of the time that the engine's 400 modules took. Here the initializer is compiled
 when the first object is made, which most loads never do; the others are the same for all classes.
-Finding the fields takes a third of the standard's time, which reads types and makes a signature.
 Whatever else dataclasses have (`fields`, `replace`, `field`, `__match_args__`, `__post_init__`) is
 there, and so are fields by keyword; `order` and `InitVar` are not.
 """
@@ -11,12 +10,10 @@ there, and so are fields by keyword; `order` and `InitVar` are not.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import MemberDescriptorType
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 _T = TypeVar("_T")
 
@@ -34,8 +31,13 @@ def dataclass(
 
     def decorate(cls: type[_T]) -> type[_T]:
         own = set(cls.__dict__)
-        listed = _listed(cls)
-        made: Any = _with_slots(cls, listed, weakref_slot=weakref_slot) if slots else cls
+        if not cls.__doc__:  # the standard decorator would read a signature to make a text (4 ms)
+            cls.__doc__ = cls.__name__
+        plain = dataclasses.dataclass(
+            init=False, repr=False, eq=False, slots=slots, weakref_slot=weakref_slot
+        )
+        made: Any = plain(cls)
+        listed = dataclasses.fields(made)
         if "__init__" not in own:
             _set_initializer(made, listed, frozen=frozen, slots=slots)
         if repr and "__repr__" not in own:
@@ -50,73 +52,6 @@ def dataclass(
         return found
 
     return decorate
-
-
-def _listed(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a class, those of its bases first; the class says what they are from now on."""
-    found: dict[str, dataclasses.Field[Any]] = {}
-    for base in cls.__mro__[-1:0:-1]:
-        found |= getattr(base, "__dataclass_fields__", {})
-    for name, kind in inspect.get_annotations(cls).items():
-        if not _is_of_class(kind):
-            found[name] = _field(cls, name, kind)
-    cls.__dataclass_fields__ = found
-    cls.__dataclass_params__ = _Plain.__dataclass_params__  # type: ignore[attr-defined]  # a dataclass has them
-    listed = tuple(found.values())
-    if "__match_args__" not in cls.__dict__:
-        places = tuple([f.name for f in listed if f.init and not f.kw_only])
-        cls.__match_args__ = places  # type: ignore[misc]  # only a class's own text may, for mypy
-    return listed
-
-
-@dataclasses.dataclass(init=False, repr=False, eq=False)
-class _Plain:
-    """A class of which a decorator has made nothing but fields."""
-
-
-def _is_of_class(kind: Any) -> bool:
-    """Whether an annotation is that of an attribute of the class."""
-    if isinstance(kind, str):
-        return kind.partition("[")[0].endswith("ClassVar")
-    return kind is ClassVar or getattr(kind, "__origin__", None) is ClassVar
-
-
-def _field(cls: Any, name: str, kind: Any) -> dataclasses.Field[Any]:
-    """What a class says of a field: its default, or a `dataclasses.field`."""
-    given = getattr(cls, name, dataclasses.MISSING)
-    if isinstance(given, dataclasses.Field):
-        made: Any = given
-        if given.default is dataclasses.MISSING:
-            delattr(cls, name)
-        else:
-            setattr(cls, name, given.default)
-    elif isinstance(given, MemberDescriptorType):  # the slot of a base
-        made = dataclasses.field()
-    else:
-        made = dataclasses.field(default=given)
-    if made.default.__class__.__hash__ is None:
-        raise ValueError(f"{name} needs a default_factory: its default could be changed")
-    made.name, made.type = name, kind
-    made._field_type = dataclasses._FIELD  # type: ignore[attr-defined]  # `fields` asks for it
-    made.kw_only = made.kw_only is True
-    return made  # type: ignore[no-any-return]  # it is one
-
-
-def _with_slots(cls: Any, listed: tuple[dataclasses.Field[Any], ...], *, weakref_slot: bool) -> Any:
-    """The class again, with a slot for each field that no base has one for."""
-    taken: set[str] = set()
-    for base in cls.__mro__[1:-1]:
-        own = base.__dict__.get("__slots__", ())
-        taken.update((own,) if isinstance(own, str) else own)
-    names = [f.name for f in listed]
-    contents = dict(cls.__dict__)
-    for name in (*names, "__dict__", "__weakref__"):
-        contents.pop(name, None)
-    wanted = [*names, "__weakref__"] if weakref_slot else names
-    contents["__slots__"] = tuple([name for name in wanted if name not in taken])
-    made = type(cls)(cls.__name__, cls.__bases__, contents)
-    made.__qualname__ = cls.__qualname__
-    return made
 
 
 def _set_initializer(

@@ -94,10 +94,8 @@ class SymbolicIntegers:
                 terms = sizes.terms_of(rest)
                 if len(terms) < 2:
                     return [(None, found), *terms]
-                return [
-                    (None, found),
-                    (None, self.dim(rest, guard)),
-                ]  # neighbours have it in common
+                common = self.dim(rest, guard)  # of neighbours
+                return [(None, found), (None, common)]
             level = level._outer
         return list(value.terms)
 
