@@ -291,6 +291,8 @@ class IOBinding:
 
 @dataclass(slots=True)
 class _Plan:
+    """What a binding runs, and where to: as long as nothing of it is bound anew."""
+
     session_engine: Engine
     engine: Engine
     feeds: list[Any]
