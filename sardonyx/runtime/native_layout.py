@@ -157,9 +157,10 @@ ALIGNMENT = 64
 NS_PER_THREAD = 2000
 #: Serial work looks at the cancel flag about this often.
 NS_PER_POLL = 1_000_000
-#: A long run returns to Python about this often, where handlers of signals can end it. Threads
-#: meet then, which costs kernels of so long about half a block each time.
-NS_PER_ROUND = 15_000_000
+#: A long run returns to Python about this often by the cost model, which a slow or shared machine
+#: may exceed twice; handlers of signals can end it there. Threads meet then, which costs kernels of
+#: so long about half a block each time.
+NS_PER_ROUND = 10_000_000
 #: What `execute` gives when it wants to be called again: just so; after the segment `detail_a` has
 #: got memory; after its results have; after the growing buffer `detail_a` has got `detail_b` bytes
 #: and kept the first `detail_c`. REFUSED: `detail_c` is what `resolve` gave for a segment.
