@@ -15,6 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.codes import CODES
 from sardonyx.plan.dequantised import Dequantised, is_decoded
+from sardonyx.plan.meetings import Meetings
 from sardonyx.plan.weights import packs, weights_of
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
@@ -189,6 +190,7 @@ class _Inliner:
                 self.readers[operand].append(tensor)
         self.expanded: dict[Tensor, Scalar] = {}
         self.roots: dict[Tensor, Root] = {}
+        self._meetings = Meetings(self.reads, self.roots, self.kept)
         self.calls: dict[object, Root] = {}
 
     def reads(self, tensor: Tensor) -> list[Tensor]:
@@ -267,7 +269,7 @@ class _Inliner:
         return left[::-1]
 
     def _joins(self, root: Root, reader: Root) -> bool:
-        if root.is_output or not isinstance(root.tensor, Map):
+        if root.is_output or not isinstance(root.tensor, Map) or self._meetings.met(root.tensor):
             return False
         if not isinstance(reader.tensor, (Map, Reduce)) or self._recomputes(
             root.tensor, reader.tensor
@@ -354,6 +356,8 @@ class _Inliner:
             return node_count(body, _MOST_NODES) >= _MOST_NODES or self._is_gathered(tensor, body)
         if not loads_of(body) and cost_of(body) <= 4:
             return False
+        if self.integers and tensor.dtype in CODES and self._meetings.has(tensor):
+            return True
         if len(self.reads(tensor)) > 1 or node_count(body, _MOST_NODES) >= _MOST_NODES:
             return True
         if self.integers and tensor.dtype in CODES:

@@ -13,6 +13,7 @@ which leaves the whole number, halves to even, in the low bits.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from sardonyx.base import dtypes
@@ -25,6 +26,8 @@ from sardonyx.tensor.tensor import Buffer
 from sardonyx.tensor.traverse import loads_of
 
 _ZERO, _ONE = (scalar.constant(value, dtypes.FLOAT) for value in (0.0, 1.0))
+#: What float32 holds.
+_LARGEST = (2.0 - 2.0**-23) * 2.0**127
 #: Floats of its size are whole numbers.
 _ROUNDING = scalar.constant(1.5 * 2.0**23, dtypes.FLOAT)
 
@@ -128,10 +131,20 @@ def _has_integers(x: Scalar) -> bool:
 
 
 def _folded(x: Scalar) -> Scalar:
-    """A product of literals as one."""
-    if x.op == "mul" and all(a.op == "constant" for a in x.arguments):
-        return scalar.constant(x.arguments[0].payload * x.arguments[1].payload, dtypes.FLOAT)
-    return x
+    """What is computed from literals alone as one, rounded as its steps would be.
+
+    Layers have the same kernel then, however their scales are written.
+    """
+    if x.dtype is not dtypes.FLOAT or x.op not in ("mul", "div"):
+        return x
+    a, b = (_literal(_folded(argument)) for argument in x.arguments)
+    if a is None or b is None or (x.op == "div" and b == 0.0):
+        return x
+    # Rounding the quotient or product of two floats from double to float gives the nearest one.
+    exact = a * b if x.op == "mul" else a / b
+    if not abs(exact) <= _LARGEST:
+        return x
+    return scalar.constant(struct.unpack("f", struct.pack("f", exact))[0], dtypes.FLOAT)
 
 
 def _literal(x: Scalar) -> float | None:
