@@ -25,6 +25,7 @@ def programs() -> Sequence[Program]:
     """All native functions."""
     from sardonyx.runtime import (
         native_again,
+        native_apart,
         native_bind,
         native_execute,
         native_mode,
@@ -45,7 +46,7 @@ def programs() -> Sequence[Program]:
         native_again.fits(), native_again.again(),
         native_walk.serial(), native_walk.worth(), native_walk.walk(), native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
-        native_pool.spin(), *native_mode.flushing(),
+        native_pool.spin(), native_apart.set_apart(), *native_mode.flushing(),
         native_runs.read_integers(), native_runs.read_texts(), native_replay.replay(),
     ]  # fmt: skip
 

@@ -133,6 +133,8 @@ TRACK = Record("count rows p2 p3 p4 p5 p6 p7")
 #: Blocks of a command that a thread did in one go, and what the clock said before and after.
 SPAN = Record("command begin end blocks started ended")
 
+#: A set of processors as the system has it, one bit each; Linux knows 8,192 at most.
+MASK_WORDS = 128
 #: Words that different threads write lie on different cache lines.
 POOL = Record(
     "generation g1 g2 g3 g4 g5 g6 g7"
@@ -140,8 +142,9 @@ POOL = Record(
     " open sleepers joining stop s1 s2 s3 s4"
     " next n1 n2 n3 n4 n5 n6 n7"
     " kernel arguments blocks limit command fault cancel functions"
-    " grain share j2 j3 j4 j5 j6 j7"
-    " spins system_call futex_number yield_address timeout_seconds timeout_ns walk c2"
+    " grain share processor j3 j4 j5 j6 j7"
+    " spins system_call futex_number yield_address timeout_seconds timeout_ns walk workers"
+    " processor_address getter_number setter_number identities allowed mask p6 p7"
 )
 
 # What `resolve` can give.

@@ -13,6 +13,7 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR
+from sardonyx.runtime.native_apart import keep_apart
 from sardonyx.runtime.native_layout import FRAME, IMAGE, JOB, NS_WORTH_WAKING, POOL
 
 # Of futex(2), for memory of one process.
@@ -170,6 +171,7 @@ def fork_join() -> Program:
     enough = b.binary("or", enough, b.ne(b.parameter("worth"), 0))
     asleep = b.compare("gt", _load(b, pool, "sleepers"), 0)
     with b.if_(b.binary("and", enough, asleep)):
+        keep_apart(b, pool)
         _wake(b, pool, "generation", threads - 1)
     b.call("claim", [pool, FRAME.place(b, frame, "context_fault")])
     _exchange(b, pool, "open", 0)

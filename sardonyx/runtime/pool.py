@@ -15,13 +15,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from sardonyx.base.errors import Fail
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.library import Library, library
-from sardonyx.runtime.native_layout import POOL, WORD
+from sardonyx.runtime.native_layout import MASK_WORDS, POOL, WORD
 from sardonyx.runtime.thread_setup import ACTIVE_SPIN_NS, ThreadSetup
 
 _log = get_logger("pool")
@@ -31,7 +33,8 @@ _SPIN_NS = 30_000
 _JOIN_TIMEOUT_NS = 1_000_000
 # A worker may be in the middle of a block; an end of the interpreter must not wait for long ones.
 _CLOSE_TIMEOUT_SECONDS = 0.5
-_FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "arm64": 98}
+#: Numbers of Linux's futex, sched_getaffinity and sched_setaffinity.
+_SYSTEM_CALLS = {"x86_64": (202, 204, 203), "aarch64": (98, 123, 122), "arm64": (98, 123, 122)}
 _CONTEXT_WORDS = SIZE_BYTES // WORD
 #: Threads of Python's own, wherever the system puts them.
 _PLAIN = ThreadSetup()
@@ -57,6 +60,8 @@ class Pool:
         self.lock = threading.Lock()
         self._words = aligned_words(POOL.words)
         self._contexts = aligned_words(_CONTEXT_WORDS * threads)
+        # Each worker's number in the system, the processors that workers may use, and room.
+        self._places = aligned_words(threads - 1 + 2 * MASK_WORDS)
         self._scratch = [Memory("scratch") for _ in range(threads)]
         self._scratch_bytes = 0
         self.address = address_of(self._words)
@@ -70,8 +75,10 @@ class Pool:
         serve = native.flushing_worker if setup.flushes_denormals else native.worker
         try:
             for number in range(1, threads):
-                given = (serve, self._words, self._contexts, self._identities, number)
-                self._workers.append(setup.start(partial(_serve, *given), number))
+                given = (serve, self._words, self._contexts, self._places)
+                self._workers.append(
+                    setup.start(partial(_serve, *given, self._identities, number), number)
+                )
         except (RuntimeError, Fail):
             self._closer()
             raise
@@ -80,9 +87,10 @@ class Pool:
         words = self._words
         system = ctypes.CDLL(None)
         machine = os.uname().machine
-        if os.uname().sysname == "Linux" and machine in _FUTEX_NUMBERS:
-            words[POOL["futex_number"]] = _FUTEX_NUMBERS[machine]
+        if os.uname().sysname == "Linux" and machine in _SYSTEM_CALLS:
+            words[POOL["futex_number"]] = _SYSTEM_CALLS[machine][0]
             words[POOL["system_call"]] = _address(system.syscall)
+            self._keep_apart(system, _SYSTEM_CALLS[machine][1:])
         words[POOL["yield_address"]] = _address(system.usleep)
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
         words[POOL["walk"]] = native.code.address("walk")
@@ -92,6 +100,24 @@ class Pool:
             words[POOL["spins"]] = _spins(native, self.address, awake_ns)
         for number in range(self.threads):
             self._contexts[number * _CONTEXT_WORDS + FIELDS["thread"] // WORD] = number
+
+    def _keep_apart(self, system: ctypes.CDLL, numbers: tuple[int, ...]) -> None:
+        """Let native code place the workers, unless the user does; see native_apart.py."""
+        setup, words = self._setup, self._words
+        is_asked = bool(setup.affinities) or setup.create is not None
+        if is_asked or self.threads > usable_processors() or not hasattr(system, "sched_getcpu"):
+            return
+        words[POOL["processor"]] = -1
+        words[POOL["processor_address"]] = _address(system.sched_getcpu)
+        words[POOL["getter_number"]], words[POOL["setter_number"]] = numbers
+        words[POOL["workers"]] = workers = self.threads - 1
+        start = address_of(self._places)
+        words[POOL["identities"]] = start
+        words[POOL["allowed"]] = start + WORD * workers
+        words[POOL["mask"]] = start + WORD * (workers + MASK_WORDS)
+        mask = sum(1 << number for number in os.sched_getaffinity(0))
+        place = slice(workers, workers + MASK_WORDS)
+        self._places[place] = np.frombuffer(mask.to_bytes(MASK_WORDS * WORD, "little"), np.int64)
 
     @property
     def identities(self) -> list[tuple[int, int]]:
@@ -168,11 +194,14 @@ def _serve(
     serve: Callable[[int, int], None],
     words: Words,
     contexts: Words,
+    places: Words,
     identities: dict[int, tuple[int, int]],
     number: int,
 ) -> None:
     identities[number] = threading.get_ident(), threading.get_native_id()
+    places[number - 1] = threading.get_native_id()
     serve(address_of(words), address_of(contexts) + SIZE_BYTES * number)
+    places[number - 1] = 0  # the system may give the number to another thread
 
 
 def _stop(native: Library, words: Words, setup: ThreadSetup, workers: list[Any]) -> None:

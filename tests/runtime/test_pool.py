@@ -18,6 +18,7 @@ from sardonyx.plan.plan import BufferSpec, Command, InputSpec, Plan, PointerArgu
 from sardonyx.runtime import pool
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.library import library
+from sardonyx.runtime.thread_setup import ThreadSetup
 from tests.support.plans import (
     N,
     bytes_of,
@@ -197,7 +198,7 @@ def test_a_closed_pool_is_not_used():
 
 @pytest.mark.parametrize("threads", [2, 6])
 def test_without_futexes(threads, monkeypatch):
-    monkeypatch.setattr(pool, "_FUTEX_NUMBERS", {})
+    monkeypatch.setattr(pool, "_SYSTEM_CALLS", {})
     e = executable(sum_plan(MUCH), threads=threads)
     own = pool.Pool(threads)
     e._pool, e._generation = own, pool.generation
@@ -214,6 +215,50 @@ def test_idle_workers_sleep():
     before = time.process_time()
     time.sleep(0.2)
     assert time.process_time() - before < 0.05
+
+
+ALLOWED = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+SEVERAL = pytest.mark.skipif(len(ALLOWED) < 2, reason="one processor leaves nothing to choose")
+
+
+def masks_after_a_run(setup=pool._PLAIN, caller=None):
+    """Processors that a worker may use once it was woken; `caller`: those of the run's thread."""
+    e, own = executable(sum_plan(MUCH), threads=2), pool.Pool(2, setup)
+    e._pool, e._generation = own, pool.generation
+    time.sleep(0.02)  # workers are asleep
+
+    def run():
+        if caller is not None:
+            os.sched_setaffinity(0, caller)
+        np.testing.assert_array_equal(e.run([feed()])[0], 3 * feed())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    found = [os.sched_getaffinity(native) for _, native in own.identities]
+    own.close()
+    return found
+
+
+@SEVERAL
+def test_workers_leave_the_processor_of_the_caller():
+    (mask,) = masks_after_a_run()
+    assert mask < ALLOWED and len(mask) == len(ALLOWED) - 1
+    first, second, *_ = sorted(ALLOWED)
+    if len(ALLOWED) == 2:
+        return  # of two that the caller may use there is always one
+    (mask,) = masks_after_a_run(caller={first, second})
+    assert mask in ({first}, {second})
+
+
+@SEVERAL
+@pytest.mark.parametrize("case", ["the caller has one processor", "the user places the workers"])
+def test_workers_stay_where_somebody_else_placed_threads(case):
+    one = {min(ALLOWED)}
+    if case == "the caller has one processor":
+        assert masks_after_a_run(caller=one) == [ALLOWED]
+    else:
+        assert masks_after_a_run(ThreadSetup((frozenset(one),))) == [one]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -271,6 +316,7 @@ def test_llvm_is_not_imported_for_the_run_time():
     text = """
 import sys
 from sardonyx.runtime.library import library
+from sardonyx.runtime.thread_setup import ThreadSetup
 library()
 from sardonyx.runtime import executor, pool
 assert "llvmlite" not in sys.modules
