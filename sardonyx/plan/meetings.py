@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from sardonyx.base import integer, sizes
+from sardonyx.plan.codes import CODES
 from sardonyx.tensor.tensor import Contract, Map, Tensor
 from sardonyx.tensor.traverse import operands_of
 
@@ -58,7 +59,8 @@ class Meetings:
             others = self._contractions(reader) - own
             if any(self._is_finished(other, reader) for other in others):
                 return self._add(tensor)
-            if reader not in self._kept:
+            # Codes further on are the place for what they are made of.
+            if reader not in self._kept and reader.dtype not in CODES:
                 new = [r for r in self._reads(reader) if r not in seen]
                 seen |= dict.fromkeys(new)
                 left += new
