@@ -66,18 +66,19 @@ def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows
 
 def _is_softmax(rows: Rows) -> bool:
     """max of x; e = exp(x - max); sum of e; e / sum; the latter two perhaps guarded."""
-    if [s.kind for s in rows.stages] not in (["max", "map", "sum", "map"], _GUARDED):
+    guards = [s for s in rows.stages if _is_guard(s)]
+    whole = [s for s in rows.stages if not _is_guard(s)]
+    if [s.kind for s in whole] != ["max", "map", "sum", "map"] or len(guards) not in (0, 2):
         return False
     if len([i for i in rows.inner if i != 0]) != 1:
         return False
-    top, power, total, quotient = (s for s in rows.stages if not _is_guard(s))
+    top, power, total, quotient = whole
     x = top.body
     source = _source(x)
     if any(s.stored for s in rows.stages[:-1]) or source is None:
         return False
     largest, divisor = _value(top), _value(total)
-    if len(rows.stages) > 4:
-        guards = [s for s in rows.stages if _is_guard(s)]
+    if guards:
         if [g.body for g in guards] != [_finite(largest), _positive(divisor)]:
             return False
         largest, divisor = map(_value, guards)
@@ -87,10 +88,6 @@ def _is_softmax(rows: Rows) -> bool:
     given = quotient.body
     rounded = given.op == "cast" and given.dtype in _HALVES and given.arguments[0] is weight
     return same and (given is weight or rounded) and quotient.indices == source.at
-
-
-#: Kinds of the stages of a softmax whose maximum and sum are guarded.
-_GUARDED = ["max", "map", "map", "sum", "map", "map"]
 
 
 def _is_guard(stage: Stage) -> bool:

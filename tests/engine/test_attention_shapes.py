@@ -109,6 +109,15 @@ def test_scores_that_are_another_attention() -> None:
     assert not any(k.startswith("attention") for k in kernels)
 
 
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_a_logarithm_of_sums_before_a_product(keeps: int) -> None:
+    """Stages of a softmax's kinds, but the last gives one number a row."""
+    body = f"a = ReduceLogSumExp<axes = [0], keepdims = {keeps}>(x) b = {{}}(a) y = MatMul(a, b)"
+    turned = body.format("Transpose" if keeps else "Identity")
+    given = model_of(f"g (float[n, m] x) => (float y) {{ {turned} }}")
+    check(given, [{"x": _random.standard_normal(s).astype(np.float32)} for s in ((5, 40), (1, 3))])
+
+
 def test_weighted_sums_that_are_scores_again() -> None:
     text = """g (float[N,S,24] x, float[N,24,9] z) => (float[N,S,9] y) {
         t = Transpose<perm = [0, 2, 1]>(x)  a = MatMul(x, t)  b = Softmax(a)  c = MatMul(b, x)
