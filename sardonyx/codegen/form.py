@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -88,6 +88,7 @@ class Former:
         partials: Memory for parts of an attention's results, by its structure.
         masks: Arrays of what attentions add to their scores, by their contents.
         valued: Gives kernels for any sizes those of a layer.
+        layers: Work of groups by their structure.
     """
 
     lanes: int
@@ -112,7 +113,8 @@ class Former:
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
-    _layers: Layers = field(default_factory=Layers)
+    layers: Layers = field(default_factory=Layers)
+    _named: int = -1
     _asked: tuple[Group, dict[Tensor, tuple[Dim, ...]], Canonical] | None = None
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
@@ -142,7 +144,7 @@ class Former:
         finally:
             self.grain = before
 
-    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> Sequence[Invocation]:
         """The invocations that compute `group`, in order."""
         if isinstance(group, Special):
             with compiling:
@@ -154,7 +156,9 @@ class Former:
         if self.grain.tiling is not None:
             return self._alone(group, strides)
         canonical = self.canonical(group, strides)
-        return self._layers.of(canonical, group, self._packed, lambda: self._alone(group, strides))
+        return self.layers.of(
+            canonical, group, self._packed, lambda: self._alone(group, strides), self.name
+        )
 
     def _alone(
         self, group: Product | Rows, strides: dict[Tensor, tuple[Dim, ...]]
@@ -275,7 +279,8 @@ class Former:
 
     def name(self, prefix: str) -> str:
         """A name that no kernel has."""
-        return f"{prefix}_{len(self.kernels)}"
+        self._named += 1
+        return f"{prefix}_{self._named}"
 
     def rows(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from sardonyx.kernel.product_schedule import Packing
 from sardonyx.kernel.program import Block, Program
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.dims import DimReader, DimWriter
+from sardonyx.plan.inline import COMPUTED
 from sardonyx.tensor.rounding import Rounding
 from sardonyx.tensor.scalar import Scalar, make_node
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, make_map, make_reduce
@@ -52,33 +53,53 @@ class Keeper(Protocol):
         """Take a kernel that was formed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Where the machine code of a kernel is.
+
+    Attributes:
+        stem: How the kernel's name begins.
+        place: Of the kernel's own function.
+        others: Names of the functions that it calls, and where they are.
+    """
+
+    stem: str
+    place: str
+    others: tuple[tuple[str, str], ...]
+
+    def places(self, name: str) -> dict[str, str]:
+        """Of all its functions by name; its own has this one."""
+        return {**dict(self.others), name: self.place}
+
+
 def stem_of(name: str) -> str:
     """How the name of a kernel begins, without its number."""
     return name.rpartition("_")[0]
 
 
-def to_bytes(key: str, formed: Formed, code: Mapping[str, str]) -> bytes:
+def to_bytes(key: str, formed: Formed, code: Code) -> bytes:
     """What `from_bytes` reads.
 
     Args:
         key: Of the structure.
         formed: The kernel.
-        code: Where the machine code is, of the kernel and of each function that it calls.
+        code: Where its machine code is.
 
     Raises:
         EngineError: It contains what has no meaning in another process.
     """
-    kernel, w = formed.kernel, _Writer(formed.packings)
+    kernel, w = formed.kernel, ExpressionWriter()
+    for packing in formed.packings:
+        at = packing.packed
+        w.name(at, {"packed": [w.dims(at.shape), at.dtype.name]})
     if kernel.host is not None or kernel.program.kind != "kernel":
         raise EngineError(message("kernel", f"{kernel.program.name} is not machine code alone"))
     sizes_ = [w.dim(d) for d in (kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)]
     arguments = [w.buffer(a) if isinstance(a, Buffer) else w.dim(a) for a in kernel.arguments]
     is_buffer = [isinstance(a, Buffer) for a in kernel.arguments]
     packings = [[w.buffer(p.packed), w.contents(p.contents)] for p in formed.packings]
-    others = {name: at for name, at in code.items() if name != kernel.program.name}
     body = [
-        key, w.table, stem_of(kernel.program.name), code[kernel.program.name], others, sizes_,
-        is_buffer, arguments, packings,
+        key, w.table, code.stem, code.place, code.others, sizes_, is_buffer, arguments, packings
     ]  # fmt: skip
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -88,20 +109,16 @@ class Written:
     """What bytes say, before any of it is made.
 
     Attributes:
-        stem: How the kernel's name begins.
         code: Where its machine code is.
-        others: The same of each function that it calls.
     """
 
-    stem: str
-    code: str
-    others: dict[str, str]
+    code: Code
     _rest: list[Any]
 
     def formed(self, name: str) -> Formed:
         """The kernel, under a name."""
         table, (blocks, cost, scratch), is_buffer, arguments, packings = self._rest
-        r = _Reader(table)
+        r = ExpressionReader(table)
         program = Program(name, "kernel", (), None, Block())
         made = tuple(
             r.buffer(a) if one else r.dim(a) for one, a in zip(is_buffer, arguments, strict=True)
@@ -117,23 +134,31 @@ def from_bytes(key: str, data: bytes) -> Written:
     Raises:
         ValueError: The bytes are of another structure, or damaged.
     """
-    own, table, stem, code, others, *rest = json.loads(data)
+    own, table, stem, place, others, *rest = json.loads(data)
     if own != key:
         raise ValueError("they are of another structure")
-    return Written(stem, code, others, [table, *rest])
+    return Written(code_from(stem, place, others), [table, *rest])
 
 
-class _Writer(DimWriter):
+def code_from(stem: str, place: str, others: list[list[str]]) -> Code:
+    """Where machine code is, as JSON has it."""
+    return Code(stem, place, tuple((name, at) for name, at in others))
+
+
+class ExpressionWriter(DimWriter):
     """Writes sizes, expressions over placeholders, and what is packed."""
 
-    def __init__(self, packings: list[Packing]) -> None:
-        super().__init__()
-        for packing in packings:
-            at = packing.packed
-            entry = {"packed": [self.dims(at.shape), at.dtype.name]}
-            self._places[at] = self._add(entry)
+    def name(self, tensor: Buffer, entry: dict[str, Any]) -> None:
+        """Have a buffer written that is no placeholder.
+
+        Args:
+            tensor: The buffer.
+            entry: What `ExpressionReader` makes one of.
+        """
+        self._places[tensor] = self._add(entry)
 
     def buffer(self, tensor: Tensor) -> int:
+        """A placeholder, or a buffer that has been named."""
         if tensor not in self._places:
             named = _PLACEHOLDER_NAME.fullmatch(str(getattr(tensor, "key", "")))
             number = int(named[1]) if named else -1
@@ -144,6 +169,7 @@ class _Writer(DimWriter):
         return self._places[tensor]
 
     def contents(self, x: Map | Reduce) -> list[Any]:
+        """What is packed."""
         if isinstance(x, Map):
             return [self.dims(x.shape), self._scalar(x.body)]
         body, extents = self._scalar(x.body), self.dims(x.extents)
@@ -184,16 +210,22 @@ class _Writer(DimWriter):
         return {"index": [stem, number, self.dim(extent)]}
 
 
-class _Reader(DimReader):
-    """Reads what `_Writer` wrote."""
+class ExpressionReader(DimReader):
+    """Reads what `ExpressionWriter` wrote."""
 
     def buffer(self, written: int) -> Buffer:
+        """A buffer."""
         found = self._values[written]
         if not isinstance(found, Buffer):
             raise TypeError("that is not a buffer")
         return found
 
+    def buffers(self) -> list[Buffer]:
+        """All of them, in the order in which they were written."""
+        return [x for x in self._values if isinstance(x, Buffer)]
+
     def contents(self, written: list[Any]) -> Map | Reduce:
+        """What is packed."""
         shape, body, *rest = written
         if not rest:
             return make_map(self.dims(shape), self._values[body])
@@ -215,6 +247,11 @@ class _Reader(DimReader):
         if kind == "packed":
             shape, dtype = value
             return buffer("packed", self.dims(shape), from_text(dtype))
+        if kind == "made":
+            stem, shape, dtype, contents, is_computed = value
+            found = Buffer(self.dims(shape), from_text(dtype), (stem, self.contents(contents)))
+            found.constant = COMPUTED if is_computed else None
+            return found
         if kind == "node":
             return self._node(*value)
         return super()._named_entry(kind, value)

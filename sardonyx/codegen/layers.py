@@ -1,17 +1,19 @@
 """Groups of one structure, formed once: those of other layers get the same work on their buffers.
 
-What is packed for a layer is found again by its contents, as layers may share weights.
+What is packed for a layer is found again by its contents, as layers may share weights. Work on
+placeholders can be kept for other models (`codegen.kept_layers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Protocol
 
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.invocation import Invocation, is_constant
 from sardonyx.plan.canonical import Canonical
-from sardonyx.plan.groups import Product, Rows
+from sardonyx.plan.groups import Group, Product, Rows
 from sardonyx.tensor.rewriting import Renaming
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
 
@@ -21,27 +23,93 @@ _LAID_OUT = ("image", "moved")
 
 
 @dataclass(eq=False, slots=True)
-class _Formed:
-    """What a group became.
+class Layer:
+    """What groups of one structure become.
 
     Attributes:
-        group: The group.
-        buffers: Its buffers by placeholder.
+        buffers: The buffers of one such group by placeholder.
         invocations: What computes it.
+        own: Which of them are for the group itself; others write what it needs.
         made: Buffers that only they write and read.
     """
 
-    group: Product | Rows
     buffers: Mapping[Buffer, Tensor]
     invocations: Sequence[Invocation]
-    made: tuple[Buffer, ...]
+    own: Sequence[bool]
+    made: Sequence[Buffer]
+
+    def on(
+        self,
+        buffers: Mapping[Buffer, Tensor],
+        group: Product | Rows | None,
+        packed: dict[object, Buffer],
+    ) -> Layer:
+        """The same for another group.
+
+        Args:
+            buffers: Its buffers by placeholder.
+            group: The group, if there is one.
+            packed: What is packed, by its contents: nothing packs that again, and what is new is
+                added.
+        """
+        places = {actual: buffers[stand_in] for stand_in, actual in self.buffers.items()}
+        renaming = Renaming(lambda tensor: places.get(tensor, tensor))
+        there: set[Tensor] = set()
+        made: list[Buffer] = []
+        for before in self.made:
+            kind, contents = before.key  # type: ignore[misc]  # `_made` looked
+            moved = _renamed(contents, renaming)
+            found = packed.get(moved) if kind == PACKED else None
+            if found is None:
+                found = Buffer(before.shape, before.dtype, (kind, moved))
+                found.constant = before.constant
+                if kind == PACKED:
+                    packed[moved] = found
+                made.append(found)
+            else:
+                there.add(found)
+            places[before] = found
+        invocations, own = list[Invocation](), list[bool]()
+        for invocation, is_own in zip(self.invocations, self.own, strict=True):
+            writes = tuple(places.get(b, b) for b in invocation.writes)
+            if not there.issuperset(writes):
+                held = group if is_own else invocation.group
+                invocations.append(_on(invocation, places, writes, held))
+                own.append(is_own)
+        return Layer(buffers, invocations, own, made)
+
+
+class LayerKeeper(Protocol):
+    """Keeps what groups became, by their structure."""
+
+    def find(
+        self,
+        key: tuple[object, ...],
+        buffers: Mapping[Buffer, Tensor],
+        name: Callable[[str], str],
+    ) -> Layer | None:
+        """What a structure became before, on placeholders, its machine code being there, too.
+
+        Args:
+            key: The structure.
+            buffers: Those of a group of that structure by placeholder.
+            name: Gives a kernel a name, from how such names begin.
+        """
+
+    def keep(self, key: tuple[object, ...], layer: Layer) -> None:
+        """Take what a structure became."""
 
 
 @dataclass(slots=True)
 class Layers:
-    """Work of groups by their structure."""
+    """Work of groups by their structure.
 
-    _known: dict[object, _Formed] = field(default_factory=dict)
+    Attributes:
+        keeper: Has that of other models.
+    """
+
+    keeper: LayerKeeper | None = None
+    _known: dict[object, Layer] = field(default_factory=dict)
 
     def of(
         self,
@@ -49,7 +117,8 @@ class Layers:
         group: Product | Rows,
         packed: dict[object, Buffer],
         form: Callable[[], list[Invocation]],
-    ) -> list[Invocation]:
+        name: Callable[[str], str],
+    ) -> Sequence[Invocation]:
         """The invocations that compute a group.
 
         Args:
@@ -57,48 +126,31 @@ class Layers:
             group: The group.
             packed: What is packed, by its contents; what the group needs is added.
             form: Gives them where no group of this structure was formed.
+            name: Gives a kernel a name, from how such names begin.
         """
         fixed = tuple(map(is_constant, canonical.buffers.values()))
         remark = group.contraction.remark if isinstance(group, Product) else ""
         key = (canonical.key, fixed, remark)
         known = self._known.get(key)
+        if known is None and self.keeper is not None:
+            known = self.keeper.find(key, canonical.buffers, name)
+            if known is not None:
+                self._known[key] = known
         if known is not None:
-            return _moved(known, group, canonical.buffers, packed)
+            return known.on(canonical.buffers, group, packed).invocations
         invocations = form()
         made = _made(invocations, set(canonical.buffers.values()))
         if made is not None:
-            self._known[key] = _Formed(group, canonical.buffers, invocations, made)
+            own = [_is_for(i, group) for i in invocations]
+            layer = self._known[key] = Layer(canonical.buffers, invocations, own, made)
+            if self.keeper is not None:
+                self.keeper.keep(key, layer)
         return invocations
 
 
-def _moved(
-    known: _Formed,
-    group: Product | Rows,
-    buffers: Mapping[Buffer, Tensor],
-    packed: dict[object, Buffer],
-) -> list[Invocation]:
-    """The same on the buffers of another group."""
-    places = {actual: buffers[stand_in] for stand_in, actual in known.buffers.items()}
-    renaming = Renaming(lambda tensor: places.get(tensor, tensor))
-    there: set[Tensor] = set()
-    for before in known.made:
-        kind, contents = before.key  # type: ignore[misc]  # `_made` looked
-        moved = _renamed(contents, renaming)
-        found = packed.get(moved) if kind == PACKED else None
-        if found is None:
-            found = Buffer(before.shape, before.dtype, (kind, moved))
-            found.constant = before.constant
-            if kind == PACKED:
-                packed[moved] = found
-        else:
-            there.add(found)
-        places[before] = found
-    result = []
-    for invocation in known.invocations:
-        writes = tuple(places.get(b, b) for b in invocation.writes)
-        if not there.issuperset(writes):
-            result.append(_on(invocation, places, writes, known.group, group))
-    return result
+def _is_for(invocation: Invocation, group: Product | Rows) -> bool:
+    held = invocation.group
+    return held is not None and [r.buffer for r in held.roots] == [r.buffer for r in group.roots]
 
 
 def _made(invocations: Sequence[Invocation], own: set[Tensor]) -> tuple[Buffer, ...] | None:
@@ -136,17 +188,14 @@ def _on(
     invocation: Invocation,
     places: Mapping[Tensor, Tensor],
     writes: tuple[Tensor, ...],
-    before: Product | Rows,
-    group: Product | Rows,
+    group: Group | None,
 ) -> Invocation:
-    """An invocation on other buffers, for another group where it was for the one before."""
+    """An invocation on other buffers, for another group."""
     arguments = (places.get(a, a) if isinstance(a, Buffer) else a for a in invocation.arguments)
-    held = invocation.group
-    own = held is not None and [r.buffer for r in held.roots] == [r.buffer for r in before.roots]
     return replace(
         invocation,
         arguments=tuple(arguments),
         reads=tuple(places.get(b, b) for b in invocation.reads),
         writes=writes,
-        group=group if own else held,
+        group=group,
     )

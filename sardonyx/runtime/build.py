@@ -16,6 +16,7 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.expected import expected
 from sardonyx.codegen.formed import Keeper
+from sardonyx.codegen.layers import LayerKeeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
 from sardonyx.ir.graph import Graph
@@ -45,9 +46,11 @@ from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from sardonyx.plan.library import Accelerator
+    from sardonyx.runtime.cache import Cache
     from sardonyx.runtime.claims import Claims
     from sardonyx.runtime.engine_options import EngineOptions
     from sardonyx.runtime.known import KnownKernels
+    from sardonyx.runtime.known_layers import KnownLayers
 
 _logger = get_logger("session")
 
@@ -110,11 +113,13 @@ def build_model(
     appended = _appended(graph, lowered) if fuse and not options.fed else []
     rooms = appended if options.in_rooms else []
     keeper = provider.keeper(units, winograd=winograd, halves=halves)
+    layers = None if keeper is None else _known_layers(options, units.cache, keeper)
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=winograd,
         accelerator=provider.accelerator, halves=halves,
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
         appended=rooms, keeper=keeper, choices=_choices(options, keeper), without=options.without,
+        layers=layers,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)
@@ -122,6 +127,8 @@ def build_model(
     if keeper is not None:
         with phases("keep"):
             keeper.write()
+            if layers is not None:
+                layers.write()
     with phases("llvm"):
         begun.finish()
     read = None
@@ -152,6 +159,18 @@ def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | N
     if options.choices is not None:
         return options.choices
     return None if keeper is None else keeper.choices
+
+
+def _known_layers(
+    options: EngineOptions, cache: Cache | None, kernels: KnownKernels
+) -> KnownLayers | None:
+    """The library of layers; none where ways of computing kernels are chosen, each by its own."""
+    if cache is None or options.choices is not None:
+        return None
+    with compiling:
+        from sardonyx.runtime.known_layers import KnownLayers
+
+    return KnownLayers(cache, kernels)
 
 
 def _lowered(
@@ -192,6 +211,7 @@ def compile_lowered(
     keeper: Keeper | None = None,
     choices: Choices | None = None,
     without: Container[str] = (),
+    layers: LayerKeeper | None = None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
@@ -201,7 +221,7 @@ def compile_lowered(
     was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
     are written into rooms of inputs, and are no results. `keeper` has kernels of other models;
     `choices` says which are formed otherwise than the cost model would. `without` are steps of
-    `plan.optional` that are left out.
+    `plan.optional` that are left out. `layers` has what groups of other models became.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -218,7 +238,7 @@ def compile_lowered(
     compiled = compile_tensors(
         outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches, slots, keeper, choices, without,
+        accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
     )  # fmt: skip
     return compiled, [unique.index(t) for _, t in results if t in unique]
 

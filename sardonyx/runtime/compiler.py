@@ -16,6 +16,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form import Former, Invocation
 from sardonyx.codegen.formed import Keeper
+from sardonyx.codegen.layers import LayerKeeper, Layers
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
 from sardonyx.kernel.compiled import Kernel
@@ -88,6 +89,7 @@ def compile_tensors(
     keeper: Keeper | None = None,
     choices: Choices | None = None,
     without: Container[str] = (),
+    layers: LayerKeeper | None = None,
 ) -> Compiled:
     """Plan everything that `outputs` need.
 
@@ -109,6 +111,7 @@ def compile_tensors(
         keeper: Has kernels of other models.
         choices: Which kernels are formed otherwise than the cost model would.
         without: Steps of `plan.optional` that are left out.
+        layers: Has what groups of other models became.
     """
     former = Former(
         target.lanes(32),
@@ -119,6 +122,7 @@ def compile_tensors(
         halves,
         keeper,
         choices,
+        layers=Layers(layers),
     )
     blocks = Blocks(former, separate, formed, slots, without)
     results = [t for _, t in outputs]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sardonyx.base.errors import EngineError
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.formed import Formed, from_bytes, to_bytes
+from sardonyx.codegen.formed import Code, Formed, from_bytes, stem_of, to_bytes
 from sardonyx.plan.identity import Identities
 from sardonyx.runtime.cache import Cache, digest, engine_digest
 from sardonyx.runtime.choices import Known
@@ -35,18 +35,22 @@ class KnownKernels:
         formed: How many were not.
         facts: Digest of all that decides on how a structure is formed.
         choices: Which of them are formed otherwise than the cost model would.
+        identities: Names of structures.
+        codes: Where the machine code of kernels is, by their names in this process.
     """
 
     def __init__(self, cache: Cache, units: Units, facts: tuple[object, ...]) -> None:
         self.found = self.formed = 0
         self._cache, self._units = cache, units
-        self._identities = Identities()
+        self.identities = Identities()
         self.facts = digest(engine_digest(), units.target.key, facts)
-        self.choices = Known(cache, self.facts, self._identities)
+        self.choices = Known(cache, self.facts, self.identities)
+        self.codes: dict[str, Code] = {}
+        self._names: dict[Code, str] = {}
         self._new: dict[str, Formed] = {}
 
     def _key(self, key: tuple[object, ...]) -> str | None:
-        name = self._identities.of(key)
+        name = self.identities.of(key)
         return None if name is None else digest(_KIND, self.facts, name)
 
     def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
@@ -57,15 +61,40 @@ class KnownKernels:
             return None
         try:
             written = from_bytes(place, data)
-            own = name(written.stem)
+            own = name(written.code.stem)
             formed = written.formed(own)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, EngineError) as error:
             _log.warning("a kernel of the library cannot be read, and is made again: %s", error)
             return None
-        if not self._units.adopt({**written.others, own: written.code}):
-            return None
+        return formed if self._has(written.code, own) else None
+
+    def named(self, code: Code, name: Callable[[str], str]) -> str | None:
+        """What a kernel is called whose machine code is there, and that `units` has then.
+
+        Args:
+            code: Where it is.
+            name: Gives the kernel a name, from how such names begin.
+
+        Returns:
+            None if it is not there.
+        """
+        known = self._names.get(code)
+        if known is not None:
+            return known
+        own = name(code.stem)
+        return own if self._has(code, own) else None
+
+    def _has(self, code: Code, name: str) -> bool:
+        """Whether a kernel's code is there; `units` has it then."""
+        if not self._units.adopt(code.places(name)):
+            return False
         self.found += 1
-        return formed
+        self._take(code, name)
+        return True
+
+    def _take(self, code: Code, name: str) -> None:
+        self.codes[name] = code
+        self._names.setdefault(code, name)
 
     def keep(self, key: tuple[object, ...], formed: Formed) -> None:
         """Take a kernel that was formed; `write` writes it."""
@@ -80,9 +109,12 @@ class KnownKernels:
             kernel = formed.kernel
             programs = (kernel.program, *kernel.functions)
             names = [p.name for p in programs if not p.always_inline]
-            code = self._units.places(names)
-            if code is None:
+            places = self._units.places(names)
+            if places is None:
                 continue
+            own = kernel.program.name
+            code = Code(stem_of(own), places.pop(own), tuple(places.items()))
+            self._take(code, own)
             try:
                 self._cache.put(place, _KIND, to_bytes(place, formed, code))
             except EngineError as error:

@@ -2,7 +2,7 @@ import pytest
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen.formed import Formed, from_bytes, to_bytes
+from sardonyx.codegen.formed import Code, Formed, from_bytes, to_bytes
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product_schedule import Packing
@@ -46,8 +46,10 @@ def test_what_is_read_is_what_was_written(name):
     packed = buffer(("packed", contents), contents.shape, contents.dtype)
     blocks = integer.ceildiv(N, 96) * integer.maximum(M, 2)
     formed = Formed(kernel((A, packed, N), blocks), [Packing(packed, contents)])
-    written = from_bytes("k", to_bytes("k", formed, {"rows_3": "code", "micro": "other"}))
-    assert (written.stem, written.code, written.others) == ("rows", "code", {"micro": "other"})
+    code = Code("rows", "code", (("micro", "other"),))
+    written = from_bytes("k", to_bytes("k", formed, code))
+    assert written.code == code
+    assert written.code.places("rows_3") == {"rows_3": "code", "micro": "other"}
     found = written.formed("rows_8")
     (packing,) = found.packings
     # All but the packed buffer is interned: equal structure is the same object.
@@ -60,7 +62,7 @@ def test_what_is_read_is_what_was_written(name):
 
 
 def test_only_the_structure_asked_for_is_read():
-    data = to_bytes("k", Formed(kernel((A, B, N))), {"rows_3": "code"})
+    data = to_bytes("k", Formed(kernel((A, B, N))), Code("rows", "code", ()))
     with pytest.raises(ValueError, match="another structure"):
         from_bytes("other", data)
 
@@ -70,4 +72,4 @@ def test_only_the_structure_asked_for_is_read():
 )
 def test_what_means_nothing_elsewhere_is_not_written(argument):
     with pytest.raises(EngineError, match="no meaning in another process"):
-        to_bytes("k", Formed(kernel((A, argument, N))), {"rows_3": "code"})
+        to_bytes("k", Formed(kernel((A, argument, N))), Code("rows", "code", ()))

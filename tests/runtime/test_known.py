@@ -8,6 +8,7 @@ from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.kept_plans import KeptPlan
 from sardonyx.runtime.known import KnownKernels
+from sardonyx.runtime.known_layers import KnownLayers
 from sardonyx.runtime.session import create_engine
 from tests.support.session import model_of
 
@@ -59,9 +60,13 @@ MODELS = {
 
 @pytest.fixture
 def counts(tmp_path, monkeypatch):
-    """(kernels that were known, kernels that were formed) of each session; all are planned."""
+    """(kernels that were known, kernels that were formed) of each session.
+
+    All are planned, and no layer is known.
+    """
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
     monkeypatch.setattr(KeptPlan, "find", lambda *_: None)
+    monkeypatch.setattr(KnownLayers, "find", lambda *_: None)
     found = []
     write = KnownKernels.write
 

@@ -1,0 +1,107 @@
+"""The machine's library of layers: what groups became whose structure any model had before.
+
+Where kernels are known, most of what is left of forming is to find out their names: groups are
+made general, and copies of weights looked at. Layers of one structure need that once, in whichever
+model and process it was. All layers lie in one file, whose key has all that forming depends on, and
+the source of the engine. A line is the name of a structure, and what groups of that structure
+became; only what is asked for is read. A line whose kernels' code is gone, or that cannot be read,
+is of no use: the group is formed as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sardonyx.base.errors import EngineError
+from sardonyx.base.log import get_logger
+from sardonyx.codegen.kept_layers import from_text, to_text
+from sardonyx.codegen.layers import Layer
+from sardonyx.runtime.cache import Cache, digest
+from sardonyx.runtime.choices import changed_at
+from sardonyx.runtime.files import CHECKED_BYTES
+from sardonyx.runtime.known import KnownKernels
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+_log = get_logger("compile")
+_KIND = "layers"
+
+
+class KnownLayers:
+    """The layers of one cache; see `codegen.layers.LayerKeeper`.
+
+    Args:
+        cache: Where they are.
+        kernels: Has the kernels.
+    """
+
+    def __init__(self, cache: Cache, kernels: KnownKernels) -> None:
+        self._cache, self._kernels = cache, kernels
+        self._place = digest(_KIND, kernels.facts, changed_at(cache))
+        self._lines: dict[bytes, bytes] | None = None
+        self._new: dict[bytes, Layer] = {}
+
+    def find(
+        self,
+        key: tuple[object, ...],
+        buffers: Mapping[Buffer, Tensor],
+        name: Callable[[str], str],
+    ) -> Layer | None:
+        """What a structure became before; see `LayerKeeper.find`."""
+        if self._lines is None:
+            self._lines = self._read()
+        line = self._lines.get(self._named(key)) if self._lines else None
+        if line is None:
+            return None
+        try:
+            written = from_text(line)
+            names = []
+            for code in written.codes:
+                own = self._kernels.named(code, name)
+                if own is None:
+                    return None
+                names.append(own)
+            return written.layer(names, buffers)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, EngineError) as error:
+            _log.warning("a layer of the library cannot be read, and is made again: %s", error)
+            return None
+
+    def keep(self, key: tuple[object, ...], layer: Layer) -> None:
+        """Take what a structure became; `write` writes it."""
+        name = self._named(key)
+        if name:
+            self._new[name] = layer
+
+    def write(self) -> None:
+        """Write what was taken, once the machine's library has the kernels."""
+        lines = {}
+        for name, layer in self._new.items():
+            try:
+                lines[name] = to_text(layer, self._kernels.codes)
+            except EngineError as error:
+                _log.debug("a layer is not kept: %s", error)
+        self._new.clear()
+        if not lines:
+            return
+        # Another process may have written meanwhile. What it writes now is lost, and made again.
+        every = {k: v for k, v in self._read().items() if k not in lines} | lines
+        left, latest = CHECKED_BYTES, list[bytes]()
+        for name, line in reversed(every.items()):
+            left -= len(name) + len(line) + 2
+            if left < 0:
+                break
+            latest.append(b"%s %s\n" % (name, line))
+        self._cache.put(self._place, _KIND, b"".join(reversed(latest)))
+
+    def _named(self, key: tuple[object, ...]) -> bytes:
+        """The name of a structure; empty if it has none that outlives the process."""
+        name = self._kernels.identities.of(key)
+        return b"" if name is None else digest(self._place, name).encode()
+
+    def _read(self) -> dict[bytes, bytes]:
+        """The lines by name, the oldest first."""
+        data = self._cache.read(self._place, _KIND) or b""
+        found = {}
+        for whole in data.splitlines():
+            name, _, line = whole.partition(b" ")
+            found[name] = line
+        return found
