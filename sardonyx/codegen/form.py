@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.formed import Formed, Keeper
+from sardonyx.codegen.forming import Names
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
@@ -25,7 +26,7 @@ from sardonyx.codegen.invocation import (
     is_constant,
     is_prepared,
 )
-from sardonyx.codegen.layers import PACKED, Layers
+from sardonyx.codegen.layers import PACKED
 from sardonyx.codegen.packing import Packings
 from sardonyx.codegen.variants import DEFAULT, Choices, Variant
 from sardonyx.ir.constant import Constant
@@ -34,7 +35,7 @@ from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.plan.canonical import Canonical, as_rows
+from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable, as_rows
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
@@ -88,7 +89,6 @@ class Former:
         partials: Memory for parts of an attention's results, by its structure.
         masks: Arrays of what attentions add to their scores, by their contents.
         valued: Gives kernels for any sizes those of a layer.
-        layers: Work of groups by their structure.
     """
 
     lanes: int
@@ -99,6 +99,9 @@ class Former:
     halves: bool = False
     keeper: Keeper | None = None
     choices: Choices | None = None
+    _names: Names = field(default_factory=Names)
+    _packed: dict[object, Buffer] = field(default_factory=dict)
+    _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
     variant: Variant = DEFAULT
@@ -108,30 +111,12 @@ class Former:
     tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
-    _packed: dict[object, Buffer] = field(default_factory=dict)
     partials: dict[object, Buffer | None] = field(default_factory=dict)
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
-    layers: Layers = field(default_factory=Layers)
-    _named: int = -1
-    _asked: tuple[Group, dict[Tensor, tuple[Dim, ...]], Canonical] | None = None
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
-
-    @property
-    def takes_integers(self) -> bool:
-        """Whether contractions of dequantised codes should be of the codes."""
-        return self.grain.tiling is None
-
-    @property
-    def packings(self) -> dict[object, Buffer]:
-        """What was packed so far, by its contents."""
-        return dict(self._packed)
-
-    def go_back(self, packings: dict[object, Buffer]) -> None:
-        """Forget what was packed since `packings` was asked for: nobody runs what packs it."""
-        self._packed = dict(packings)
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
@@ -144,8 +129,8 @@ class Former:
         finally:
             self.grain = before
 
-    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> Sequence[Invocation]:
-        """The invocations that compute `group`, in order."""
+    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+        """The invocations that compute `group`, in order, as if there were no other group."""
         if isinstance(group, Special):
             with compiling:
                 from sardonyx.codegen.special import special
@@ -153,26 +138,13 @@ class Former:
             return [special(self, group, strides)]
         if isinstance(group, Attention):
             return self._attention(group, strides)
-        if self.grain.tiling is not None:
-            return self._alone(group, strides)
-        canonical = self.canonical(group, strides)
-        return self.layers.of(
-            canonical, group, self._packed, lambda: self._alone(group, strides), self.name
-        )
-
-    def _alone(
-        self, group: Product | Rows, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> list[Invocation]:
-        """The invocations that compute a group as if there were no other."""
         if isinstance(group, Product):
             return self._accelerated(group, strides)
         return [self.rows(group, strides)]
 
-    def canonical(self, group: Product | Rows, strides: dict[Tensor, tuple[Dim, ...]]) -> Canonical:
+    def canonical(self, group: Shareable, strides: dict[Tensor, tuple[Dim, ...]]) -> Canonical:
         """A group over placeholders; made once where it is asked for several times in a row."""
-        if self._asked is None or self._asked[0] is not group or self._asked[1] is not strides:
-            self._asked = (group, strides, Canonical(group, strides))
-        return self._asked[2]
+        return self._canonical.of(group, strides)
 
     def _attention(
         self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
@@ -279,8 +251,7 @@ class Former:
 
     def name(self, prefix: str) -> str:
         """A name that no kernel has."""
-        self._named += 1
-        return f"{prefix}_{self._named}"
+        return self._names.of(prefix)
 
     def rows(
         self,

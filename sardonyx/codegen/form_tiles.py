@@ -77,7 +77,7 @@ def attention(
     former: Former, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
 ) -> Invocation:
     """The kernel of an attention: in tiles where they take its type, else as processors do it."""
-    canonical = Canonical(group, strides)
+    canonical = former.canonical(group, strides)
     key = (canonical.key, former.grain.tiling)
 
     def build() -> Formed:

@@ -11,9 +11,9 @@ from typing import Any
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
-from sardonyx.codegen.formed import Code, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.codegen.invocation import Invocation
 from sardonyx.codegen.layers import Layer
+from sardonyx.codegen.written import Code, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Block, Program
 from sardonyx.plan.inline import COMPUTED

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.invocation import Invocation, is_constant
-from sardonyx.plan.canonical import Canonical
-from sardonyx.plan.groups import Group, Product, Rows
+from sardonyx.plan.canonical import Canonical, Shareable
+from sardonyx.plan.groups import Group, Product
 from sardonyx.tensor.rewriting import Renaming
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
 
@@ -41,7 +41,7 @@ class Layer:
     def on(
         self,
         buffers: Mapping[Buffer, Tensor],
-        group: Product | Rows | None,
+        group: Shareable | None,
         packed: dict[object, Buffer],
     ) -> Layer:
         """The same for another group.
@@ -102,22 +102,18 @@ class LayerKeeper(Protocol):
 
 @dataclass(slots=True)
 class Layers:
-    """Work of groups by their structure.
+    """Work of groups by their structure."""
 
-    Attributes:
-        keeper: Has that of other models.
-    """
-
-    keeper: LayerKeeper | None = None
     _known: dict[object, Layer] = field(default_factory=dict)
 
     def of(
         self,
         canonical: Canonical,
-        group: Product | Rows,
+        group: Shareable,
         packed: dict[object, Buffer],
         form: Callable[[], list[Invocation]],
         name: Callable[[str], str],
+        keeper: LayerKeeper | None = None,
     ) -> Sequence[Invocation]:
         """The invocations that compute a group.
 
@@ -127,13 +123,14 @@ class Layers:
             packed: What is packed, by its contents; what the group needs is added.
             form: Gives them where no group of this structure was formed.
             name: Gives a kernel a name, from how such names begin.
+            keeper: Has what groups of other models became.
         """
         fixed = tuple(map(is_constant, canonical.buffers.values()))
         remark = group.contraction.remark if isinstance(group, Product) else ""
         key = (canonical.key, fixed, remark)
         known = self._known.get(key)
-        if known is None and self.keeper is not None:
-            known = self.keeper.find(key, canonical.buffers, name)
+        if known is None and keeper is not None:
+            known = keeper.find(key, canonical.buffers, name)
             if known is not None:
                 self._known[key] = known
         if known is not None:
@@ -143,12 +140,12 @@ class Layers:
         if made is not None:
             own = [_is_for(i, group) for i in invocations]
             layer = self._known[key] = Layer(canonical.buffers, invocations, own, made)
-            if self.keeper is not None:
-                self.keeper.keep(key, layer)
+            if keeper is not None:
+                keeper.keep(key, layer)
         return invocations
 
 
-def _is_for(invocation: Invocation, group: Product | Rows) -> bool:
+def _is_for(invocation: Invocation, group: Shareable) -> bool:
     held = invocation.group
     return held is not None and [r.buffer for r in held.roots] == [r.buffer for r in group.roots]
 

@@ -102,6 +102,20 @@ class Canonical:
         )  # fmt: skip
 
 
+class LatestCanonical:
+    """The group that was asked for last over placeholders: it mostly is once more."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Shareable, dict[Tensor, Strides], Canonical] | None = None
+
+    def of(self, group: Shareable, strides: dict[Tensor, Strides]) -> Canonical:
+        """A group over placeholders."""
+        asked = self._asked
+        if asked is None or asked[0] is not group or asked[1] is not strides:
+            asked = self._asked = (group, strides, Canonical(group, strides))
+        return asked[2]
+
+
 def structure_of(g: Shareable) -> tuple[object, ...]:
     """What a group over placeholders consists of."""
     if isinstance(g, Rows):

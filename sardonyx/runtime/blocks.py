@@ -10,7 +10,8 @@ from sardonyx.base import sizes
 from sardonyx.base.object_types import ObjectType
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import Former, Invocation
+from sardonyx.codegen.forming import Forming
+from sardonyx.codegen.invocation import Invocation
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.plan import optional
 from sardonyx.plan.appending import Slot
@@ -133,7 +134,7 @@ class Blocks:
     """Plans blocks for one target.
 
     Attributes:
-        former: Makes the kernels.
+        forming: Makes the kernels.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         formed: Called with each kernel that was formed.
         slots: What is written into rooms of inputs, see `plan.appending`.
@@ -143,13 +144,13 @@ class Blocks:
 
     def __init__(
         self,
-        former: Former,
+        forming: Forming,
         separate: Container[Tensor] | None = None,
         formed: Callable[[Kernel], None] = lambda kernel: None,
         slots: Mapping[Tensor, Slot] | None = None,
         without: Container[str] = (),
     ) -> None:
-        self.former, self.separate, self.formed = former, separate, formed
+        self.forming, self.separate, self.formed = forming, separate, formed
         self.slots, self.without = slots or {}, without
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
@@ -173,12 +174,12 @@ class Blocks:
         """
         regions: dict[Tensor, None] = {}
         while True:
-            packings = self.former.packings
+            packings = self.forming.packings
             block = self._block(outputs, guards, origins, measured, list(regions))
             missing = [s for s in block.symbols(ends) if s not in block.sources]
             if not missing:
                 return block
-            self.former.go_back(packings)
+            self.forming.go_back(packings)
             regions.update((ends[s], None) for s in missing)
 
     def _block(
@@ -195,10 +196,10 @@ class Blocks:
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         fuse = self.separate is None
-        integers = fuse and self.former.takes_integers and optional.INTEGERS not in self.without
+        integers = fuse and self.forming.takes_integers and optional.INTEGERS not in self.without
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         # A graph with a call of a library has the address in it, and where rows go always changes.
-        apart = self.slots if self.former.accelerator is not None else ()
+        apart = self.slots if self.forming.accelerator is not None else ()
         groups = make_groups(roots, fuse=fuse, apart=apart)
         if fuse and optional.ATTENTION not in self.without:
             groups = fuse_attention(groups)
@@ -226,7 +227,7 @@ class Blocks:
                     found.update((symbol, buffer) for symbol in final.values())
             else:
                 start = time.perf_counter()
-                made = self.former.form(group, strides)
+                made = self.forming.form(group, strides)
                 works.extend(made)
                 end = time.perf_counter()
                 self.seconds["form"] += end - start
@@ -243,7 +244,7 @@ class Blocks:
         )  # fmt: skip
 
     def _body(self, body: Body) -> Block:
-        with self.former.for_slices():
+        with self.forming.for_slices():
             return self.block(
                 body.outputs, body.assumptions, body.origins, body.measured, body.ends
             )
@@ -289,7 +290,7 @@ class Blocks:
         place = Buffer(source.shape, source.dtype, ("copy to", target))
         root = Root(contents, place, (contents.body,))
         dense = row_major(source.shape)
-        (made,) = self.former.form(pointwise(root), {source: dense, place: dense})
+        (made,) = self.forming.form(pointwise(root), {source: dense, place: dense})
         arguments = tuple(target if a is place else a for a in made.arguments)
         return Invocation(made.kernel, arguments, made.reads, (target,), made.group)
 

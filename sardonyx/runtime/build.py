@@ -14,9 +14,6 @@ from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.expected import expected
-from sardonyx.codegen.formed import Keeper
-from sardonyx.codegen.layers import LayerKeeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
 from sardonyx.ir.graph import Graph
@@ -45,6 +42,8 @@ from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from sardonyx.codegen.formed import Keeper
+    from sardonyx.codegen.layers import LayerKeeper
     from sardonyx.plan.library import Accelerator
     from sardonyx.runtime.cache import Cache
     from sardonyx.runtime.claims import Claims
@@ -91,6 +90,8 @@ def build_model(
         unranked = unranked_inputs(graph)
         files, has_hidden_data = graph.files, graph.has_hidden_data
     if begun.is_first and provider.accelerator is None:
+        with compiling:
+            from sardonyx.codegen.expected import expected
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
     if unranked:
@@ -151,7 +152,7 @@ def build_model(
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
-    kernels = compiled.former.kernels
+    kernels = compiled.forming.kernels
     return Built(record, generated, constants, kernels, facts, claims, is_own, read)
 
 

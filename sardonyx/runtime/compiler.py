@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.form import Former, Invocation
-from sardonyx.codegen.formed import Keeper
-from sardonyx.codegen.layers import LayerKeeper, Layers
+from sardonyx.codegen.forming import Forming
+from sardonyx.codegen.invocation import Invocation
+from sardonyx.codegen.layers import LayerKeeper
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.variants import Choices
 from sardonyx.kernel.compiled import Kernel
@@ -34,6 +34,7 @@ from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
+    from sardonyx.codegen.formed import Keeper
     from sardonyx.plan.library import Accelerator
 
 
@@ -47,6 +48,7 @@ class Compiled:
         constants: Buffers behind the main plan's constants, in order.
         invocations: All of them, for `explain`.
         groups: What was grouped.
+        forming: What formed their kernels.
         facts: What profiles say of the main plan's commands, by number.
         seconds: Time by phase.
     """
@@ -56,7 +58,7 @@ class Compiled:
     constants: list[Buffer]
     invocations: list[Invocation]
     groups: list[Group]
-    former: Former
+    forming: Forming
     facts: dict[int, CommandFacts] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -113,22 +115,15 @@ def compile_tensors(
         without: Steps of `plan.optional` that are left out.
         layers: Has what groups of other models became.
     """
-    former = Former(
-        target.lanes(32),
-        target.grain,
-        winograd,
-        target.has_dots,
-        accelerator,
-        halves,
-        keeper,
-        choices,
-        layers=Layers(layers),
-    )
-    blocks = Blocks(former, separate, formed, slots, without)
+    forming = Forming(
+        target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper,
+        choices, layers,
+    )  # fmt: skip
+    blocks = Blocks(forming, separate, formed, slots, without)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()
-    compiled = _assemble(block, outputs, inputs, former, branches, slots or {})
+    compiled = _assemble(block, outputs, inputs, forming, branches, slots or {})
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
     return compiled
 
@@ -137,7 +132,7 @@ def _assemble(
     block: Block,
     outputs: list[tuple[str, Tensor]],
     inputs: list[tuple[str, Buffer]],
-    former: Former,
+    forming: Forming,
     branches: bool,
     slots: Mapping[Tensor, Slot],
 ) -> Compiled:
@@ -154,7 +149,7 @@ def _assemble(
     writer.write(block)
     main = writer.plan()
     return Compiled(
-        prepare(early, used_late), main, writer.constants, invocations, block.groups, former,
+        prepare(early, used_late), main, writer.constants, invocations, block.groups, forming,
         writer.facts,
     )  # fmt: skip
 

@@ -9,14 +9,19 @@ the engine. An entry whose code is gone is of no use; the kernel is formed as if
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import EngineError
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
-from sardonyx.codegen.formed import Code, Formed, from_bytes, stem_of, to_bytes
+from sardonyx.codegen.written import Code, stem_of
 from sardonyx.plan.identity import Identities
 from sardonyx.runtime.cache import Cache, digest, engine_digest
 from sardonyx.runtime.choices import Known
 from sardonyx.runtime.units import Units
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.formed import Formed
 
 _log = get_logger("compile")
 _KIND = "formed"
@@ -59,6 +64,8 @@ class KnownKernels:
         data = None if place is None else self._cache.read(place, _KIND)
         if place is None or data is None:
             return None
+        with compiling:
+            from sardonyx.codegen.formed import from_bytes
         try:
             written = from_bytes(place, data)
             own = name(written.code.stem)
@@ -105,6 +112,9 @@ class KnownKernels:
 
     def write(self) -> None:
         """Write what was taken and handed to `units`."""
+        if self._new:
+            with compiling:
+                from sardonyx.codegen.formed import to_bytes
         for place, formed in self._new.items():
             kernel = formed.kernel
             programs = (kernel.program, *kernel.functions)

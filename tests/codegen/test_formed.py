@@ -2,7 +2,8 @@ import pytest
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen.formed import Code, Formed, from_bytes, to_bytes
+from sardonyx.codegen.formed import Formed, from_bytes, to_bytes
+from sardonyx.codegen.written import Code
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.product_schedule import Packing

@@ -76,10 +76,10 @@ def test_layers_of_one_structure_are_formed_once(name, monkeypatch):
     feeds = [rng.standard_normal(shape).astype(np.float32) for _ in model.graph.input[:2]]
     feeds = feeds[: sum(i.name not in made for i in model.graph.input)]
     formed = []
-    alone = Former._alone
+    alone = Former.form
     monkeypatch.setattr(
         Former,
-        "_alone",
+        "form",
         lambda self, group, *a: formed.append(type(group)) or alone(self, group, *a),
     )
     (got,) = create_engine(model.SerializeToString(), EngineOptions(use_cache=False)).run(feeds)

@@ -71,7 +71,7 @@ def formed(tmp_path, monkeypatch):
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
     monkeypatch.setattr(KeptPlan, "find", lambda *_: None)
     found = []
-    alone, begin, write = Former._alone, KnownLayers.__init__, KnownLayers.write
+    alone, begin, write = Former.form, KnownLayers.__init__, KnownLayers.write
     count = [0]
 
     def counted(*arguments):
@@ -87,7 +87,7 @@ def formed(tmp_path, monkeypatch):
         write(self)
 
     monkeypatch.setattr(KnownLayers, "__init__", begun)
-    monkeypatch.setattr(Former, "_alone", counted)
+    monkeypatch.setattr(Former, "form", counted)
     monkeypatch.setattr(KnownLayers, "write", written)
     return found
 

@@ -1,0 +1,122 @@
+"""Groups to invocations: found by their structure, or formed, for which the rest is imported."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from sardonyx.base.forks import compiling
+from sardonyx.base.records import dataclass
+from sardonyx.base.sizes import Dim
+from sardonyx.codegen.invocation import Invocation
+from sardonyx.codegen.layers import LayerKeeper, Layers
+from sardonyx.kernel.grain import Grain
+from sardonyx.plan.canonical import LatestCanonical
+from sardonyx.plan.groups import Group, Special
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.form import Former
+    from sardonyx.codegen.formed import Keeper
+    from sardonyx.codegen.variants import Choices
+    from sardonyx.kernel.compiled import Kernel
+    from sardonyx.plan.library import Accelerator
+
+
+@dataclass(slots=True)
+class Names:
+    """Names of kernels, each given once."""
+
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def of(self, stem: str) -> str:
+        """A name that no kernel has."""
+        return f"{stem}_{next(self._numbers)}"
+
+
+@dataclass(eq=False, slots=True)
+class Forming:
+    """What computes groups, for one target.
+
+    Attributes:
+        lanes: 32-bit lanes of a vector register.
+        grain: How much a block of a kernel does.
+        winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        dots: Whether the target has an instruction for sums of four products of bytes.
+        accelerator: Who has libraries.
+        halves: Whether factors of products in float32 are rounded to bfloat16.
+        keeper: Has kernels of other models.
+        choices: Says which structures are computed otherwise than the cost model would.
+        kept: Has what groups of other models became.
+    """
+
+    lanes: int
+    grain: Grain
+    winograd: bool = False
+    dots: bool = False
+    accelerator: Accelerator | None = None
+    halves: bool = False
+    keeper: Keeper | None = None
+    choices: Choices | None = None
+    kept: LayerKeeper | None = None
+    _names: Names = field(default_factory=Names)
+    _packed: dict[object, Buffer] = field(default_factory=dict)
+    _canonical: LatestCanonical = field(default_factory=LatestCanonical)
+    _layers: Layers = field(default_factory=Layers)
+    _former: Former | None = None
+
+    @property
+    def former(self) -> Former:
+        """What forms kernels."""
+        if self._former is None:
+            with compiling:
+                from sardonyx.codegen.form import Former
+
+            self._former = Former(
+                self.lanes, self.grain, self.winograd, self.dots, self.accelerator, self.halves,
+                self.keeper, self.choices, self._names, self._packed, self._canonical,
+            )  # fmt: skip
+        return self._former
+
+    @property
+    def kernels(self) -> dict[object, Kernel]:
+        """Every kernel formed so far, by the structure that it serves."""
+        return {} if self._former is None else self._former.kernels
+
+    @property
+    def takes_integers(self) -> bool:
+        """Whether contractions of dequantised codes should be of the codes."""
+        return self.grain.tiling is None
+
+    @property
+    def packings(self) -> dict[object, Buffer]:
+        """What was packed so far, by its contents."""
+        return dict(self._packed)
+
+    def go_back(self, packings: dict[object, Buffer]) -> None:
+        """Forget what was packed since `packings` was asked for: nobody runs what packs it."""
+        self._packed.clear()
+        self._packed.update(packings)
+
+    @contextmanager
+    def for_slices(self) -> Iterator[None]:
+        """Inside, buffers may begin anywhere: those of loops are slices of others."""
+        if self.grain.tiling is None:
+            yield
+            return
+        with self.former.for_slices():
+            yield
+
+    def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> Sequence[Invocation]:
+        """The invocations that compute `group`, in order."""
+
+        def alone() -> list[Invocation]:
+            return self.former.form(group, strides)
+
+        if isinstance(group, Special) or self.grain.tiling is not None:
+            return alone()
+        canonical = self._canonical.of(group, strides)
+        return self._layers.of(canonical, group, self._packed, alone, self._names.of, self.kept)
