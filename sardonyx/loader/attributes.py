@@ -15,13 +15,14 @@ from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, EmptyList
 from sardonyx.ir.types import ValueType
 from sardonyx.loader.onnx_format import ATTRIBUTE_TYPES
-from sardonyx.loader.tensors import TensorReader, text_or_bytes
+from sardonyx.loader.tensors import text_or_bytes
 from sardonyx.loader.wire import Record
 
 #: Which field of the message has the value, by ONNX's name of the type.
 _FIELDS = dict(ATTRIBUTE_TYPES.values())
 #: Types whose fields are the values.
 _PLAIN = frozenset(("INT", "FLOAT"))
+_LISTS = frozenset(("INTS", "FLOATS"))
 
 
 def attribute_kind(proto: Record, where: str) -> str:
@@ -43,7 +44,8 @@ def attribute_kind(proto: Record, where: str) -> str:
 def plain_attribute(
     proto: Record,
     kind: str,
-    tensors: TensorReader,
+    constant: Callable[[Record], Constant],
+    dense: Callable[[Record, str], tuple[str, Constant]],
     subgraph: Callable[[Record], Graph],
     declared: Callable[[Record], ValueType],
     where: str,
@@ -53,7 +55,8 @@ def plain_attribute(
     Args:
         proto: The `AttributeProto`.
         kind: What `attribute_kind` gives.
-        tensors: Makes constants.
+        constant: Makes a constant of a `TensorProto`.
+        dense: Makes a name and a constant of a `SparseTensorProto`.
         subgraph: Makes a graph of a `GraphProto`.
         declared: Makes a type of a `TypeProto`.
         where: For errors.
@@ -65,11 +68,13 @@ def plain_attribute(
     if kind in _PLAIN:
         number: Attribute = value
         return number
+    if kind in _LISTS and value and not isinstance(value, LongList):
+        return list(value)
     readers: dict[str, Callable[[Any], Any]] = {
         "STRING": text_or_bytes,
-        "TENSOR": lambda t: tensors.constant(t, where),
+        "TENSOR": constant,
         "GRAPH": subgraph,
-        "SPARSE_TENSOR": lambda t: tensors.dense(t, where)[1],
+        "SPARSE_TENSOR": lambda t: dense(t, where)[1],
         "TYPE_PROTO": declared,
     }
     read = readers.get(kind.removesuffix("S"))

@@ -43,6 +43,7 @@ class Builder:
         self._tensors = tensors
         self._types = types
         self._functions = functions
+        self._constants: dict[Record, Constant] = {}
         self._inlined_nodes = 0
         self._assumed = False
 
@@ -265,7 +266,16 @@ class Builder:
         def declared(record: Record) -> ValueType:
             return self._types.read(record, where) or ValueType("opaque")
 
-        return plain_attribute(proto, kind, self._tensors, subgraph, declared, where)
+        def constant(record: Record) -> Constant:
+            # Equal messages may be one record: shape arithmetic has the same numbers everywhere.
+            found = self._constants.get(record)
+            if found is None:
+                found = self._constants[record] = self._tensors.constant(record, where)
+            return found
+
+        return plain_attribute(
+            proto, kind, constant, self._tensors.dense, subgraph, declared, where
+        )
 
     # Functions
 

@@ -1,8 +1,8 @@
 """The tables of ONNX's messages: numbers and kinds of the fields that this engine reads or writes.
 
 A kind ends in `*` where the field is repeated, in `**` where its elements are decoded only when
-they are asked for, in `*+` where many elements may be held as one `LongList`. `span` is a byte
-field that may stay in the file.
+they are asked for, in `*+` where many elements may be held as one `LongList`, and in `*=` where
+equal short messages may be one record. `span` is a byte field that may stay in the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NODE.fields(
     output=(2, "string*"),
     name=(3, "string"),
     op_type=(4, "string"),
-    attribute=(5, "message*", ATTRIBUTE),
+    attribute=(5, "message*=", ATTRIBUTE),
     doc_string=(6, "bytes"),
     domain=(7, "string"),
     overload=(8, "string"),

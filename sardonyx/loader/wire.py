@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sardonyx.base.errors import InvalidProtobuf, message
+from sardonyx.base.remembering import remembering
 from sardonyx.ir.long_list import joined
 from sardonyx.loader.runs import may_begin, read_run
 from sardonyx.loader.source import Source
@@ -21,6 +22,10 @@ from sardonyx.loader.source import Source
 DEPTH_LIMIT = 100
 #: Byte fields longer than this stay in the source.
 SPAN_BYTES = 1024
+#: Messages of a kind whose equals are one record are not longer than this.
+SHORT_BYTES = 64
+#: How deep they may be, as nobody counts how deep messages are nested inside: each takes 2 bytes.
+_SHORT_DEPTH = DEPTH_LIMIT - SHORT_BYTES // 2
 #: Messages longer than this are read piece by piece.
 WINDOW_BYTES = 1 << 17
 
@@ -75,6 +80,7 @@ class Field(NamedTuple):
         long: Whether items of the list may be `LongList`s of elements.
         message: The kind of message, where it is one.
         packed: Whether this wire form holds many elements at once.
+        shared: Whether equal short messages are one record, which nobody changes.
     """
 
     name: str
@@ -84,6 +90,7 @@ class Field(NamedTuple):
     long: bool
     message: Message | None
     packed: bool
+    shared: bool
 
 
 class Message:
@@ -107,20 +114,23 @@ class Message:
     def fields(self, **fields: tuple[int, str] | tuple[int, str, Message]) -> None:
         """Declare fields: name = (number, kind), with signs after the kind.
 
-        `*` is a list, `**` one that is lazy, `*+` one that may be long.
+        `*` is a list, `**` one that is lazy, `*+` one that may be long, `*=` one of messages of
+        which equal short ones are one record.
         """
         for name, (number, kind, *sub) in fields.items():
-            base = kind.rstrip("*+")
+            base, shared = kind.rstrip("*+="), kind.endswith("=")
             repeated, lazy, long = "*" in kind, kind.endswith("**"), kind.endswith("+")
             wire = _WIRE_OF_KIND[base]
             submessage = sub[0] if sub else None
             self.numbers[number] = name
             self.long |= {name} if long else set()
             self.table[number << 3 | wire] = Field(
-                name, base, repeated, lazy, long, submessage, False
+                name, base, repeated, lazy, long, submessage, False, shared
             )
             if repeated and wire != _LENGTH:
-                self.table[number << 3 | _LENGTH] = Field(name, base, True, lazy, long, None, True)
+                self.table[number << 3 | _LENGTH] = Field(
+                    name, base, True, lazy, long, None, True, False
+                )
             default: Any = 0
             if repeated:
                 default = ()
@@ -252,7 +262,7 @@ def _fields(
             if field is None:
                 position = _unknown(record, buffer, start, position, end, base)
                 continue
-            name, kind, repeated, lazy, long, submessage, packed = field
+            name, kind, repeated, lazy, long, submessage, packed, shared = field
             if tag & 7 == _LENGTH:
                 size = buffer[position]
                 position += 1
@@ -268,6 +278,15 @@ def _fields(
                         base + first, f"The length {size} exceeds the {left} bytes that are left"
                     )
                 if submessage is not None:
+                    if shared and size <= SHORT_BYTES and depth <= _SHORT_DEPTH:
+                        inner = _short(submessage, buffer[first:position])
+                        if inner is not None:
+                            found = values.get(name)
+                            if found is None:
+                                values[name] = [inner]
+                            else:
+                                found.append(inner)
+                            continue
                     _enter(record, field, buffer, None, first, position, base, depth)
                     continue
                 value: Any
@@ -327,6 +346,17 @@ def _fields(
         else:
             values[name] = value
     return position
+
+
+@remembering(4096)
+def _short(kind: Message, data: bytes) -> Record | None:
+    """A whole message; None if it is damaged, as where it is matters then."""
+    record = kind.record()
+    try:
+        _fields(record, data, 0, len(data), 0, 0, partial=False)
+    except _BrokenError:
+        return None
+    return record
 
 
 def _varint(buffer: bytes, position: int, base: int) -> tuple[int, int]:

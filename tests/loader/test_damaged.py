@@ -87,6 +87,10 @@ def nested(depth):
         (b"\x93\x06", "ends inside a field"),
         (b"\x93\x06" * 200, "Groups are nested more than 100 deep"),
         (field(2, b"\xff"), "text in producer_name is not UTF-8"),
+        (
+            field(7, 2 * field(1, field(5, field(1, b"axis"))) + field(1, field(5, b"\x0a\x09x"))),
+            r"byte 28, ModelProto.graph.node\[2\].attribute\[0\].*length 9",
+        ),
         (nested(40), "Messages are nested more than 100 deep"),
     ],
 )

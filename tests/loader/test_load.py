@@ -190,3 +190,34 @@ def test_shared_models_without_their_weights():
         assert stripped
         with pytest.raises(InvalidGraph, match="does not fit"):
             load(path)
+
+
+def test_equal_attributes_and_constants_of_nodes_are_each_nodes_own():
+    nodes = []
+    for k in range(3):
+        values = numpy_helper.from_array(np.array([1, -1], np.int64))
+        nodes += [
+            helper.make_node("Constant", [], [f"shape{k}"], f"c{k}", value=values),
+            helper.make_node("Transpose", ["x"], [f"t{k}"], f"t{k}", perm=[1, 0]),
+            helper.make_node("Reshape", [f"t{k}", f"shape{k}"], [f"r{k}"], f"r{k}"),
+        ]
+    # Longer than what is shared, and different in its end alone.
+    long = [list(range(40)), [*range(39), 0]]
+    nodes += [
+        helper.make_node("Own", ["x"], [f"o{k}"], f"o{k}", domain="d", long=one, name2=f"n{k}")
+        for k, one in enumerate(long)
+    ]
+    graph = load(model_of(nodes, outputs=("r0",)))
+    by_name = {node.name: node for node in graph.nodes}
+    by_name["t0"].attributes["perm"].append(7)
+    assert [by_name[f"t{k}"].attributes["perm"] for k in range(3)] == [[1, 0, 7], [1, 0], [1, 0]]
+    values = [graph.value(f"shape{k}") for k in range(3)]
+    assert [v.elements for v in values] == [(1, -1)] * 3
+    assert len(set(values)) == 3
+    assert [by_name[f"o{k}"].attributes for k in range(2)] == [
+        {"long": long[k], "name2": f"n{k}"} for k in range(2)
+    ]
+    again = load(model_of(nodes, outputs=("r0",)))
+    assert {n.name: n.attributes.get("perm") for n in again.nodes if n.name[0] == "t"} == {
+        f"t{k}": [1, 0] for k in range(3)
+    }
