@@ -225,7 +225,9 @@ def masks_after_a_run(setup=pool._PLAIN, caller=None):
     """Processors that a worker may use once it was woken; `caller`: those of the run's thread."""
     e, own = executable(sum_plan(MUCH), threads=2), pool.Pool(2, setup)
     e._pool, e._generation = own, pool.generation
-    time.sleep(0.02)  # workers are asleep
+    until = time.monotonic() + 30
+    while not own._words[pool.POOL["sleepers"]] and time.monotonic() < until:
+        time.sleep(0.001)
 
     def run():
         if caller is not None:
