@@ -1,10 +1,10 @@
 """What a compiling child process does, and how parent and child talk to each other.
 
 Protocol, over the child's standard streams: `FRAME` (a number, bytes), then the bytes. The first
-frame to a child holds JSON: the target's fields, and pairs of pipes. It answers with `READY`, which
-holds its identifier, when LLVM is there. Each frame after it is a text with its level of code
-generation, and is answered by one frame, in order: a part (`PART`) or the text of an EngineError
-(`ERROR`).
+frame to a child holds JSON: what it must know of the target, and pairs of pipes. It answers with
+`READY`, which holds its identifier, when LLVM is there. Each frame after it is a text with its
+level of code generation, and is answered by one frame, in order: a part (`PART`) or the text of an
+EngineError (`ERROR`).
 
 For each pair of pipes there is a twin: a fork of the child with LLVM in it, which takes a
 twentieth of the time of another child's start. It speaks the same protocol over its pair.
@@ -12,7 +12,6 @@ twentieth of the time of another child's start. It speaks the same protocol over
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -20,16 +19,20 @@ import signal
 import struct
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sardonyx.base.errors import EngineError
 from sardonyx.codegen.compile import compile_text, emit_assembly, load_llvm
 from sardonyx.codegen.elf import read_object
-from sardonyx.codegen.target import Target
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.target import Target
 
 FRAME = struct.Struct("<II")
 READY, PART, ERROR = 0, 1, 2
+#: What compiling asks of a target. Importing its class would take as long as a fifth of LLVM.
+_FIELDS = ("triple", "cpu", "features", "isa")
 
 # Running `-m sardonyx.codegen.child` would first import the whole package, NumPy included.
 _BOOTSTRAP = """
@@ -46,7 +49,7 @@ serve()
 
 def command() -> list[str]:
     """The arguments that start a child."""
-    folder = str(Path(__file__).parents[1])
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = json.dumps([[path or os.getcwd() for path in sys.path], folder])
     options = ["-I", "-S"]
     if sys.dont_write_bytecode:
@@ -58,7 +61,8 @@ def command() -> list[str]:
 
 def greeting(target: Target, twins: Sequence[tuple[int, int]] = ()) -> bytes:
     """The first frame to a child; `twins` are descriptors to read from and to write to."""
-    data = json.dumps([dataclasses.asdict(target), list(twins)]).encode()
+    fields = {name: getattr(target, name) for name in _FIELDS}
+    data = json.dumps([fields, list(twins)]).encode()
     return FRAME.pack(0, len(data)) + data
 
 
@@ -96,8 +100,7 @@ def serve() -> None:
     if first is None:
         return
     fields, twins = json.loads(first[1])
-    grain = Target.__dataclass_fields__["grain"].default
-    target = Target(**{**fields, "grain": grain})  # compiling does not look at it
+    target = SimpleNamespace(**fields)
     load_llvm()
     if twins:  # they leave nothing behind when they end before this process
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -137,7 +140,7 @@ def _wait_for_twins() -> None:
         return
 
 
-def _answer(source: BinaryIO, answers: BinaryIO, target: Target) -> None:
+def _answer(source: BinaryIO, answers: BinaryIO, target: Any) -> None:
     _write(answers, READY, str(os.getpid()).encode())
     while frame := _read(source):
         level, data = frame

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.forks import compiling
-from sardonyx.codegen.target import Target
+
+if TYPE_CHECKING:
+    from sardonyx.codegen.target import Target
 
 #: Attributes that every function in a text must carry: without them LLVM may call memcpy, memset or
 #: libm, which a blob cannot reach, or emit unwind tables, which nothing reads.

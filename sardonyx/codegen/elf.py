@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.base.records import dataclass
 from sardonyx.codegen.relocate import MACHINES, Place
 
 _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS, _NOTE, _REL = 1, 2, 3, 4, 8, 7, 9
@@ -29,8 +29,7 @@ _X86_64 = 62
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(NamedTuple):
     name: str
     kind: int
     flags: int
@@ -41,8 +40,7 @@ class _Section:
     alignment: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Symbol:
+class _Symbol(NamedTuple):
     name: str
     binding: int
     kind: int
@@ -50,16 +48,14 @@ class _Symbol:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """Linked objects: bytes to be placed at a page boundary, and where their symbols are."""
 
     data: bytes
     symbols: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One object, laid out; what it refers to outside of itself is still open.
 
     Attributes:

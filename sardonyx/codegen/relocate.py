@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.base.records import dataclass
 
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a relocation applies: S (`value`), A (`addend`) and P (`offset`) of the ABI texts."""
 
     image: bytearray
