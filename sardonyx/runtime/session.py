@@ -69,7 +69,9 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     options = options or EngineOptions()
     start = time.perf_counter()
     try:
-        return guarded(options, partial(_create, source))
+        # Until what is made on the way is gone: the collector would look at all of it once more.
+        with paused():
+            return guarded(options, partial(_create, source))
     except SardonyxError as error:
         if time.perf_counter() - start > _LONG_SECONDS:
             _let_go(error)
@@ -179,9 +181,8 @@ def _kept_plan(
     with compiling:
         from sardonyx.runtime.kept_plans import KeptPlan
 
-    with paused():
-        kept = KeptPlan.of(cache, source, options, provider)
-        built = None if kept is None else kept.find(options, budget)
+    kept = KeptPlan.of(cache, source, options, provider)
+    built = None if kept is None else kept.find(options, budget)
     timings["kept plan"] = time.perf_counter() - start
     return kept, built
 
@@ -246,8 +247,7 @@ def compiled(
     It is the one that is known already, if one is.
     """
     if known is not None:
-        with paused():
-            yield known
+        yield known
         return
     with paused(), units_for(cache, source, state_of(source)) as units:
         tables = partial(budget.take, purpose="tables that operators need")

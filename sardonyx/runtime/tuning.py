@@ -8,6 +8,7 @@ as the kernels before it leave them, and with all threads of the session.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -124,6 +125,7 @@ def tune(
         except OutOfMemory as error:
             _logger.warning("%s is not tried: %s", variant, error)
             continue
+        gc.collect()  # a session that is made pauses the collector
         for name, share in _shares(base, tried, given, _SECONDS).items():
             if share < best[name][0]:
                 best[name] = share, variant
