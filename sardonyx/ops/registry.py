@@ -14,9 +14,9 @@ from __future__ import annotations
 import importlib
 import keyword
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cache
+from functools import cache, partial
 from types import CodeType, MappingProxyType
 from typing import Any, TypeVar
 
@@ -86,7 +86,27 @@ class OpRecord:
         return f"{self.domain or 'ai.onnx'}.{self.op_type}-{self.since}"
 
 
-_RECORDS: dict[tuple[str, str], list[OpRecord]] = {}
+@dataclass(slots=True)
+class _Declared:
+    """A version of an operator, whose record is made when somebody asks for it: few are used.
+
+    Attributes:
+        since: First version of the operator set that it holds for.
+    """
+
+    since: int
+    _make: Callable[[], OpRecord]
+    _made: OpRecord | None = None
+
+    @property
+    def record(self) -> OpRecord:
+        """The record."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+_RECORDS: dict[tuple[str, str], list[_Declared]] = {}
 #: Operators that the program registered.
 _OWN: set[tuple[str, str]] = set()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -115,14 +135,13 @@ def op(
     """
 
     def register(lowering: _Function) -> _Function:
-        versions = _RECORDS.setdefault((domain, op_type), [])
+        versions, words = _RECORDS.setdefault((domain, op_type), []), frozenset(flags)
         for first in since or (1,):
-            absent = {n for n, version in added.items() if first < version}
-            absent |= {n for n, version in removed.items() if first >= version}
-            record = _record(op_type, first, domain, lowering, frozenset(flags), absent)
             if any(other.since == first for other in versions):
-                raise EngineError(message(repr(record), "The operator is registered twice"))
-            versions.append(record)
+                where = f"{domain or 'ai.onnx'}.{op_type}-{first}"
+                raise EngineError(message(where, "The operator is registered twice"))
+            make = partial(_record, op_type, first, domain, lowering, words, added, removed)
+            versions.append(_Declared(first, make))
         versions.sort(key=lambda r: -r.since)
         _lookup.cache_clear()
         return lowering
@@ -136,8 +155,11 @@ def _record(
     domain: str,
     lowering: Lowering,
     flags: frozenset[str],
-    absent: Set[str],
+    added: Mapping[str, int] = _NOTHING,
+    removed: Mapping[str, int] = _NOTHING,
 ) -> OpRecord:
+    absent = {n for n, version in added.items() if since < version}
+    absent |= {n for n, version in removed.items() if since >= version}
     code: CodeType = lowering.__code__
     positional = code.co_argcount
     named = code.co_varnames[positional : positional + code.co_kwonlyargcount]
@@ -203,7 +225,7 @@ def _lookup(domain: str, op_type: str, version: int) -> OpRecord | None:
     else:
         _load_until(op_type)
     versions = _RECORDS.get((domain, op_type), ())
-    return next((r for r in versions if r.since <= version or not version), None)
+    return next((r.record for r in versions if r.since <= version or not version), None)
 
 
 def _load_until(op_type: str) -> None:
@@ -227,7 +249,7 @@ def record_for(op_type: str, since: int, domain: str, function: Lowering) -> OpR
     Raises:
         KeyError: An attribute's annotation is none of `attribute_kinds.KINDS`.
     """
-    return _record(op_type, since, domain, function, frozenset(), frozenset())
+    return _record(op_type, since, domain, function, frozenset())
 
 
 def add(record: OpRecord) -> bool:
@@ -242,7 +264,8 @@ def add(record: OpRecord) -> bool:
         return False
     _OWN.add(key)
     others = [r for r in _RECORDS.get(key, ()) if r.since != record.since]
-    _RECORDS[key] = sorted([*others, record], key=lambda r: -r.since)
+    own = _Declared(record.since, lambda: record)
+    _RECORDS[key] = sorted([*others, own], key=lambda r: -r.since)
     _lookup.cache_clear()
     return True
 
@@ -266,7 +289,7 @@ def is_own(node: Node) -> bool:
 def records() -> tuple[OpRecord, ...]:
     """All records of the package, by domain, name and version."""
     load_all()
-    found = [r for key, versions in _RECORDS.items() if key not in _OWN for r in versions]
+    found = [r.record for key, each in _RECORDS.items() if key not in _OWN for r in each]
     return tuple(sorted(found, key=lambda r: (r.domain, r.op_type, r.since)))
 
 
