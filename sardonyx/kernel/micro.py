@@ -16,11 +16,15 @@ from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder, Register
-from sardonyx.kernel.program import Operand, Program
+from sardonyx.kernel.program import Constant, Operand, Program, Value
 from sardonyx.kernel.types import I1, I64, PTR, Type
 
 #: Products that are summed in registers; sums of more are added up in parts.
 PART = 256
+#: The last steps of a sum go row by row where there are more vectors of sums than these: a row is
+#: stored while the next is summed. Stores of a whole tile at once keep the next tile waiting for as
+#: long as they take (24 vectors of 64 bytes: 45 cycles on Zen 4).
+_STEPS_BY_ROW, _STORED_AT_ONCE = 3, 12
 #: Row counts for which a micro-kernel exists.
 ROWS = (6, 4, 3, 2, 1)
 
@@ -73,7 +77,7 @@ def build_micro(
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
     with b.while_(lambda: b.binary("xor", over.get(), True)):
         sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
-        run = b.variable(0, I64)
+        run, stored = b.variable(0, I64), b.variable(0, I1)
 
         def going(run: Register = run) -> Operand:
             few = b.compare("lt", run.get(), PART)
@@ -84,29 +88,86 @@ def build_micro(
             starts = [b.load(PTR, first, r) for r in range(rows)]
             begin = part.get()
             end = b.binary("min", begin + PART, depth)
-            with b.for_(begin, end) as k:
+            by_row: Operand = Constant(I1, False)
+            stop: Operand = end
+            if rows * vectors > _STORED_AT_ONCE:
+                full = b.compare("ge", run.get() + end - begin, PART)
+                out = b.compare("ge", end, depth) & b.compare("ge", tap.get() + 1, taps)
+                by_row = (full | out) & b.compare("ge", end - begin, _STEPS_BY_ROW)
+                stop = b.select(by_row, end - _STEPS_BY_ROW, end)
+            with b.for_(begin, stop) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
                 columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
-                for r in range(rows):
-                    factor = b.splat(b.load(element, starts[r], k), lanes)
-                    for v in range(vectors):
-                        old = sums[r][v].get()
-                        if element.is_float:
-                            sums[r][v].set(b.fma(factor, columns[v], old))
-                        else:
-                            sums[r][v].set(
-                                b.binary("add", old, b.binary("mul", factor, columns[v]))
-                            )
+                for row, start in zip(sums, starts, strict=True):
+                    factor = b.splat(b.load(element, start, k), lanes)
+                    for held, of_column in zip(row, columns, strict=True):
+                        held.set(_accumulated(b, factor, of_column, held.get()))
+            if rows * vectors > _STORED_AT_ONCE:
+                with b.if_(by_row):
+                    last = [b.offset(start, stop, element.size_bytes) for start in starts]
+                    column = b.offset(at.get(), stop, width * element.size_bytes)
+                    with b.if_(moved.get()):
+                        _sum_and_store(b, sums, last, column, (tile, pitch), added=True)
+                    with b.else_():
+                        _sum_and_store(b, sums, last, column, (tile, pitch), added=False)
+                stored.set(by_row)
             run.set(run.get() + end - begin)
             part.set(end)
             with b.if_(b.compare("ge", end, depth)):
                 part.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
-        _store(b, sums, vector, tile, pitch, moved.get())
+        with b.if_(b.eq(stored.get(), False)):
+            _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
         over.set(b.compare("ge", tap.get(), taps))
     return b.program
+
+
+def _accumulated(b: Builder, factor: Operand, column: Operand, total: Operand) -> Operand:
+    """`total + factor * column`."""
+    if total.type.is_float:
+        return b.fma(factor, column, total)
+    return b.binary("add", total, b.binary("mul", factor, column))
+
+
+def _sum_and_store(
+    b: Builder,
+    sums: list[list[Register]],
+    starts: list[Value],
+    column: Operand,
+    target: tuple[Operand, Operand],
+    *,
+    added: bool,
+) -> None:
+    """The last steps, row by row, each row stored as soon as it is summed.
+
+    Columns of the first step stay in registers, each row reads the others again.
+
+    Args:
+        b: Writes the micro-kernel.
+        sums: What there is so far.
+        starts: Where the steps' factors of each row begin.
+        column: Where their columns do.
+        target: The tile, and elements from one of its rows to the next.
+        added: Whether what is in the tile is added.
+    """
+    vector, vectors = sums[0][0].type, len(sums[0])
+    lanes, (line, pitch) = vector.lanes, target
+    kept = [b.load(vector, column, v * lanes) for v in range(vectors)]
+    for row, start in zip(sums, starts, strict=True):
+        for step in range(_STEPS_BY_ROW):
+            factor = b.splat(b.load(vector.element, start, step), lanes)
+            for v, held in enumerate(row):
+                place = (step * vectors + v) * lanes
+                of_column = b.load(vector, column, place) if step else kept[v]
+                held.set(_accumulated(b, factor, of_column, held.get()))
+        for v, held in enumerate(row):
+            place, total = (line, v * lanes), held.get()
+            if added:
+                total = b.binary("add", b.load(vector, *place, align_bytes=16), total)
+            b.store(total, *place, align_bytes=16)
+        line = b.offset(line, pitch, vector.element)
 
 
 def _store(
