@@ -30,11 +30,14 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     op: _find(op)
     for op in (
         "exp exp2 expm1 sinh cosh tanh sigmoid log log2 log1p asinh acosh atanh pow"
-        " sin cos tan asin acos atan atan2 erf rem"
+        " sin cos tan asin acos atan atan2 erf erfc rem"
     ).split()
 }
 #: What a GPU's units make shorter.
-FUNCTIONS_OF_GPUS: dict[str, Callable[..., Value]] = {"erf": partial(math_error.erf, gpu=True)}
+FUNCTIONS_OF_GPUS: dict[str, Callable[..., Value]] = {
+    "erf": partial(math_error.erf, gpu=True),
+    "erfc": partial(math_error.erfc, gpu=True),
+}
 _TWO_OPERANDS = frozenset({"pow", "atan2", "rem"})
 #: Functions that the emitted math may call -> how they are made.
 HELPERS: dict[str, Callable[[], Program]] = {REDUCE: reduction_program}

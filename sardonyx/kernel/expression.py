@@ -19,6 +19,7 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, has_load, is_total
+from sardonyx.kernel.error_functions import as_complement
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import (
     HALVES,
@@ -238,6 +239,10 @@ class Expression(SymbolicIntegers):
             return self._select(x, guard)
         if x.op == "bitcast":
             return from_memory(b, self._bits(x, guard), x.dtype)
+        complement = as_complement(x)
+        if complement is not None:
+            argument, factor = complement
+            return b.unary("erfc", b.binary("mul", self.scalar(argument, guard), factor))
         arguments = [self.scalar(a, guard) for a in x.arguments]
         if x.op == "cast":
             return cast(b, arguments[0], x.arguments[0].dtype, x.dtype, x.rounding)

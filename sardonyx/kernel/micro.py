@@ -163,10 +163,10 @@ def _sum_and_store(
                 of_column = b.load(vector, column, place) if step else kept[v]
                 held.set(_accumulated(b, factor, of_column, held.get()))
         for v, held in enumerate(row):
-            place, total = (line, v * lanes), held.get()
+            total = held.get()
             if added:
-                total = b.binary("add", b.load(vector, *place, align_bytes=16), total)
-            b.store(total, *place, align_bytes=16)
+                total = b.load(vector, line, v * lanes, align_bytes=16) + total
+            b.store(total, line, v * lanes, align_bytes=16)
         line = b.offset(line, pitch, vector.element)
 
 

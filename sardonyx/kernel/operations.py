@@ -5,7 +5,8 @@ from __future__ import annotations
 #: Elementwise operations of one operand that keep its type. Float only unless said.
 UNARY = frozenset(
     "neg abs sign not sqrt rsqrt reciprocal floor ceil round trunc exp exp2 expm1 log log2 log1p"
-    " sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid popcount ctlz".split()
+    " sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid popcount"
+    " ctlz".split()
 )
 #: Of two operands of one type. `div` and `rem` of integers truncate toward zero; `min` and `max`
 #: of floats return NaN if either is NaN; shifts by at least the width give 0 (or the sign).

@@ -19,6 +19,11 @@ from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.transpose import build_transpose, transpose_name
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import extent_of
+from sardonyx.plan.inline import cost_of
+
+#: Operations on a sum that wait for each other, about: from so many on several vectors go side by
+#: side, these many if they divide those of a panel.
+_LONG, _TOGETHER = 16, (4, 2, 1)
 
 
 class Finish:
@@ -99,7 +104,7 @@ class Finish:
     def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
         """Pointwise work on one row of the tile, and its store."""
         s = self.schedule
-        b, lanes = self.b, s.lanes
+        b, lanes = self.b, self._lanes_at_once()
         atom = sizes.variable(s.column)
         row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
         extent = row.dim(extent_of(s.column))
@@ -123,6 +128,14 @@ class Finish:
             with b.if_(b.compare("gt", left, 0)):
                 whole = divisible(extent_of(s.column), lanes)
                 finish(start, j, None if whole else b.tail_mask(left, lanes))
+
+    def _lanes_at_once(self) -> int:
+        """Lanes that a row is finished by: several vectors where one waits for itself too long."""
+        s = self.schedule
+        together = 1
+        if cost_of(s.epilogue) >= _LONG:
+            together = next(n for n in _TOGETHER if s.vectors % n == 0)
+        return together * s.lanes
 
     def _turn(self, count: Operand | int) -> None:
         """Turn the sums of some rows: those of a column lie side by side then."""

@@ -89,6 +89,7 @@ def kernels(request):
         for operands, table in ((1, UNARY), (2, BINARY)):
             for lanes in (1, vector // element.bits):
                 programs += [kernel(op, element, lanes, operands) for op in table]
+    programs += [kernel("erfc", e, lanes, 1) for e in (F32, F64) for lanes in (1, vector // e.bits)]
     found = Kernels(programs, request.param)
     found.vector = vector
     return found
@@ -169,6 +170,25 @@ def test_special_values(kernels, name):
                     (*(float(x[k]) for x in inputs), float(found[k]), float(exact[k])) for k in i
                 ]
     assert not wrong
+
+
+@pytest.mark.parametrize(("name", "limit"), [("f32", 1.3e-7), ("f64", 4.5e-16)])
+def test_erfc(kernels, name, limit):
+    """Its errors are those of 1 - erf near 0 and below, and small against itself up to 4."""
+    dtype = {"f32": np.float32, "f64": np.float64}[name]
+    x = np.concatenate([np.linspace(-8, 30, 6400 - SPECIAL.size), SPECIAL])
+    with np.errstate(over="ignore"):
+        x = x.astype(dtype)
+    exact = np.vectorize(math.erfc, otypes=[float])(x.astype(float))
+    for lanes in (1, kernels.vector // (32 if name == "f32" else 64)):
+        found = run(kernels, "erfc", name, lanes, x).astype(float)
+        same = np.isnan(found) & np.isnan(exact)
+        assert (np.where(same, 0, np.abs(found - exact)) <= limit).all()
+        assert (found[x == 0] == 1).all()
+        assert (found[x > 20] == 0).all() and (found[x < -7] == 2).all()
+        if name == "f32":
+            near = (x >= 0) & (x <= 4)
+            assert (np.abs(found - exact)[near] <= 5e-6 * exact[near]).all()
 
 
 def test_expansions_are_well_formed():

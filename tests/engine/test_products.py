@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.plan.plan import Command
@@ -91,3 +92,34 @@ def test_weights_that_the_graph_fills() -> None:
         np.testing.assert_allclose(z, want, atol=1e-4)
     kernels = [c.kernel for c in session._engine.executable.plan.commands if isinstance(c, Command)]
     assert [name.split("_")[0] for name in kernels].count("product") == 2
+
+
+@pytest.mark.parametrize("columns", [5, 16, 40, 64, 72, 128, 130])
+def test_gelu_behind_sums(columns: int) -> None:
+    """Some vectors of a row are finished together: of panels that are full, and that are not."""
+    model = model_of(
+        f"""graph (float[R,24] x, float[24,{columns}] v)
+                => (float[R,{columns}] y, float[R,{columns}] z) {{
+            c = Constant<value_float = 1.4142135>()
+            one = Constant<value_float = 1.0>()
+            half = Constant<value_float = 0.5>()
+            p = MatMul(x, w)
+            a = Div(p, c)
+            e = Erf(a)
+            f = Add(e, one)
+            g = Mul(p, f)
+            y = Mul(g, half)
+            q = MatMul(x, v)
+            z = Gelu(q)
+        }}""",
+        opset=20,
+    )
+    weights = _random.standard_normal((24, columns)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for rows in (1, 6, 13):
+        x = _random.standard_normal((rows, 24)).astype(np.float32)
+        for got in session.run(None, {"x": x, "v": weights}):
+            p = x.astype(np.float64) @ weights.astype(np.float64)
+            chance = np.vectorize(math.erfc, otypes=[float])(-p / math.sqrt(2)) / 2
+            assert np.abs(got - p * chance).max() <= 8e-6
