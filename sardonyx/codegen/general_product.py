@@ -5,7 +5,7 @@ around them gets its own as arguments, too, where only numbers tell it from othe
 along one axis that the left factor holds side by side, of a constant right factor, whose results
 lie side by side along the columns. That is every convolution of 1 by 1 taps over channels-last
 images, and every Gemm with weights. Here `x[i, k] * w[j, k]` over 3136 rows, 144 columns and sums
-of 96 becomes the same over a rows, 16 b columns and sums of c, called with a = 3136, b = 9, c = 96.
+of 96 becomes the same over a rows, 48 b columns and sums of c, called with a = 3136, b = 3, c = 96.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Making(Generaliser):
         panel = vectors * self._lanes
         for row in rows:
             self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
-        unit = self._lanes if width % self._lanes == 0 else 1
+        unit = next(n for n in (panel, self._lanes, 1) if width % n == 0)
         self._extents[sizes.variable(column)] = sizes.multiply(
             self._symbol("column", width // unit), unit
         )

@@ -18,12 +18,14 @@ from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.transpose import build_transpose, transpose_name
 from sardonyx.kernel.types import I64
-from sardonyx.plan.axes import extent_of
+from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.inline import cost_of
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.traverse import loads_of
 
-#: Operations on a sum that wait for each other, about: from so many on several vectors go side by
-#: side, these many if they divide those of a panel.
-_LONG, _TOGETHER = 16, (4, 2, 1)
+#: Vectors of a row that are finished side by side, so that none waits for its own operations alone:
+#: as many of these as divide those of a panel, where what is done costs about so many operations.
+_TOGETHER, _SHORT = (4, 2, 1), 48
 
 
 class Finish:
@@ -118,7 +120,7 @@ class Finish:
             )
             here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
 
-        if self._unrolls and divisible(extent_of(s.column), s.width):
+        if divisible(extent_of(s.column), s.width) and (self._unrolls or lanes == s.width):
             for column in range(0, s.width, lanes):
                 finish(b.binary("add", first_column, column), column, None)
             return
@@ -130,12 +132,23 @@ class Finish:
                 finish(start, j, None if whole else b.tail_mask(left, lanes))
 
     def _lanes_at_once(self) -> int:
-        """Lanes that a row is finished by: several vectors where one waits for itself too long."""
+        """Lanes that a row is finished by: several vectors where panels are full, loads dense."""
         s = self.schedule
-        together = 1
-        if cost_of(s.epilogue) >= _LONG:
-            together = next(n for n in _TOGETHER if s.vectors % n == 0)
-        return together * s.lanes
+        full = divisible(extent_of(s.column), s.width) and cost_of(s.epilogue) <= _SHORT
+        if not full or not all(map(self._lies_dense, loads_of(s.epilogue))):
+            return s.lanes
+        return next(n for n in _TOGETHER if s.vectors % n == 0) * s.lanes
+
+    def _lies_dense(self, load: Scalar) -> bool:
+        """Whether what an epilogue loads lies side by side along the columns, or is the same."""
+        s, column = self.schedule, sizes.variable(self.schedule.column)
+        if load is s.token:
+            return True
+        offset = offset_of(s.strides[load.tensor], load.at)
+        if column not in sizes.atoms_of(offset):
+            return not sizes.opaque_in(offset)
+        linear = sizes.coefficient_of(offset, column)
+        return linear is not None and linear[0] == 1
 
     def _turn(self, count: Operand | int) -> None:
         """Turn the sums of some rows: those of a column lie side by side then."""
