@@ -50,8 +50,12 @@ def erfc(b: Builder, x: Value, *, gpu: bool = False) -> Value:
     """
     if gpu or not is_single(x):
         return 1.0 - erf(b, x, gpu=gpu)
-    a = b.unary("abs", x)
-    exponent = clamp_below(b, polynomial(b, a, tables.ERFC_FROM_0_F32) * a, -152.0)
+    a = clamp_above(b, b.unary("abs", x), 16.0)
+    # Even and odd powers apart, so that less waits for itself.
+    square = a * a
+    even = polynomial(b, square, tables.ERFC_FROM_0_F32[1::2]) * square
+    odd = polynomial(b, square, tables.ERFC_FROM_0_F32[::2])
+    exponent = clamp_below(b, b.fma(odd, a, even), -152.0)
     n = b.unary("round", exponent)
     upper = b.scale(polynomial(b, exponent - n, (1.0, *tables.EXP2_F32)), n)
     return b.select(b.compare("lt", x, 0.0), 2.0 - upper, upper)
