@@ -24,8 +24,8 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
 
 #: Vectors of a row that are finished side by side, so that none waits for its own operations alone:
-#: as many of these as divide those of a panel, where what is done costs about so many operations.
-_TOGETHER, _SHORT = (4, 2, 1), 48
+#: as many of these as divide those of a panel, where there are about so many operations.
+_TOGETHER, _LONG = (4, 2, 1), range(16, 49)
 
 
 class Finish:
@@ -134,7 +134,7 @@ class Finish:
     def _lanes_at_once(self) -> int:
         """Lanes that a row is finished by: several vectors where panels are full, loads dense."""
         s = self.schedule
-        full = divisible(extent_of(s.column), s.width) and cost_of(s.epilogue) <= _SHORT
+        full = divisible(extent_of(s.column), s.width) and cost_of(s.epilogue) in _LONG
         if not full or not all(map(self._lies_dense, loads_of(s.epilogue))):
             return s.lanes
         return next(n for n in _TOGETHER if s.vectors % n == 0) * s.lanes
