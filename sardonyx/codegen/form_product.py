@@ -13,7 +13,7 @@ from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.variants import DEFAULT
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.plan.blockwise import in_blocks
-from sardonyx.plan.bordered import with_borders
+from sardonyx.plan.bordered import LEAST_ON_DEVICE, LEAST_RUN, with_borders
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Product
 from sardonyx.plan.integers import integer_factors
@@ -53,7 +53,8 @@ def product_of_kernels(
             from sardonyx.codegen.blockwise import blockwise_product
 
         return blockwise_product(former, codes, strides)
-    bordered = with_borders(group) if fixed else None
+    least_run = LEAST_RUN if former.grain.tiling is None else LEAST_ON_DEVICE
+    bordered = with_borders(group, least_run) if fixed else None
     if bordered is not None:
         contents, place, group = bordered
         image = [_image(former, contents, place, strides, group)]

@@ -34,6 +34,7 @@ class Grain:
         vectors: Vectors of columns in a tile of a product.
         wide: The same where all tiles have one or two rows, and where tiles of an image are
             transformed (Winograd's filters); 0 for as many as otherwise.
+        registers: How many vectors hold sums, columns and a factor of a product's tile.
         turns: Whether squares of results are turned in registers to be stored along rows.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
@@ -43,6 +44,7 @@ class Grain:
     elements: int = 4096
     vectors: int = 4
     wide: int = 0
+    registers: int = 32
     turns: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
@@ -56,4 +58,4 @@ class Grain:
 #: A few cores, each with a cache that a panel of the right factor stays in.
 FEW_CORES = Grain()
 #: The same where 16 registers have to hold a tile of 6 rows, the columns of a step and a factor.
-FEW_REGISTERS = Grain(vectors=2, wide=4)
+FEW_REGISTERS = Grain(vectors=2, wide=4, registers=16)

@@ -50,28 +50,65 @@ def tile_rows(count: Dim, block: Dim) -> tuple[int, ...]:
     return tuple(r for r in ROWS if r in found)
 
 
-def micro_name(element: Type, rows: int, vectors: int, lanes: int, *, apart: bool = False) -> str:
+def vectors_at_once(rows: int, vectors: int, registers: int) -> int:
+    """Vectors of a tile that registers hold sums of, with a step's columns and one factor."""
+    most = max(1, (registers - 1) // (rows + 1))
+    parts = -(-vectors // most)
+    return -(-vectors // parts)
+
+
+def micro_name(
+    element: Type,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    *,
+    apart: bool = False,
+    at_once: int | None = None,
+) -> str:
     """Symbol of the micro-kernel for a tile of `rows` by `vectors * lanes`."""
-    return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}" + ("_apart" if apart else "")
+    parts = f"_by{at_once}" if at_once is not None and at_once < vectors else ""
+    return f"micro_{element.scalar}_{rows}x{vectors}x{lanes}{parts}" + ("_apart" if apart else "")
 
 
 @remembering(64)
 def build_micro(
-    element: Type, rows: int, vectors: int, lanes: int, *, apart: bool = False
+    element: Type,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    *,
+    apart: bool = False,
+    at_once: int | None = None,
 ) -> Program:
     """`(table, taps, depth, panel, tile)`: see the module's text.
 
     table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned; rows that
-    lie `apart` follow each other in steps of one more parameter.
+    lie `apart` follow each other in steps of one more parameter. at_once: how many vectors are
+    summed in one pass over the depth; all of them if it is None.
     """
     parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
-    name = micro_name(element, rows, vectors, lanes, apart=apart)
+    name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
     b = Builder(name, [*parameters, ("step", I64)] if apart else parameters)
-    table, taps, depth, panel, tile = (b.parameter(n) for n, _ in parameters)
-    vector = element.with_lanes(lanes)
     width = vectors * lanes
-    at = b.variable(panel, name="panel")
     pitch = b.parameter("step") if apart else b.lift(width, I64)
+    step = at_once or vectors
+    for first in range(0, vectors, step):
+        kind = element.with_lanes(lanes)
+        _write_part(b, kind, rows, min(step, vectors - first), first * lanes, width, pitch)
+    return b.program
+
+
+def _write_part(
+    b: Builder, vector: Type, rows: int, vectors: int, first: int, width: int, pitch: Operand
+) -> None:
+    """The sums of `vectors` vectors of columns from column `first` on."""
+    element, lanes = vector.element, vector.lanes
+    table, taps, depth = (b.parameter(n) for n in ("table", "taps", "depth"))
+    panel, tile = b.parameter("panel"), b.parameter("tile")
+    if first:
+        panel, tile = (b.offset(x, first, element) for x in (panel, tile))
+    at = b.variable(panel, name="panel")
     tap, part = b.variable(0, I64), b.variable(0, I64)
     moved, over = b.variable(0, I1), b.variable(0, I1)
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
@@ -84,8 +121,8 @@ def build_micro(
             return b.binary("and", few, b.compare("lt", tap.get(), taps))
 
         with b.while_(going):
-            first = b.offset(table, tap.get(), rows * 8)
-            starts = [b.load(PTR, first, r) for r in range(rows)]
+            pointers = b.offset(table, tap.get(), rows * 8)
+            starts = [b.load(PTR, pointers, r) for r in range(rows)]
             begin = part.get()
             end = b.binary("min", begin + PART, depth)
             by_row: Operand = Constant(I1, False)
@@ -107,9 +144,9 @@ def build_micro(
                     last = [b.offset(start, stop, element.size_bytes) for start in starts]
                     column = b.offset(at.get(), stop, width * element.size_bytes)
                     with b.if_(moved.get()):
-                        _sum_and_store(b, sums, last, column, (tile, pitch), added=True)
+                        _sum_and_store(b, sums, last, (column, width), (tile, pitch), added=True)
                     with b.else_():
-                        _sum_and_store(b, sums, last, column, (tile, pitch), added=False)
+                        _sum_and_store(b, sums, last, (column, width), (tile, pitch), added=False)
                 stored.set(by_row)
             run.set(run.get() + end - begin)
             part.set(end)
@@ -121,7 +158,6 @@ def build_micro(
             _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
         over.set(b.compare("ge", tap.get(), taps))
-    return b.program
 
 
 def _accumulated(b: Builder, factor: Operand, column: Operand, total: Operand) -> Operand:
@@ -135,7 +171,7 @@ def _sum_and_store(
     b: Builder,
     sums: list[list[Register]],
     starts: list[Value],
-    column: Operand,
+    panel: tuple[Operand, int],
     target: tuple[Operand, Operand],
     *,
     added: bool,
@@ -148,18 +184,18 @@ def _sum_and_store(
         b: Writes the micro-kernel.
         sums: What there is so far.
         starts: Where the steps' factors of each row begin.
-        column: Where their columns do.
+        panel: Where their columns do, and elements from one step to the next.
         target: The tile, and elements from one of its rows to the next.
         added: Whether what is in the tile is added.
     """
     vector, vectors = sums[0][0].type, len(sums[0])
-    lanes, (line, pitch) = vector.lanes, target
+    lanes, (line, pitch), (column, width) = vector.lanes, target, panel
     kept = [b.load(vector, column, v * lanes) for v in range(vectors)]
     for row, start in zip(sums, starts, strict=True):
         for step in range(_STEPS_BY_ROW):
             factor = b.splat(b.load(vector.element, start, step), lanes)
             for v, held in enumerate(row):
-                place = (step * vectors + v) * lanes
+                place = step * width + v * lanes
                 of_column = b.load(vector, column, place) if step else kept[v]
                 held.set(_accumulated(b, factor, of_column, held.get()))
         for v, held in enumerate(row):

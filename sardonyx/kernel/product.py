@@ -88,7 +88,10 @@ class ProductKernel(Finish):
     def _functions(self) -> tuple[Program, ...]:
         """What the kernel calls."""
         s = self.schedule
-        micro = (build_micro(s.element, r, s.vectors, s.lanes) for r in self.tile_rows)
+        micro = (
+            build_micro(s.element, r, s.vectors, s.lanes, at_once=s.at_once(r))
+            for r in self.tile_rows
+        )
         return (*micro, *self._finish_functions())
 
     def _blocks(self) -> Dim:
@@ -281,7 +284,10 @@ class ProductKernel(Finish):
         """Multiply the rows that the table points to."""
         s, b = self.schedule, self.b
         operands = [self.scratch["table"], Constant(I64, taps), depth, panel, target]
-        names = {rows: micro_name(s.element, rows, s.vectors, s.lanes) for rows in self.tile_rows}
+        names = {
+            rows: micro_name(s.element, rows, s.vectors, s.lanes, at_once=s.at_once(rows))
+            for rows in self.tile_rows
+        }
         if len(names) == 1:
             b.call(names[self.tile_rows[0]], operands)
             return

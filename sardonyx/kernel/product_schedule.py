@@ -19,6 +19,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.micro import vectors_at_once
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import Axes, extent_of, offset_of
@@ -33,6 +34,8 @@ from sardonyx.tensor.traverse import loads_of
 
 #: Sums of fewer products take less time than asking for memory ahead saves.
 SHORTEST_AHEAD = 64
+#: Elements that a tap walks in place, at least: shorter runs are copied. On a device, too.
+_LEAST_RUN, _LEAST_ON_DEVICE = 5, 8
 
 
 @dataclass(eq=False, slots=True)
@@ -82,7 +85,8 @@ class ProductSchedule:
         found = roles(group)
         if found is None:
             raise EngineError(message("product", "The contraction has no columns"))
-        self.group, self.turns = group, grain.turns
+        self.group, self.turns, self._registers = group, grain.turns, grain.registers
+        self._least_run = _LEAST_RUN if grain.tiling is None else _LEAST_ON_DEVICE
         self.block_rows: Dim = grain.rows
         self.strides = dict(strides)
         self.element = self.factor = value_type(group.accumulator)
@@ -208,7 +212,7 @@ class ProductSchedule:
     def _takes(self, tapped: bool) -> bool:
         """Whether rows may be walked in place along the depth; `tapped`: there are taps."""
         extent = extent_of(self.depth)
-        return not (tapped and isinstance(extent, int) and extent < 8)
+        return not (tapped and isinstance(extent, int) and extent < self._least_run)
 
     def _is_contiguous(self, variable: Dim) -> bool:
         """Whether the left factor's elements lie side by side along a reduced axis."""
@@ -249,6 +253,10 @@ class ProductSchedule:
         if isinstance(extent, int):
             self.vectors = panel_vectors(extent, self.lanes, vectors)
         self.width = self.vectors * self.lanes
+
+    def at_once(self, rows: int) -> int:
+        """Vectors of columns that a tile of so many rows sums in one pass."""
+        return vectors_at_once(rows, self.vectors, self._registers)
 
     @property
     def run(self) -> Dim | None:

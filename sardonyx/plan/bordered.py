@@ -34,8 +34,8 @@ from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
 GROUP = 4
 #: With more channels, each tap is a run that is long enough.
 _MOST_CHANNELS = 7
-#: The shortest run that is worth it.
-_LEAST_RUN = 8
+#: The shortest run that is worth it where each panel reads its rows anew, and on a device.
+LEAST_RUN, LEAST_ON_DEVICE = 3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,11 @@ class Sum:
     whole: Dim
 
 
-def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
+def with_borders(group: Product, least_run: int = LEAST_RUN) -> tuple[Map, Buffer, Product] | None:
     """What the image is, where it is to lie (row-major), and the contraction that reads it there.
 
-    None where the contraction is no convolution of few channels.
+    None where the contraction is no convolution of few channels, or its runs are shorter than
+    `least_run` elements.
     """
     integers = integer_factors(group)
     codes = None if integers is None else integers[0]
@@ -69,7 +70,7 @@ def with_borders(group: Product) -> tuple[Map, Buffer, Product] | None:
     taps = [s.tap for s in sums]
     channels = [v for v in reduced if v not in taps]
     count = math.prod(_known(v) for v in channels)
-    if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < _LEAST_RUN:
+    if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < least_run:
         return None
     lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
     apart = len(sums) > 1 and all(s.step >= _known(s.tap) for s in sums)

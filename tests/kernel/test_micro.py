@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from sardonyx.kernel.micro import build_micro, micro_name
+from sardonyx.kernel.micro import build_micro, micro_name, vectors_at_once
 from sardonyx.kernel.types import F32, F64
 from tests.support.kernels import Kernels, dtype, targets
 
@@ -27,18 +27,30 @@ def aligned(array):
     return found
 
 
+@pytest.mark.parametrize(
+    "rows, vectors, registers, wanted",
+    [
+        (6, 4, 32, 4), (6, 4, 16, 2), (6, 3, 16, 2), (6, 2, 16, 2), (4, 4, 16, 2), (3, 4, 16, 2),
+        (2, 4, 16, 4), (1, 4, 16, 4), (6, 4, 4, 1),
+    ],
+)  # fmt: skip
+def test_how_many_vectors_registers_hold(rows, vectors, registers, wanted):
+    assert vectors_at_once(rows, vectors, registers) == wanted
+
+
+@pytest.mark.parametrize("at_once", [None, 2, 3])
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("element", [F32, F64], ids=str)
 @pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-def test_tiles(target, element, apart):
+def test_tiles(target, element, apart, at_once):
     lanes, kind = target.lanes(element.bits), dtype(element)
-    programs = [build_micro(element, r, v, lanes, apart=apart) for r, v in TILES]
+    programs = [build_micro(element, r, v, lanes, apart=apart, at_once=at_once) for r, v in TILES]
     kernels = Kernels(programs, target)
     random = np.random.default_rng(2)
     for rows, vectors in TILES:
         width = vectors * lanes
         pitch = width + lanes if apart else width
-        name = micro_name(element, rows, vectors, lanes, apart=apart)
+        name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
         pointers = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 2]
         run = kernels.function(name, None, *pointers, *([ctypes.c_int64] if apart else []))
         for taps, depth in SUMS:
