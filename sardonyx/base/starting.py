@@ -1,7 +1,8 @@
-"""Ctrl-C while the `sardonyx` command starts: one line and status 130, as afterwards.
+"""When the package was imported, and Ctrl-C while its command starts.
 
-Importing the package takes most of that time, before any function of the command is called. A
-KeyboardInterrupt would be a traceback there, or an ImportError of what was imported by half.
+Ctrl-C gives one line and status 130 then, as afterwards. Importing the package takes most of that
+time, before any function of the command is called: a KeyboardInterrupt would be a traceback there,
+or an ImportError of what was imported by half.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import Any
 
+#: When the first module of the package was imported, by the system's clock.
+IMPORTED_NS = time.time_ns()
 #: The exit status of what Ctrl-C ended.
 STATUS = 130
 

@@ -21,6 +21,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import compiling, lock_over_forks
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
+from sardonyx.base.starting import IMPORTED_NS
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import files
 
@@ -248,8 +249,10 @@ def digest(*parts: object) -> str:
 ABOVE = frozenset("api backend capi cli datasets profiling quantization tools".split())
 
 
-def _sources(folder: str, without: Container[str] = frozenset()) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of change of each Python file under a folder.
+def _sources(
+    folder: str, without: Container[str] = frozenset()
+) -> Iterator[tuple[str, int, int, int]]:
+    """Path, size, when it was written and when it changed, of each Python file under a folder.
 
     Folders in it of the names `without` are left out. Every process asks for them, and `pathlib`
     takes twice as long.
@@ -261,22 +264,36 @@ def _sources(folder: str, without: Container[str] = frozenset()) -> Iterator[tup
                     yield from _sources(entry.path)
             elif entry.name.endswith(".py"):
                 status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+                yield entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def source_digest(folder: Path, cache: Cache, without: Container[str] = frozenset()) -> str:
+def source_digest(
+    folder: Path,
+    cache: Cache,
+    without: Container[str] = frozenset(),
+    imported_ns: int | None = None,
+) -> str:
     """Digest of the Python files under a folder, by content.
 
     Reading them all is avoided while their names, sizes and times are those of an earlier call.
-    Folders in it of the names `without` do not count.
+    Folders in it of the names `without` do not count. Where a file has changed since `imported_ns`
+    (an installation of another version, into the folder of a program that runs), nobody knows what
+    this process runs: it has a digest of its own then.
     """
     found = sorted(_sources(str(folder), without))
-    signature = digest(folder, *(f"{p} {size} {time_ns}" for p, size, time_ns in found))
+    if imported_ns is not None:
+        now_ns = time.time_ns()  # a clock that was set back says nothing
+        changed = [path for path, *_, at_ns in found if imported_ns < at_ns <= now_ns]
+        if changed:
+            what = "%s has changed since it was imported: what is compiled is not kept for others"
+            _log.warning(what, changed[0])
+            return digest(folder, imported_ns, os.getpid())
+    signature = digest(folder, *(f"{p} {size} {time_ns}" for p, size, time_ns, _ in found))
     known = cache.read(signature, "engine")
     if known is not None:
         return known.decode()
     start = len(os.path.join(folder, ""))
-    content = digest(*(x for path, _, _ in found for x in (path[start:], _contents(path))))
+    content = digest(*(x for path, *_ in found for x in (path[start:], _contents(path))))
     cache.put(signature, "engine", content.encode())
     return content
 
@@ -311,7 +328,8 @@ def _engine() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
         return digest(_package_version("sardonyx"), _llvmlite_version())
-    return digest(source_digest(folder, default_cache(), ABOVE), _llvmlite_version())
+    content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
+    return digest(content, _llvmlite_version())
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sardonyx
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.runtime import cache as cache_module
@@ -257,6 +259,49 @@ def test_source_digest_depends_on_content_alone(tmp_path, cache):
     file.write_text("one")
     os.utime(file, (5, 5))
     assert cache_module.source_digest(folder, cache) == first
+
+
+@pytest.mark.parametrize(
+    ("changed_seconds", "is_own"), [(-5, False), (5, True), (3600, False)],
+    ids=["before it was imported", "since then", "by a clock that was set back"],
+)  # fmt: skip
+def test_source_that_changes_under_a_program(tmp_path, cache, monkeypatch, changed_seconds, is_own):
+    """What runs is then neither the old source nor the new one: nobody else may have its code."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.py").write_text("one")
+    others = cache_module.source_digest(tmp_path / "source", cache)
+    changed_ns = (tmp_path / "source/a.py").stat().st_ctime_ns
+    imported_ns = changed_ns - changed_seconds * 10**9
+    if changed_seconds > 60:
+        monkeypatch.setattr(cache_module.time, "time_ns", lambda: imported_ns + 10**9)
+    found = cache_module.source_digest(tmp_path / "source", cache, (), imported_ns)
+    assert (found != others) == is_own
+    assert cache_module.source_digest(tmp_path / "source", cache, (), imported_ns) == found
+    assert cache_module.source_digest(tmp_path / "source", cache) == others
+
+
+def test_an_engine_that_is_exchanged_keeps_nothing_for_others(tmp_path):
+    """The package is exchanged between its import and the first session of a process."""
+    script = """
+import os, sys, sardonyx.runtime.cache as cache
+if len(sys.argv) > 1: os.utime(cache.__file__, (5, 5))
+print(cache.engine_digest())
+"""
+    shutil.copytree(Path(sardonyx.__file__).parent, tmp_path / "sardonyx")
+    environment = {
+        **os.environ, "SARDONYX_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path),
+    }  # fmt: skip
+
+    def found(*words):
+        command = [sys.executable, "-c", script, *words]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, check=True, text=True
+        )
+        return done.stdout, "has changed since it was imported" in done.stderr
+
+    plain, exchanged, later = found(), found("exchange"), found()
+    assert plain == later == (plain[0], False)
+    assert exchanged == (exchanged[0], True) and exchanged[0] != plain[0]
 
 
 def test_folders_that_do_not_count(tmp_path, cache):
