@@ -69,7 +69,7 @@ def accelerated(
     if refusal:
         return refusal
     task = _Task(former, strides, accelerator)
-    before = former.packings
+    before = dict(former.packed)
     group, steps = _one_bias(task, group)
     whole = Finish.of(group)
     apart = _lies_otherwise(group, strides)
@@ -78,16 +78,16 @@ def accelerated(
         for finish in (whole, None):
             if finish is None and whole == Finish():
                 continue
-            packings = former.packings
+            packings = dict(former.packed)
             if finish is not None and not apart:
                 found = way(task, group, finish)
             else:
                 found = _apart(task, group, way, finish, apart)
             if not isinstance(found, str):
                 return [*steps, *found]
-            former.go_back(packings)
+            former.packed.go_back(packings)
             reasons[found] = None
-    former.go_back(before)
+    former.packed.go_back(before)
     return "; ".join(reasons)
 
 

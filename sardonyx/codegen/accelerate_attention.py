@@ -41,10 +41,10 @@ def accelerated_attention(
     refusal = common_refusal(group)
     if refusal:
         return refusal
-    before = former.packings
+    before = dict(former.packed)
     found = _offered(former, group, strides, accelerator)
     if isinstance(found, str):
-        former.go_back(before)
+        former.packed.go_back(before)
     return found
 
 

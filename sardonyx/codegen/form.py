@@ -15,7 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.formed import Formed, Keeper
-from sardonyx.codegen.forming import Names
+from sardonyx.codegen.forming import Names, Packed
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
@@ -79,6 +79,7 @@ class Former:
         accelerator: Who has libraries.
         keeper: Has kernels of other models.
         choices: Says which structures are computed otherwise than the cost model would.
+        packed: What was packed so far.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
         variant: How the kernel that is being formed is computed.
@@ -99,8 +100,8 @@ class Former:
     halves: bool = False
     keeper: Keeper | None = None
     choices: Choices | None = None
+    packed: Packed = field(default_factory=Packed)
     _names: Names = field(default_factory=Names)
-    _packed: dict[object, Buffer] = field(default_factory=dict)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
@@ -242,11 +243,11 @@ class Former:
         self, contents: Map | Reduce, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> tuple[Buffer, list[Invocation]]:
         """The buffer with these contents, and what fills it if nothing does yet."""
-        packed = self._packed.get(contents)
+        packed = self.packed.get(contents)
         if packed is not None:
             return packed, []
         packed = buffer((PACKED, contents), contents.shape, contents.dtype)
-        self._packed[contents] = packed
+        self.packed[contents] = packed
         return packed, [self._packings.filling(self, contents, packed, strides)]
 
     def name(self, prefix: str) -> str:
@@ -318,11 +319,11 @@ class Former:
 
     def number(self, contents: Map) -> Buffer:
         """The buffer of one known number."""
-        found, dtype = self._packed.get(contents), contents.dtype
+        found, dtype = self.packed.get(contents), contents.dtype
         if found is None:
             held = Constant.from_array(np.full(1, contents.body.payload, dtype.numpy))
             found = buffer(("number", contents), contents.shape, dtype, constant=held)
-            self._packed[contents] = found
+            self.packed[contents] = found
         return found
 
     def formed(

@@ -37,6 +37,15 @@ class Names:
         return f"{stem}_{next(self._numbers)}"
 
 
+class Packed(dict[object, Buffer]):
+    """What was packed so far, by its contents: nothing is packed twice."""
+
+    def go_back(self, before: dict[object, Buffer]) -> None:
+        """Forget what was packed since it was `before`: nobody runs what packs it."""
+        self.clear()
+        self.update(before)
+
+
 @dataclass(eq=False, slots=True)
 class Forming:
     """What computes groups, for one target.
@@ -51,6 +60,7 @@ class Forming:
         keeper: Has kernels of other models.
         choices: Says which structures are computed otherwise than the cost model would.
         kept: Has what groups of other models became.
+        packed: What was packed so far.
     """
 
     lanes: int
@@ -62,8 +72,8 @@ class Forming:
     keeper: Keeper | None = None
     choices: Choices | None = None
     kept: LayerKeeper | None = None
+    packed: Packed = field(default_factory=Packed)
     _names: Names = field(default_factory=Names)
-    _packed: dict[object, Buffer] = field(default_factory=dict)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     _layers: Layers = field(default_factory=Layers)
     _former: Former | None = None
@@ -77,7 +87,7 @@ class Forming:
 
             self._former = Former(
                 self.lanes, self.grain, self.winograd, self.dots, self.accelerator, self.halves,
-                self.keeper, self.choices, self._names, self._packed, self._canonical,
+                self.keeper, self.choices, self.packed, self._names, self._canonical,
             )  # fmt: skip
         return self._former
 
@@ -90,16 +100,6 @@ class Forming:
     def takes_integers(self) -> bool:
         """Whether contractions of dequantised codes should be of the codes."""
         return self.grain.tiling is None
-
-    @property
-    def packings(self) -> dict[object, Buffer]:
-        """What was packed so far, by its contents."""
-        return dict(self._packed)
-
-    def go_back(self, packings: dict[object, Buffer]) -> None:
-        """Forget what was packed since `packings` was asked for: nobody runs what packs it."""
-        self._packed.clear()
-        self._packed.update(packings)
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
@@ -119,4 +119,4 @@ class Forming:
         if isinstance(group, Special) or self.grain.tiling is not None:
             return alone()
         canonical = self._canonical.of(group, strides)
-        return self._layers.of(canonical, group, self._packed, alone, self._names.of, self.kept)
+        return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)

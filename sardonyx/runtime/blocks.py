@@ -174,12 +174,12 @@ class Blocks:
         """
         regions: dict[Tensor, None] = {}
         while True:
-            packings = self.forming.packings
+            packings = dict(self.forming.packed)
             block = self._block(outputs, guards, origins, measured, list(regions))
             missing = [s for s in block.symbols(ends) if s not in block.sources]
             if not missing:
                 return block
-            self.forming.go_back(packings)
+            self.forming.packed.go_back(packings)
             regions.update((ends[s], None) for s in missing)
 
     def _block(
