@@ -53,7 +53,7 @@ def tile_rows(count: Dim, block: Dim) -> tuple[int, ...]:
 def vectors_at_once(rows: int, vectors: int, registers: int) -> int:
     """Vectors of a tile that registers hold sums of, with a step's columns and one factor."""
     most = max(1, (registers - 1) // (rows + 1))
-    parts = -(-vectors // most)
+    parts = max(1, -(-vectors // most))
     return -(-vectors // parts)
 
 
@@ -92,7 +92,7 @@ def build_micro(
     b = Builder(name, [*parameters, ("step", I64)] if apart else parameters)
     width = vectors * lanes
     pitch = b.parameter("step") if apart else b.lift(width, I64)
-    step = at_once or vectors
+    step = max(1, at_once or vectors)
     for first in range(0, vectors, step):
         kind = element.with_lanes(lanes)
         _write_part(b, kind, rows, min(step, vectors - first), first * lanes, width, pitch)

@@ -69,9 +69,13 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
     options = options or EngineOptions()
     start = time.perf_counter()
     try:
-        # Until what is made on the way is gone: the collector would look at all of it once more.
-        with paused():
-            return guarded(options, partial(_create, source))
+        with patient():
+            # Until what is made on the way is gone: the collector would look at all of it before.
+            with paused():
+                engine = guarded(options, partial(_create, source))
+            if gc.isenabled():
+                gc.collect(0)  # it is due, and what it finds leaves the tables now
+        return engine
     except SardonyxError as error:
         if time.perf_counter() - start > _LONG_SECONDS:
             _let_go(error)
