@@ -285,7 +285,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
         return "no convolution: a run computes its filters"
     if len(form.bias) > 1:
         return "no convolution: it has two biases"
-    image = form.image.tensor
+    image = form.image.buffer
     facts = (
         *facts_of(group, bool(form.bias), bool(form.residual), finish.activation),
         ("spatial", len(form.image.at) - 2),
@@ -296,7 +296,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
     if refusal:
         return refusal
     group, steps = _packed(task, group, form.filters, rounds=task.accelerator.rounds)
-    packed, numbers = group.right.tensor, form.numbers
+    packed, numbers = group.right.buffer, form.numbers
     if task.strides[image][1] != 1 and image.shape[1] != 1:
         turned, turning = _turned(task, group, form)
         left = rewrite(group.left, lambda x: load(turned, x.at) if x is form.image else None)
@@ -310,7 +310,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
 
 def _turned(task: _Task, group: Product, form: Windows) -> tuple[Buffer, Invocation]:
     """The image with its channels side by side, and what copies it."""
-    image = form.image.tensor
+    image = form.image.buffer
     contents = make_map(image.shape, load(image, indices(image.shape)))
     order = (0, *range(2, len(image.shape)), 1)
     return _laid_out(task, group, "turned", contents, strides_in(contents.shape, order))
@@ -323,7 +323,7 @@ def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str
         return refusal
     *steps, invocation = task.former.product(group, task.strides, pack=False)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
-    invocation.call_arguments = (*arguments, *offer.numbers)  # type: ignore[arg-type]  # operands are buffers
+    invocation.call_arguments = (*arguments, *offer.numbers)
     count = len(invocation.call_arguments)
     invocation.call = LibraryCall(offer.function, offer.facts, count)
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]

@@ -82,7 +82,7 @@ def _offered(
     strides.update(made)
     invocation = attention(former, group, strides)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
-    invocation.call_arguments = (*arguments, *offer.numbers)  # type: ignore[arg-type]  # operands are buffers
+    invocation.call_arguments = (*arguments, *offer.numbers)
     invocation.call = LibraryCall(offer.function, offer.facts, len(invocation.call_arguments))
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]
     invocation.reads = tuple(dict.fromkeys((*invocation.reads, *buffers)))

@@ -46,7 +46,7 @@ def blockwise_product(
         former.kernels[key] = kernel
         former.blockwise[key] = kernel, form
     packed, packs = former.packed_buffer(form.contents(found), strides)
-    actual: dict[Buffer, Tensor] = {**canonical.buffers, form.packs[0].packed: packed}
+    actual = {**canonical.buffers, form.packs[0].packed: packed}
     actual |= dict(zip(form.beside, made, strict=True))
     return [*steps, *packs, invocation_of(kernel, actual, found.group)]
 

@@ -173,7 +173,7 @@ def contents_of(packing: Packing, canonical: Canonical) -> Map | Reduce:
     contents = packing.contents
     body = rewrite(
         contents.body,
-        lambda x: load(canonical.buffers[x.tensor], x.at),  # type: ignore[index]  # only loads of the group's own buffers
+        lambda x: load(canonical.buffers[x.buffer], x.at),
     )
     if isinstance(contents, Map):
         return make_map(contents.shape, body)

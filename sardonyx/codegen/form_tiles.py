@@ -39,7 +39,7 @@ def tiled_product(
     steps: dict[Buffer, list[Invocation]] = {}
     found = []
     for number, (kernel, packings, partial) in enumerate(former.tiled[key]):
-        actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+        actual = dict(canonical.buffers)
         for packing in packings:
             packed, before = former.packed_buffer(contents_of(packing, canonical), strides)
             steps.setdefault(packed, before)
@@ -87,7 +87,7 @@ def attention(
         return Formed(made)
 
     kernel = former.formed(key, build)
-    actual: dict[Buffer, Tensor] = dict(canonical.buffers)
+    actual = dict(canonical.buffers)
     partial = former.partials.get(key)
     if partial is not None:
         spare = (UNREAD, group.root.buffer, 0)

@@ -56,7 +56,7 @@ class GeneralCopy:
         buffers = tuple(self.actual[a] if isinstance(a, Buffer) else a for a in made.arguments)
         moved = replace(
             made, arguments=buffers,
-            reads=tuple(self.actual[b] for b in made.reads),  # type: ignore[index]  # kernels read buffers alone
+            reads=tuple(self.actual[b] for b in made.reads),
             writes=tuple(self.actual[b] for b in made.writes),
         )  # fmt: skip
         return with_values(moved, self.values)
@@ -110,11 +110,11 @@ def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
 
 def structure_of_copy(
     contents: Map, strides: Mapping[Tensor, tuple[Dim, ...]]
-) -> tuple[object, list[Tensor]]:
+) -> tuple[object, list[Buffer]]:
     """What a map is but for what it reads, and that: equal ones differ in their buffers alone."""
-    read = list(dict.fromkeys(x.tensor for x in loads_of(contents.body)))
+    read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     named = {t: placeholder(k, t.shape, t.dtype) for k, t in enumerate(read)}
-    body = rewrite(contents.body, lambda x: load(named[x.tensor], x.at))
+    body = rewrite(contents.body, lambda x: load(named[x.buffer], x.at))
     steps = tuple(strides.get(t) or row_major(t.shape) for t in read)
     return (contents.shape, body, steps), read
 
@@ -133,7 +133,7 @@ def general_copy(
     def strides_of(tensor: Tensor) -> tuple[Dim, ...]:
         return strides.get(tensor) or row_major(tensor.shape)
 
-    read = list(dict.fromkeys(x.tensor for x in loads_of(contents.body)))
+    read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     known = all(isinstance(d, int) for t in read for d in (*t.shape, *strides_of(t)))
     if not read or not known or not is_view(contents.body):
         return None
@@ -151,7 +151,7 @@ def general_copy(
 
     *outer, last = contents.shape
     shape = (*map(symbol, outer), lanes_extent(int(last), values))
-    stand_ins: dict[Tensor, Buffer] = {}
+    stand_ins: dict[Buffer, Buffer] = {}
     moved: dict[Tensor, tuple[Dim, ...]] = {}
     for number, tensor in enumerate(read):
         stand_in = placeholder(number, tuple(map(symbol, tensor.shape)), tensor.dtype)
@@ -162,7 +162,7 @@ def general_copy(
 
     def stand(x: Scalar) -> Scalar:
         at = tuple(_moved(i, atoms, last, shape[-1]) for i in x.at)
-        return load(stand_ins[x.tensor], at)
+        return load(stand_ins[x.buffer], at)
 
     def limit(value: int) -> Scalar:
         return scalar.size(symbol(value))
@@ -171,7 +171,7 @@ def general_copy(
     made = make_map(shape, body)
     place = placeholder(len(read), shape, contents.dtype)
     actual = {b: t for t, b in stand_ins.items()}
-    return GeneralCopy(made, place, moved, {**actual, place: target}, values)  # type: ignore[dict-item]  # constants are buffers
+    return GeneralCopy(made, place, moved, {**actual, place: target}, values)
 
 
 def _moved(index: Dim, atoms: Mapping[Atom, Dim], width: Dim, general: Dim) -> Dim:

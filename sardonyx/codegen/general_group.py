@@ -34,7 +34,7 @@ class Remembered(Generic[_General]):
     """
 
     make: Callable[[Canonical], _General | None]
-    _known: dict[object, tuple[dict[Tensor, Buffer], _General | None]] = field(default_factory=dict)
+    _known: dict[object, tuple[dict[Buffer, Buffer], _General | None]] = field(default_factory=dict)
 
     def of(self, canonical: Canonical) -> _General | None:
         """What `make` makes of a group."""
@@ -59,15 +59,17 @@ class Generaliser:
 
     Attributes:
         values: What the symbols stand for.
+        actual: What the stand-ins of buffers stand for.
     """
 
     def __init__(self, canonical: Canonical) -> None:
         self._canonical = canonical
         self.values: dict[Atom, Dim] = {}
+        self.actual: dict[Buffer, Buffer] = {}
         self._symbols: dict[Dim, Dim] = {}
         self._extents: dict[Atom, Dim] = {}
         self._atoms: dict[Atom, Dim] = {}
-        self._stand_ins: dict[Tensor, Buffer] = {}
+        self._stand_ins: dict[Buffer, Buffer] = {}
         self._strides: dict[Tensor, tuple[Dim, ...]] = {}
 
     def _symbol(self, name: str, value: Dim) -> Dim:
@@ -93,10 +95,10 @@ class Generaliser:
 
     def _body(self, body: Scalar) -> Scalar:
         for x in loads_of(body):
-            self._stand_in(x.tensor, x.at)
-        return rewrite(body, lambda x: load(self._stand_ins[x.tensor], x.at), self._atoms)
+            self._stand_in(x.buffer, x.at)
+        return rewrite(body, lambda x: load(self._stand_ins[x.buffer], x.at), self._atoms)
 
-    def _stand_in(self, tensor: Tensor, at: tuple[Dim, ...]) -> Buffer:
+    def _stand_in(self, tensor: Buffer, at: tuple[Dim, ...]) -> Buffer:
         """What stands for a buffer: its sizes are those of the axes that walk it."""
         found = self._stand_ins.get(tensor)
         if found is not None:
@@ -104,6 +106,7 @@ class Generaliser:
         shape = tuple(self._extent(d, i) for d, i in zip(tensor.shape, at, strict=True))
         number = len(self._stand_ins)
         found = self._stand_ins[tensor] = placeholder(number, shape, tensor.dtype)
+        self.actual[found] = self._canonical.buffers[tensor]
         self._strides[found] = self._dense(tensor, shape)
         return found
 

@@ -55,7 +55,7 @@ class GeneralProduct:
     is_deep: bool
     grain: Grain
     key: tuple[object, ...]
-    actual: dict[Buffer, Tensor]
+    actual: dict[Buffer, Buffer]
     values: dict[Atom, Dim]
 
     def build(self, lanes: int, name: str) -> tuple[Kernel, list[Packing]]:
@@ -77,7 +77,7 @@ class GeneralProduct:
         atoms = {**self.values, **{sizes.variable(a): b for a, b in own if a != 0}}
 
         def actual(x: Scalar) -> Scalar:
-            return load(self.actual[x.tensor], x.at)  # type: ignore[index]  # only stand-ins are loaded
+            return load(self.actual[x.buffer], x.at)
 
         return make_map(shape, rewrite(contents.body, actual, atoms))
 
@@ -154,8 +154,7 @@ class _Making(Generaliser):
         return GeneralProduct(
             group, self._strides, block_rows, is_deep, replace(grain, vectors=vectors),
             ("general", vectors, is_deep, *structure_of(group), shapes),
-            {b: self._canonical.buffers[t] for t, b in self._stand_ins.items()},  # type: ignore[index]  # placeholders are buffers
-            self.values,
+            self.actual, self.values,
         )  # fmt: skip
 
     def _group(self, g: Product) -> Product:

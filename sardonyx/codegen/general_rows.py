@@ -44,7 +44,7 @@ class GeneralRows:
     group: Rows
     strides: dict[Tensor, tuple[Dim, ...]]
     key: tuple[object, ...]
-    actual: dict[Buffer, Tensor]
+    actual: dict[Buffer, Buffer]
     values: dict[Atom, Dim]
 
     def build(self, lanes: int, grain: Grain, name: str) -> Kernel:
@@ -156,8 +156,7 @@ class _Making(Generaliser):
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralRows(
             group, self._strides, ("general", *structure_of(group), shapes),
-            {b: self._canonical.buffers[t] for t, b in self._stand_ins.items()},  # type: ignore[index]  # placeholders are buffers
-            self.values,
+            self.actual, self.values,
         )  # fmt: skip
 
     def _stage(self, s: Stage) -> Stage:

@@ -36,7 +36,7 @@ class Invocation:
 
     kernel: Kernel
     arguments: tuple[Buffer | Dim, ...]
-    reads: tuple[Tensor, ...]
+    reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
     group: Group | None = None
     note: str = ""
@@ -53,7 +53,7 @@ class Invocation:
         return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
 
 
-def invocation_of(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) -> Invocation:
+def invocation_of(kernel: Kernel, actual: Mapping[Buffer, Buffer], group: Group) -> Invocation:
     """A kernel for a group, whose buffers stand for those of the kernel."""
     arguments = tuple(actual[a] if isinstance(a, Buffer) else a for a in kernel.arguments)
     written = {r.buffer for r in group.roots}
@@ -61,10 +61,10 @@ def invocation_of(kernel: Kernel, actual: dict[Buffer, Tensor], group: Group) ->
     written.update(b for b in buffers if isinstance(b.key, tuple) and b.key[0] == UNREAD)
     reads = tuple(b for b in buffers if b not in written)
     writes = tuple(b for b in buffers if b in written)
-    return Invocation(kernel, arguments, reads, writes, group)  # type: ignore[arg-type]  # kernels take buffers alone
+    return Invocation(kernel, arguments, reads, writes, group)
 
 
-def moved_to(made: Invocation, places: Mapping[Tensor, Tensor]) -> Invocation:
+def moved_to(made: Invocation, places: Mapping[Buffer, Buffer]) -> Invocation:
     """The same for other buffers: `places` has one for each."""
     return replace(
         made,

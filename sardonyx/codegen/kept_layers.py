@@ -6,18 +6,18 @@ The text has neither statements nor buffers of a model: `codegen.layers` puts th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.invocation import Invocation
-from sardonyx.codegen.layers import Layer
+from sardonyx.codegen.layers import Layer, brought
 from sardonyx.codegen.written import Code, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.program import Block, Program
 from sardonyx.plan.inline import COMPUTED
-from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.tensor import Buffer
 
 
 def to_text(layer: Layer, codes: Mapping[str, Code]) -> bytes:
@@ -32,8 +32,7 @@ def to_text(layer: Layer, codes: Mapping[str, Code]) -> bytes:
     """
     layer = layer.on({p: p for p in layer.buffers}, None, {})
     w = ExpressionWriter()
-    for made in layer.made:
-        kind, contents = made.key  # type: ignore[misc]  # `Layers.of` looked
+    for made, (kind, contents) in layer.made.items():
         if made.constant not in (None, COMPUTED):
             raise EngineError(message("kernel", f"The contents of {made.label} are known"))
         shape, written = w.dims(made.shape), w.contents(contents)
@@ -70,20 +69,20 @@ class WrittenLayer:
     _table: list[Any]
     _rows: list[Any]
 
-    def layer(self, names: Sequence[str], buffers: Mapping[Buffer, Tensor]) -> Layer:
+    def layer(self, names: Sequence[str], buffers: Iterable[Buffer]) -> Layer:
         """The work, on placeholders.
 
         Args:
             names: Of its kernels.
-            buffers: Has the placeholders.
+            buffers: The placeholders.
 
         Raises:
             ValueError: It is on others.
         """
         r = ExpressionReader(self._table)
-        stand_ins: dict[Buffer, Tensor] = {p: p for p in buffers}
-        made = [b for b in r.buffers() if isinstance(b.key, tuple)]
-        if not stand_ins.keys() >= set(r.buffers()) - set(made):
+        stand_ins = {p: p for p in buffers}
+        made = {b: found for b in r.buffers() if (found := brought(b.key)) is not None}
+        if not stand_ins.keys() >= set(r.buffers()) - made.keys():
             raise ValueError("it is of another structure")
         invocations, own = list[Invocation](), list[bool]()
         for number, is_own, note, sizes, is_buffer, arguments, reads, writes in self._rows:
@@ -92,9 +91,10 @@ class WrittenLayer:
                 for one, a in zip(is_buffer, arguments, strict=True)
             )
             program = Program(names[number], "kernel", (), None, Block())
+            blocks, cost_ns, scratch_bytes = map(r.dim, sizes)
             invocations.append(
                 Invocation(
-                    Kernel(program, given, *map(r.dim, sizes)),
+                    Kernel(program, given, blocks, cost_ns, scratch_bytes),
                     given,
                     tuple(map(r.buffer, reads)),
                     tuple(map(r.buffer, writes)),

@@ -15,11 +15,13 @@ from sardonyx.codegen.invocation import Invocation, is_constant
 from sardonyx.plan.canonical import Canonical, Shareable
 from sardonyx.plan.groups import Group, Product
 from sardonyx.tensor.rewriting import Renaming
-from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, make_map, make_reduce
 
 #: How keys of buffers begin that are packed once, and of those with a left factor laid out.
 PACKED = "packed"
 _LAID_OUT = ("image", "moved")
+#: How the key of a buffer begins that work brings with it, and its contents.
+Brought = tuple[str, Map | Reduce]
 
 
 @dataclass(eq=False, slots=True)
@@ -30,17 +32,17 @@ class Layer:
         buffers: The buffers of one such group by placeholder.
         invocations: What computes it.
         own: Which of them are for the group itself; others write what it needs.
-        made: Buffers that only they write and read.
+        made: Buffers that only they write and read: how their keys begin, and contents.
     """
 
-    buffers: Mapping[Buffer, Tensor]
+    buffers: Mapping[Buffer, Buffer]
     invocations: Sequence[Invocation]
     own: Sequence[bool]
-    made: Sequence[Buffer]
+    made: Mapping[Buffer, Brought]
 
     def on(
         self,
-        buffers: Mapping[Buffer, Tensor],
+        buffers: Mapping[Buffer, Buffer],
         group: Shareable | None,
         packed: dict[object, Buffer],
     ) -> Layer:
@@ -53,11 +55,10 @@ class Layer:
                 added.
         """
         places = {actual: buffers[stand_in] for stand_in, actual in self.buffers.items()}
-        renaming = Renaming(lambda tensor: places.get(tensor, tensor))
-        there: set[Tensor] = set()
-        made: list[Buffer] = []
-        for before in self.made:
-            kind, contents = before.key  # type: ignore[misc]  # `_made` looked
+        renaming = Renaming(lambda buffer: places.get(buffer, buffer))
+        there: set[Buffer] = set()
+        made: dict[Buffer, Brought] = {}
+        for before, (kind, contents) in self.made.items():
             moved = _renamed(contents, renaming)
             found = packed.get(moved) if kind == PACKED else None
             if found is None:
@@ -65,7 +66,7 @@ class Layer:
                 found.constant = before.constant
                 if kind == PACKED:
                     packed[moved] = found
-                made.append(found)
+                made[found] = kind, moved
             else:
                 there.add(found)
             places[before] = found
@@ -85,7 +86,7 @@ class LayerKeeper(Protocol):
     def find(
         self,
         key: tuple[object, ...],
-        buffers: Mapping[Buffer, Tensor],
+        buffers: Mapping[Buffer, Buffer],
         name: Callable[[str], str],
     ) -> Layer | None:
         """What a structure became before, on placeholders, its machine code being there, too.
@@ -150,7 +151,15 @@ def _is_for(invocation: Invocation, group: Shareable) -> bool:
     return held is not None and [r.buffer for r in held.roots] == [r.buffer for r in group.roots]
 
 
-def _made(invocations: Sequence[Invocation], own: set[Tensor]) -> tuple[Buffer, ...] | None:
+def brought(key: object) -> Brought | None:
+    """How the key of a buffer begins that work brings with it, and the contents; None of others."""
+    if not (isinstance(key, tuple) and len(key) == 2 and key[0] in (PACKED, *_LAID_OUT)):
+        return None
+    kind, contents = key
+    return (kind, contents) if isinstance(contents, Map | Reduce) else None
+
+
+def _made(invocations: Sequence[Invocation], own: set[Buffer]) -> dict[Buffer, Brought] | None:
     """Buffers that work brings with it; None if it has others than can be made again."""
     written: dict[Buffer, None] = {}
     for invocation in invocations:
@@ -163,15 +172,13 @@ def _made(invocations: Sequence[Invocation], own: set[Tensor]) -> tuple[Buffer, 
         for argument in (*invocation.arguments, *invocation.reads):
             if isinstance(argument, Buffer) and argument not in own and argument not in written:
                 return None
+    made: dict[Buffer, Brought] = {}
     for buffer in written:
-        key = buffer.key
-        if not (
-            isinstance(key, tuple)
-            and key[0] in (PACKED, *_LAID_OUT)
-            and isinstance(key[1], Map | Reduce)
-        ):
+        found = brought(buffer.key)
+        if found is None:
             return None
-    return tuple(written)
+        made[buffer] = found
+    return made
 
 
 def _renamed(contents: Map | Reduce, renaming: Renaming) -> Map | Reduce:
@@ -183,8 +190,8 @@ def _renamed(contents: Map | Reduce, renaming: Renaming) -> Map | Reduce:
 
 def _on(
     invocation: Invocation,
-    places: Mapping[Tensor, Tensor],
-    writes: tuple[Tensor, ...],
+    places: Mapping[Buffer, Buffer],
+    writes: tuple[Buffer, ...],
     group: Group | None,
 ) -> Invocation:
     """An invocation on other buffers, for another group."""

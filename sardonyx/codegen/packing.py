@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Packings:
     """Invocations of copies by the structure of what they write."""
 
-    _known: dict[object, tuple[list[Tensor], Buffer, Invocation]] = field(default_factory=dict)
+    _known: dict[object, tuple[list[Buffer], Buffer, Invocation]] = field(default_factory=dict)
 
     def filling(
         self,

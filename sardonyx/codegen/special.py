@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from sardonyx.codegen.form import Former
 
 Strides = Mapping[Tensor, tuple[Dim, ...]]
-Rename = Callable[[Tensor], Buffer]
+Rename = Callable[[Buffer], Buffer]
 
 
 def special(former: Former, group: Special, strides: Strides) -> Invocation:
     """The invocation that computes `group`."""
-    names: dict[Tensor, Buffer] = {}
+    names: dict[Buffer, Buffer] = {}
 
-    def rename(tensor: Tensor) -> Buffer:
+    def rename(tensor: Buffer) -> Buffer:
         found = names.get(tensor)
         if found is None:
             found = names[tensor] = placeholder(len(names), tensor.shape, tensor.dtype)
@@ -43,7 +43,7 @@ def special(former: Former, group: Special, strides: Strides) -> Invocation:
 
 
 def _view(
-    tensor: Tensor, shape: tuple[Dim, ...], at: tuple[Dim, ...], strides: Strides, rename: Rename
+    tensor: Buffer, shape: tuple[Dim, ...], at: tuple[Dim, ...], strides: Strides, rename: Rename
 ) -> View:
     offset = sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides[tensor], strict=True))
     steps: list[Dim] = []

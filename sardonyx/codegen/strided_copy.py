@@ -52,7 +52,7 @@ def strided_copy(
     if found is None:
         return None
     body, limited, limit = found
-    source = body.tensor
+    source = body.buffer
     offset = offset_of(strides.get(source) or row_major(source.shape), body.at)
     axes = _axes(contents.shape, offset, limited)
     if axes is None or axes[-1].target != 1:

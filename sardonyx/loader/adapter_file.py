@@ -66,7 +66,7 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
 
 class _Reader:
     def __init__(self, where: str, data: np.ndarray[Any, Any]) -> None:
-        self._where, self._data, self._memory = where, data, memoryview(data)
+        self._where, self._data, self._memory = where, data, data.data
 
     def _damaged(self, what: str) -> InvalidArgument:
         return InvalidArgument(message(self._where, f"This is no adapter: {what}"))

@@ -47,27 +47,27 @@ class Canonical:
     """
 
     def __init__(self, group: Shareable, strides: dict[Tensor, Strides]) -> None:
-        self._names: dict[Tensor, Buffer] = {}
+        self._names: dict[Buffer, Buffer] = {}
+        self.buffers: dict[Buffer, Buffer] = {}
         self._strides_before = strides
         self._renaming = Renaming(self._rename)
         self.strides: dict[Tensor, Strides] = {}
         self.group = self._renamed(group)
         del self._renaming  # it holds what holds it
-        self.buffers = {v: k for k, v in self._names.items()}
         shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
         self.key = (*structure_of(self.group), shapes)
 
-    def _rename(self, tensor: Tensor) -> Buffer:
+    def _rename(self, tensor: Buffer) -> Buffer:
         found = self._names.get(tensor)
         if found is None:
             found = placeholder(len(self._names), tensor.shape, tensor.dtype)
-            self._names[tensor] = found
+            self._names[tensor], self.buffers[found] = found, tensor
             self.strides[found] = self._strides_before.get(tensor) or row_major(tensor.shape)
         return found
 
     def _body(self, body: Scalar) -> Scalar:
         for x in loads_of(body):
-            self._rename(x.tensor)
+            self._rename(x.buffer)
         return self._renaming.visit(body)
 
     def _root(self, root: Root) -> Root:

@@ -18,7 +18,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.inline import Root
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Call, Tensor
+from sardonyx.tensor.tensor import Buffer, Call
 
 
 @dataclass(eq=False, slots=True)
@@ -147,10 +147,10 @@ class Special:
     outputs: list[Root] = field(default_factory=list)
 
     @property
-    def views(self) -> list[tuple[Tensor, tuple[Dim, ...], tuple[Dim, ...]]]:
+    def views(self) -> list[tuple[Buffer, tuple[Dim, ...], tuple[Dim, ...]]]:
         """Per operand: the buffer, the operand's shape, where its elements are in the buffer."""
         shapes = [o.shape for o in self.call.operands]
-        return [(o.tensor, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
+        return [(o.buffer, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
 
     @property
     def roots(self) -> list[Root]:

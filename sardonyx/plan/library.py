@@ -37,7 +37,7 @@ BATCHES = 4
 class Operand:
     """Where an operand's first element lies: a buffer, and how many elements behind its start."""
 
-    buffer: Tensor
+    buffer: Buffer
     offset: Dim = 0
 
 
@@ -235,13 +235,13 @@ class Matrices:
             step = of[variable]
             numbers += [length_of(variable), step[0], step[1], step[-1]]
         self.numbers = tuple(n for n in numbers if n is not None)
-        residual = [Operand(x.tensor, first[self._place(x)]) for x in self.residual]
+        residual = [Operand(x.buffer, first[self._place(x)]) for x in self.residual]
         self.operands = (
-            Operand(group.left.tensor, first[0]), Operand(group.right.tensor, first[1]),
-            Operand(buffer, first[-1]),
+            Operand(group.left.buffer, first[0]), Operand(group.right.buffer, first[1]),
+            Operand(group.root.buffer, first[-1]),
         )  # fmt: skip
         self.residuals = tuple(residual)
-        self.biases = tuple(Operand(x.tensor, first[self._place(x)]) for x in self.bias)
+        self.biases = tuple(Operand(x.buffer, first[self._place(x)]) for x in self.bias)
         return ""
 
     def _place(self, added: Scalar) -> int:

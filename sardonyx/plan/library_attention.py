@@ -185,11 +185,11 @@ class Heads:
         if any(len(space) > 1 for space in others):
             return "its queries, keys or columns are several axes"
         row, key, column, depth = (space[0] if space else 0 for space in others)
-        places = [(x.tensor, x.at) for x in axes.bodies]
+        places = [(x.buffer, x.at) for x in axes.bodies]
         query, keys, values, *added = places
         # What is added comes last, so that a call without it has the same order.
-        ordered = [query, keys, values, axes.stores[0], *added]
-        offsets = [offset_of(strides[tensor], at) for tensor, at in ordered]
+        ordered = [query, keys, values, (group.root.buffer, axes.stores[0][1]), *added]
+        offsets = [offset_of(strides[buffer], at) for buffer, at in ordered]
         of: dict[Dim, list[Dim]] = {0: [0] * len(offsets)}
         for variable in (*batch, row, key, column, depth):
             steps = [step_along(offset, variable) for offset in offsets]
@@ -211,8 +211,8 @@ class Heads:
         numbers += [of[v][4] if added else 0 for v in (outer, head, row, key)]
         self.numbers = tuple(numbers)
         self.operands = tuple(
-            Operand(tensor, origin_of(offset))
-            for (tensor, _), offset in zip(ordered, offsets, strict=True)
+            Operand(buffer, origin_of(offset))
+            for (buffer, _), offset in zip(ordered, offsets, strict=True)
         )
         return ""
 

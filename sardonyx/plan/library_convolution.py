@@ -188,10 +188,10 @@ class Windows:
         self.filters = (*filters, *(a[1] for a in axes), channel)
         self.out = Operand(group.root.buffer, origin_of(offset))
         self.residuals = tuple(
-            Operand(x.tensor, origin_of(offset_of(strides[x.tensor], x.at))) for x in self.residual
+            Operand(x.buffer, origin_of(offset_of(strides[x.tensor], x.at))) for x in self.residual
         )
         self.biases = tuple(
-            Operand(x.tensor, origin_of(offset_of(strides[x.tensor], x.at))) for x in self.bias
+            Operand(x.buffer, origin_of(offset_of(strides[x.tensor], x.at))) for x in self.bias
         )
         return ""
 

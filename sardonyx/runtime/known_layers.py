@@ -20,7 +20,7 @@ from sardonyx.runtime.cache import Cache, digest
 from sardonyx.runtime.choices import changed_at
 from sardonyx.runtime.files import CHECKED_BYTES
 from sardonyx.runtime.known import KnownKernels
-from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.tensor import Buffer
 
 _log = get_logger("compile")
 _KIND = "layers"
@@ -43,7 +43,7 @@ class KnownLayers:
     def find(
         self,
         key: tuple[object, ...],
-        buffers: Mapping[Buffer, Tensor],
+        buffers: Mapping[Buffer, Buffer],
         name: Callable[[str], str],
     ) -> Layer | None:
         """What a structure became before; see `LayerKeeper.find`."""

@@ -24,6 +24,7 @@ from sardonyx.tensor.scalar import (
     whole_number,
 )
 from sardonyx.tensor.tensor import (
+    Buffer,
     Call,
     Contract,
     Map,
@@ -131,15 +132,15 @@ def _same(x: Scalar) -> Scalar | None:
 
 
 class Renaming(Rewriting):
-    """Expressions that read other tensors, of which no more is known: nothing becomes simpler.
+    """Expressions that read other buffers, of which no more is known: nothing becomes simpler.
 
     Args:
-        rename: The tensor in place of another; different ones for different ones.
+        rename: The buffer in place of another; different ones for different ones.
     """
 
     __slots__ = ("_rename",)
 
-    def __init__(self, rename: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, rename: Callable[[Buffer], Buffer]) -> None:
         super().__init__(_same, {})
         self._rename = rename
 
@@ -148,7 +149,7 @@ class Renaming(Rewriting):
         return super().dim(value) if sizes.opaque_in(value) else value
 
     def _load(self, node: Scalar) -> Scalar:
-        return make_load(self._rename(node.tensor), tuple([self.dim(i) for i in node.at]))
+        return make_load(self._rename(node.buffer), tuple([self.dim(i) for i in node.at]))
 
     def _remade(self, node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
         return make_node(node.op, node.dtype, arguments, node.payload)

@@ -21,7 +21,7 @@ from sardonyx.tensor.operations import OF_FLOATS, OF_INTEGERS
 from sardonyx.tensor.rounding import NEAREST, Rounding
 
 if TYPE_CHECKING:
-    from sardonyx.tensor.tensor import Tensor
+    from sardonyx.tensor.tensor import Buffer, Tensor
 
 
 class Scalar:
@@ -46,6 +46,12 @@ class Scalar:
     def tensor(self) -> Tensor:
         """What a `load` reads."""
         found: Tensor = self.payload[0]
+        return found
+
+    @property
+    def buffer(self) -> Buffer:
+        """What a `load` of a group reads: it lies in memory."""
+        found: Buffer = self.payload[0]
         return found
 
     @property
