@@ -40,7 +40,7 @@ def blockwise_product(
     if kernel is None or form is None:
         group = canonical.group
         assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        schedule = ProductSchedule(group, canonical.strides, former.lanes, former.grain)
+        schedule = ProductSchedule(group, canonical.strides, former.options.lanes, former.grain)
         form = BlockwiseKernel(schedule, found, count, former.name("blockwise"))
         kernel, _ = form.build()
         former.kernels[key] = kernel

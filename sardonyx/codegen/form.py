@@ -14,8 +14,8 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
-from sardonyx.codegen.formed import Formed, Keeper
-from sardonyx.codegen.forming import Names, Packed
+from sardonyx.codegen.formed import Formed
+from sardonyx.codegen.forming import FormingOptions, Names, Packed
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
@@ -28,10 +28,10 @@ from sardonyx.codegen.invocation import (
 )
 from sardonyx.codegen.layers import PACKED
 from sardonyx.codegen.packing import Packings
-from sardonyx.codegen.variants import DEFAULT, Choices, Variant
+from sardonyx.codegen.variants import DEFAULT, Variant
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel.compiled import Kernel
-from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
 from sardonyx.plan.axes import dims_of, extent_of
@@ -58,7 +58,6 @@ from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
     from sardonyx.kernel.blockwise_product import BlockwiseKernel
-    from sardonyx.plan.library import Accelerator
 
 __all__ = ["COPY", "Former", "Invocation"]
 
@@ -71,18 +70,12 @@ class Former:
     """Forms kernels for one target.
 
     Attributes:
-        lanes: 32-bit lanes of a vector register.
-        grain: How much a block of a kernel does.
-        winograd: Whether convolutions may be computed with fewer, but less exact, products.
-        dots: Whether the target has an instruction for sums of four products of bytes.
-        halves: Whether factors of products in float32 are rounded to bfloat16.
-        accelerator: Who has libraries.
-        keeper: Has kernels of other models.
-        choices: Says which structures are computed otherwise than the cost model would.
+        options: What for, and how.
         packed: What was packed so far.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
-        variant: How the kernel that is being formed is computed.
+        grain: How much a block of the kernel that is being formed does.
+        variant: How that kernel is computed.
         needs: What is packed before a kernel runs, by its structure.
         walked: Which left factors need no copy, by the structure of the contraction.
         schedules: Those made to find out.
@@ -92,19 +85,13 @@ class Former:
         valued: Gives kernels for any sizes those of a layer.
     """
 
-    lanes: int
-    grain: Grain = FEW_CORES
-    winograd: bool = False
-    dots: bool = False
-    accelerator: Accelerator | None = None
-    halves: bool = False
-    keeper: Keeper | None = None
-    choices: Choices | None = None
+    options: FormingOptions
     packed: Packed = field(default_factory=Packed)
     _names: Names = field(default_factory=Names)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
+    grain: Grain = field(init=False)
     variant: Variant = DEFAULT
     needs: dict[object, list[Packing]] = field(default_factory=dict)
     walked: dict[object, bool] = field(default_factory=dict)
@@ -118,6 +105,9 @@ class Former:
     valued: Valued = field(default_factory=Valued)
     _windows: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
+
+    def __post_init__(self) -> None:
+        self.grain = self.options.grain
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
@@ -155,11 +145,12 @@ class Former:
         with compiling:
             from sardonyx.codegen.form_tiles import attention
 
-        if self.accelerator is not None:
+        accelerator = self.options.accelerator
+        if accelerator is not None:
             with compiling:
                 from sardonyx.codegen.accelerate_attention import accelerated_attention
 
-            found = accelerated_attention(self, group, strides, self.accelerator)
+            found = accelerated_attention(self, group, strides, accelerator)
         if isinstance(found, list):
             return found
         formed = attention(self, group, strides)
@@ -171,11 +162,12 @@ class Former:
     ) -> list[Invocation]:
         """A contraction, by a library where one takes it."""
         found: list[Invocation] | str = ""
-        if self.accelerator is not None and not is_prepared(group):
+        accelerator = self.options.accelerator
+        if accelerator is not None and not is_prepared(group):
             with compiling:
                 from sardonyx.codegen.accelerate import accelerated
 
-            found = accelerated(self, group, strides, self.accelerator)
+            found = accelerated(self, group, strides, accelerator)
         if isinstance(found, list):
             return found
         formed = self.product(group, strides)
@@ -217,7 +209,7 @@ class Former:
             return False
         if not self.grain.turns or integer_factors(group) is not None:
             return False
-        return 2 * width <= self.lanes and depth <= LONGEST_WINDOW
+        return 2 * width <= self.options.lanes and depth <= LONGEST_WINDOW
 
     def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """A contraction without columns (a depthwise convolution): every lane sums its own.
@@ -284,7 +276,9 @@ class Former:
 
                 form = thread_form(renamed, canonical.strides, tiling, self.grain, title)
             if form is None:
-                schedule = RowsSchedule.fitting(renamed, canonical.strides, self.lanes, self.grain)
+                schedule = RowsSchedule.fitting(
+                    renamed, canonical.strides, self.options.lanes, self.grain
+                )
                 with compiling:
                     from sardonyx.kernel.rows import RowsKernel
 
@@ -298,13 +292,13 @@ class Former:
 
     def _general_windows(self) -> Remembered[GeneralRows]:
         if self._windows is None:
-            self._windows = Remembered(GeneralWindows(self.lanes, self.grain).of)
+            self._windows = Remembered(GeneralWindows(self.options.lanes, self.grain).of)
         return self._windows
 
     def general_products(self) -> Remembered[GeneralProduct]:
         """Makes products general that never change their right factor."""
         if self._products is None:
-            lanes, grain = self.lanes, self.grain
+            lanes, grain = self.options.lanes, self.grain
             self._products = Remembered(lambda canonical: general_product(canonical, lanes, grain))
         return self._products
 
@@ -312,7 +306,7 @@ class Former:
         """A window by a kernel that others of other sizes use, too."""
 
         def build() -> Formed:
-            return Formed(general.build(self.lanes, self.grain, self.name(_kind(group))))
+            return Formed(general.build(self.options.lanes, self.grain, self.name(_kind(group))))
 
         kernel = self.formed(general.key, build)
         return invocation_of(self.valued.of(kernel, general.values), dict(general.actual), group)
@@ -339,21 +333,21 @@ class Former:
         kernel = self.kernels.get(key)
         if kernel is not None:
             return kernel
-        variant = DEFAULT if self.choices is None else self.choices.of(key)
+        choices, keeper = self.options.choices, self.options.keeper
+        variant = DEFAULT if choices is None else choices.of(key)
         formed = self.known(key, kind, variant)
         if formed is None:
             with self._varied(variant):
                 formed = build()
-            if self.keeper is not None:
-                self.keeper.keep(_kept_as(key, kind, variant), formed)
+            if keeper is not None:
+                keeper.keep(_kept_as(key, kind, variant), formed)
         self.kernels[key], self.needs[key] = formed.kernel, formed.packings
         return formed.kernel
 
     def known(self, key: tuple[object, ...], kind: str | None, variant: Variant) -> Formed | None:
         """The kernel of a structure that was formed before; see `formed`."""
-        if self.keeper is None:
-            return None
-        return self.keeper.find(_kept_as(key, kind, variant), self.name)
+        keeper = self.options.keeper
+        return None if keeper is None else keeper.find(_kept_as(key, kind, variant), self.name)
 
     @contextmanager
     def _varied(self, variant: Variant) -> Iterator[None]:

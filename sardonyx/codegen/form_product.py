@@ -47,7 +47,7 @@ def product_of_kernels(
         if general is not None:
             return _general(former, general, group, strides)
     image: list[Invocation] = []
-    codes = in_blocks(group) if fixed and former.dots else None
+    codes = in_blocks(group) if fixed and former.options.dots else None
     if codes is not None:
         with compiling:
             from sardonyx.codegen.blockwise import blockwise_product
@@ -91,7 +91,7 @@ def product_of_kernels(
 
 def _is_rounded(former: Former, group: Product) -> bool:
     """Whether the factors of a contraction are rounded to bfloat16."""
-    if not former.halves:
+    if not former.options.halves:
         return False
     with compiling:
         from sardonyx.kernel.half_product import may_round
@@ -105,7 +105,7 @@ def _general(
     """A contraction by a kernel that others of other sizes use, too."""
 
     def build() -> Formed:
-        return Formed(*general.build(former.lanes, former.name(PRODUCT)))
+        return Formed(*general.build(former.options.lanes, former.name(PRODUCT)))
 
     kernel = former.formed(general.key, build)
     actual, steps = {**general.actual}, list[Invocation]()
@@ -122,13 +122,13 @@ def _stays(former: Former, key: tuple[object, ...], canonical: Canonical) -> boo
     assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
     if structure in former.walked:
         return former.walked[structure]
-    known = None
-    if former.choices is None or former.choices.of(key) == DEFAULT:
+    known, choices = None, former.options.choices
+    if choices is None or choices.of(key) == DEFAULT:
         known = former.known(key, None, DEFAULT)
     if known is not None:
         former.kernels[key], former.needs[key] = known.kernel, known.packings
     elif integer_factors(group) is None:
-        schedule = ProductSchedule(group, canonical.strides, former.lanes, former.grain)
+        schedule = ProductSchedule(group, canonical.strides, former.options.lanes, former.grain)
         former.walked[structure] = schedule.direct
         former.schedules[structure] = schedule
         return schedule.direct

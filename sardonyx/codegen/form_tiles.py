@@ -108,4 +108,4 @@ def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | A
     with compiling:
         from sardonyx.kernel.attention import AttentionKernel
 
-    return AttentionKernel(group, canonical.strides, former.lanes, former.grain, name)
+    return AttentionKernel(group, canonical.strides, former.options.lanes, former.grain, name)

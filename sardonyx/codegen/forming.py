@@ -46,9 +46,9 @@ class Packed(dict[object, Buffer]):
         self.update(before)
 
 
-@dataclass(eq=False, slots=True)
-class Forming:
-    """What computes groups, for one target.
+@dataclass(eq=False, frozen=True, slots=True)
+class FormingOptions:
+    """What kernels are formed for, and how.
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
@@ -59,8 +59,6 @@ class Forming:
         halves: Whether factors of products in float32 are rounded to bfloat16.
         keeper: Has kernels of other models.
         choices: Says which structures are computed otherwise than the cost model would.
-        kept: Has what groups of other models became.
-        packed: What was packed so far.
     """
 
     lanes: int
@@ -71,6 +69,19 @@ class Forming:
     halves: bool = False
     keeper: Keeper | None = None
     choices: Choices | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Forming:
+    """What computes groups, for one target.
+
+    Attributes:
+        options: What for, and how.
+        kept: Has what groups of other models became.
+        packed: What was packed so far.
+    """
+
+    options: FormingOptions
     kept: LayerKeeper | None = None
     packed: Packed = field(default_factory=Packed)
     _names: Names = field(default_factory=Names)
@@ -85,10 +96,7 @@ class Forming:
             with compiling:
                 from sardonyx.codegen.form import Former
 
-            self._former = Former(
-                self.lanes, self.grain, self.winograd, self.dots, self.accelerator, self.halves,
-                self.keeper, self.choices, self.packed, self._names, self._canonical,
-            )  # fmt: skip
+            self._former = Former(self.options, self.packed, self._names, self._canonical)
         return self._former
 
     @property
@@ -99,12 +107,12 @@ class Forming:
     @property
     def takes_integers(self) -> bool:
         """Whether contractions of dequantised codes should be of the codes."""
-        return self.grain.tiling is None
+        return self.options.grain.tiling is None
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""
-        if self.grain.tiling is None:
+        if self.options.grain.tiling is None:
             yield
             return
         with self.former.for_slices():
@@ -116,7 +124,7 @@ class Forming:
         def alone() -> list[Invocation]:
             return self.former.form(group, strides)
 
-        if isinstance(group, Special) or self.grain.tiling is not None:
+        if isinstance(group, Special) or self.options.grain.tiling is not None:
             return alone()
         canonical = self._canonical.of(group, strides)
         return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)

@@ -37,21 +37,21 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
     group, strides = canonical.group, canonical.strides
     assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
     if integer_factors(group) is not None:
-        integers = IntegerSchedule(group, strides, former.lanes, former.grain)
+        integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
         return IntegerKernel(integers, former.name(INTEGERS), fixed)
     schedule = former.schedules.pop(canonical.key, None)
     if schedule is None or former.variant != DEFAULT:
-        schedule = ProductSchedule(group, strides, former.lanes, former.grain)
+        schedule = ProductSchedule(group, strides, former.options.lanes, former.grain)
     tiles = None
-    if fixed and former.winograd:
+    if fixed and former.options.winograd:
         tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
     if tiles is not None:
         if former.grain.wide > former.grain.vectors:
             wide = replace(former.grain, vectors=former.grain.wide)
-            schedule = ProductSchedule(group, strides, former.lanes, wide)
+            schedule = ProductSchedule(group, strides, former.options.lanes, wide)
             tiles = fitting(schedule, wide.tiles, tiles.outputs) or tiles
         return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
-    if former.halves and may_round(group):
-        halves = HalfSchedule(group, strides, former.lanes, former.grain)
+    if former.options.halves and may_round(group):
+        halves = HalfSchedule(group, strides, former.options.lanes, former.grain)
         return HalfKernel(halves, former.name(HALVES), fixed)
     return ProductKernel(schedule, former.name(PRODUCT), fixed)

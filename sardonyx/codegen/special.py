@@ -34,7 +34,9 @@ def special(former: Former, group: Special, strides: Strides) -> Invocation:
 
     operands = tuple(_view(*o, strides, rename) for o in group.views)
     outputs = _outputs(group, strides, rename)
-    task = SpecialTask(group.call.kernel, operands, outputs, group.call.attributes, former.lanes)
+    task = SpecialTask(
+        group.call.kernel, operands, outputs, group.call.attributes, former.options.lanes
+    )
     kernel = former.kernels.get(task)
     if kernel is None:
         build = builder_of(task.name)

@@ -199,7 +199,7 @@ class Blocks:
         integers = fuse and self.forming.takes_integers and optional.INTEGERS not in self.without
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         # A graph with a call of a library has the address in it, and where rows go always changes.
-        apart = self.slots if self.forming.accelerator is not None else ()
+        apart = self.slots if self.forming.options.accelerator is not None else ()
         groups = make_groups(roots, fuse=fuse, apart=apart)
         if fuse and optional.ATTENTION not in self.without:
             groups = fuse_attention(groups)

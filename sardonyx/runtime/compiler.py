@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.forming import Forming
+from sardonyx.codegen.forming import Forming, FormingOptions
 from sardonyx.codegen.invocation import Invocation
 from sardonyx.codegen.layers import LayerKeeper
 from sardonyx.codegen.target import Target
@@ -115,10 +115,11 @@ def compile_tensors(
         without: Steps of `plan.optional` that are left out.
         layers: Has what groups of other models became.
     """
-    forming = Forming(
+    options = FormingOptions(
         target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper,
-        choices, layers,
+        choices,
     )  # fmt: skip
+    forming = Forming(options, layers)
     blocks = Blocks(forming, separate, formed, slots, without)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
