@@ -10,7 +10,7 @@ from sardonyx.api.optimizers import optimizer_names
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 
 #: Further arguments.
 _ARGUMENTS = ("enable_fallback", "disabled_optimizers", "read_config_from_model")
@@ -34,7 +34,7 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
         if name == "disabled_optimizers" and value is not None:
             optimizer_names(value)
     if options is not None and not isinstance(options, SessionOptions):
-        raise InvalidArgument(
+        raise WrongType(
             message(
                 "InferenceSession", "These are no options",
                 expected="SessionOptions", got=type(options).__name__,

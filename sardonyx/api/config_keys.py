@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import WrongType, message
 from sardonyx.base.log import get_logger
 
 _logger = get_logger("options")
@@ -170,7 +170,7 @@ def check_entry(kind: str, key: object, value: object, known: Mapping[str, Key])
     """
     if not isinstance(key, str) or not isinstance(value, str):
         kinds = f"{type(key).__name__}, {type(value).__name__}"
-        raise InvalidArgument(
+        raise WrongType(
             message(f"{kind} config", "Key and value must be text", expected="str, str", got=kinds)
         )
     found = known.get(key)

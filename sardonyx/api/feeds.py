@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
-from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.storage import DeviceArray
@@ -23,7 +23,7 @@ def check_mapping(given: Any) -> None:
         InvalidArgument: They are not.
     """
     if not isinstance(given, Mapping):
-        raise InvalidArgument(
+        raise WrongType(
             message(
                 "run", "The feeds are no dict", expected="{name: array}", got=type(given).__name__
             )
@@ -40,6 +40,22 @@ def in_order(
     Raises:
         InvalidArgument: One is missing, is not an input, or cannot be made an array.
     """
+    check_complete(inputs, given)
+    known = {v.name for v in (*inputs, *overridable)}
+    for name in given:
+        if name not in known:
+            raise InvalidArgument(
+                message("run", f"The model has no input {name!r}", do=nearest(name, known))
+            )
+    return [as_array(given.get(v.name), v) for v in inputs]
+
+
+def check_complete(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> None:
+    """Refuse feeds without one for each input.
+
+    Raises:
+        InvalidArgument: One is missing.
+    """
     missing = [v.name for v in inputs if v.name not in given and not _is_optional(v)]
     if missing:
         raise InvalidArgument(
@@ -48,13 +64,6 @@ def in_order(
                 expected=str([v.name for v in inputs]),
             )
         )  # fmt: skip
-    known = {v.name for v in (*inputs, *overridable)}
-    for name in given:
-        if name not in known:
-            raise InvalidArgument(
-                message("run", f"The model has no input {name!r}", do=nearest(name, known))
-            )
-    return [as_array(given.get(v.name), v) for v in inputs]
 
 
 def _is_optional(info: ValueInfo) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 
 _FILES = "add_external_initializers_from_files_in_memory"
 
@@ -40,7 +40,7 @@ def check_counts(where: str, names: Any, *others: Any) -> None:
     given = [names, *others]
     if any(isinstance(x, (str, bytes)) or not isinstance(x, Sequence) for x in given):
         got = ", ".join(type(x).__name__ for x in given)
-        raise InvalidArgument(message(where, "These are no lists", expected="lists", got=got))
+        raise WrongType(message(where, "These are no lists", expected="lists", got=got))
     if len({len(x) for x in given}) > 1:
         got = ", ".join(str(len(x)) for x in given)
         what = "There must be a value for each name"

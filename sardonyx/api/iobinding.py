@@ -15,7 +15,7 @@ from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, RuntimeException, message
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.storage import (
@@ -248,6 +248,8 @@ class IOBinding:
         if plan.in_place:
             try:
                 plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]  # in place: all are arrays
+            except RuntimeException:
+                raise  # the memory is taken, the data is not
             except InvalidArgument:
                 plan.in_place = False  # memory may be larger than the output
             else:

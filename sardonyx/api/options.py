@@ -21,7 +21,7 @@ from sardonyx.api.provider_options import ProviderOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
@@ -130,7 +130,8 @@ class SessionOptions(ModelOptions, ProviderOptions):
                 return kind(value)
         except ValueError:  # no member of an enumeration
             pass
-        raise InvalidArgument(
+        error = InvalidArgument if fits else WrongType
+        raise error(
             message(
                 f"SessionOptions.{name}", "The value does not fit",
                 expected=kind.__name__, got=repr(value),

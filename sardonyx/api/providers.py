@@ -12,7 +12,7 @@ from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 
 CPU = "CPUExecutionProvider"
 
@@ -152,7 +152,7 @@ def _pairs(
     providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(providers, (str, bytes)) or not isinstance(providers or (), Sequence):
-        raise InvalidArgument(
+        raise WrongType(
             message(
                 "InferenceSession", "Providers are no list",
                 expected="a list of names", got=repr(providers),

@@ -11,7 +11,7 @@ from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds, time_limit
 
 _DEFAULTS: dict[str, Any] = {
@@ -176,7 +176,7 @@ def check_run_options(given: Any) -> RunOptions:
     """
     if not isinstance(given, RunOptions):
         what, got = "These are no options of a run", type(given).__name__
-        raise InvalidArgument(message("run", what, expected="RunOptions", got=got))
+        raise WrongType(message("run", what, expected="RunOptions", got=got))
     return given
 
 

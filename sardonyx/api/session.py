@@ -20,7 +20,7 @@ from sardonyx.api.under_way import UnderWay
 from sardonyx.api.value_runs import ValueRuns
 from sardonyx.base import knobs
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
@@ -332,7 +332,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
     def _places(self, names: Sequence[str]) -> list[int] | None:
         """Where these outputs stand; None if there are no names, which means all."""
         if isinstance(names, str) or not isinstance(names, Iterable):
-            raise InvalidArgument(
+            raise WrongType(
                 message(
                     "run", "Names of outputs are no list", expected=f"[{names!r}]", got=repr(names)
                 )

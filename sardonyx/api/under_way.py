@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.ortvalue import OrtValue
-from sardonyx.api.run_options import RunOptions
+from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.session_facts import SessionFacts
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
@@ -57,7 +57,8 @@ class UnderWay(SessionFacts):
 
         Args:
             output_names: Which outputs; None for all. Feeds may stand here, with names left out.
-            input_feed: As `run` takes them. They must not change before the run is over.
+            input_feed: As `run` takes them. They must not change before the run is over. If one is
+                missing, that is an error at once; other errors come with the run.
             callback: Gets the results.
             user_data: Is passed to it.
             run_options: As of `run`.
@@ -75,7 +76,12 @@ class UnderWay(SessionFacts):
             return self._awaited(output_names, input_feed, run_options, stream)
         if not callable(callback):
             got = type(callback).__name__
-            raise InvalidArgument(message("run_async", "The callback is no function", got=got))
+            raise WrongType(message("run_async", "The callback is no function", got=got))
+        feeding.check_mapping(input_feed)
+        every = input_feed
+        if run_options is not None:
+            every = check_run_options(run_options).with_adapters(input_feed)
+        feeding.check_complete(self._engine.inputs, every)
         names, feeds, tell = output_names, input_feed, callback
 
         def work() -> None:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -33,7 +33,8 @@ def names_misfits(function: Callable[_P, _R]) -> Callable[_P, _R]:
             what = f"An argument does not fit: {type(error).__name__}: {error}"
             given = [*map(_kind, args), *(f"{k}={_kind(v)}" for k, v in kwargs.items())]
             text = message(function.__qualname__, what, got=", ".join(given))
-            raise InvalidArgument(text) from error
+            kind = WrongType if isinstance(error, TypeError) else InvalidArgument
+            raise kind(text) from error
 
     return checked
 

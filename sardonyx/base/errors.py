@@ -54,6 +54,22 @@ class RuntimeException(SardonyxError, RuntimeError):
     """A kernel met data that it cannot work on, such as an index out of range."""
 
 
+class IndexOutOfRange(RuntimeException, InvalidArgument, Fail, IndexError):
+    """An index in the data is outside of its axis.
+
+    onnxruntime raises InvalidArgument (Gather, GatherND, ScatterElements, ScatterND) or Fail
+    (GatherElements, TopK), so callers may expect either.
+    """
+
+
+class DivisionByZero(RuntimeException, Fail, ZeroDivisionError):
+    """An integer is divided by 0. onnxruntime raises Fail."""
+
+
+class WrongType(InvalidArgument, TypeError):
+    """An argument is of a type that is not taken there."""
+
+
 class InvalidProtobuf(SardonyxError, ValueError):
     """The bytes are not a readable ONNX file."""
 

@@ -33,12 +33,11 @@ def zip_rows(*, keys: tuple[Any, ...]) -> Callable[[Any], Items]:
 
 @host_function
 def vector(given: dict[Any, Any], *, keys: tuple[Any, ...], to: str) -> Any:
-    """A row with the value of each key, 0 or "" where the map has none (DictVectorizer)."""
+    """A row with the value of each key, 0 or "" where the map has none (DictVectorizer).
+
+    Keys that are not in the vocabulary are left out, as by scikit-learn and onnxruntime.
+    """
     absent: Any = "" if to == "string" else 0
-    unknown = given.keys() - set(keys)
-    if unknown:
-        what = f"The map has keys that are not in the vocabulary: {sorted(map(str, unknown))[:5]}"
-        raise RuntimeException(message("DictVectorizer", what))
     return _row([given.get(key, absent) for key in keys], to)
 
 

@@ -15,6 +15,7 @@ from sardonyx.base.errors import (
     EngineError,
     Fail,
     InvalidArgument,
+    RuntimeException,
     UnexpectedOne,
     message,
 )
@@ -258,9 +259,9 @@ class Engine:
             if general is None:
                 raise error
             return run(general)
-        except InvalidArgument:
-            if isinstance(error, UnexpectedOne):
-                raise  # the plan for such feeds knows better
+        except InvalidArgument as later:
+            if isinstance(error, UnexpectedOne) or isinstance(later, RuntimeException):
+                raise  # the plan for such feeds knows better, or took them
             raise error from None
 
     def _general(self, error: ContradictingSizes, feeds: Sequence[Any]) -> Engine | None:

@@ -58,9 +58,19 @@ def output_info(value: Value, tensor: Tensor) -> ValueInfo:
 def _size(value: Value, axis: int, dim: Dim) -> int | str | None:
     if isinstance(dim, int):
         return dim
-    name = repr(dim).strip("()")
+    name = _bare(repr(dim))
     # The loader gives a dimension without a name one of this form.
     return None if name == f"{value.name}.{axis}" else name
+
+
+def _bare(text: str) -> str:
+    """The text without parentheses around all of it."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if letter == ")" and place == len(text) - 1 and place else text
+    return text
 
 
 def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:

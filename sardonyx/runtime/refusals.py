@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sardonyx.base.errors import (
     ContradictingSizes,
+    DivisionByZero,
     EngineError,
+    IndexOutOfRange,
     InvalidArgument,
     OutOfMemory,
     RuntimeException,
@@ -34,6 +36,9 @@ from sardonyx.runtime.native_layout import (
     UNEQUAL,
 )
 from sardonyx.tensor.assumptions import SEVERAL
+
+#: Fault codes -> errors; of others RuntimeException.
+_FAULT_ERRORS: dict[int, type[RuntimeException]] = {1: IndexOutOfRange, 2: DivisionByZero}
 
 
 def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
@@ -134,4 +139,4 @@ def fault(code: int, frame: Frame, plan: Plan, cancel: CancelFlag | None) -> Exc
         return RuntimeException(message("run", f"Step {command} failed with code {code}"))
     text = FAULTS.get(code, f"fault {code}")
     text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
-    return RuntimeException(message(command.where, text))
+    return _FAULT_ERRORS.get(code, RuntimeException)(message(command.where, text))

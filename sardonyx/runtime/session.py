@@ -17,11 +17,11 @@ from sardonyx.base.collector import paused
 from sardonyx.base.errors import (
     EngineError,
     Fail,
-    InvalidArgument,
     InvalidGraph,
     ModelLoadCanceled,
     OutOfMemory,
     SardonyxError,
+    WrongType,
     message,
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
@@ -203,7 +203,7 @@ def plain_source(source: Any) -> Any:
         return source
     if hasattr(source, "SerializeToString"):
         return source.SerializeToString()
-    raise InvalidArgument(
+    raise WrongType(
         message(
             "session", "This is not a model", expected="a path, bytes or a ModelProto",
             got=type(source).__name__,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.base import sizes
-from sardonyx.base.errors import EngineError, RuntimeException, message
+from sardonyx.base.errors import DivisionByZero, EngineError, IndexOutOfRange, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.tensor import arithmetic
 from sardonyx.tensor.arithmetic import Array
@@ -86,7 +86,7 @@ class Grid:
         if len(operands) == 1:
             return arithmetic.unary(x.op, operands[0], source)
         if x.op in ("div", "rem") and source.is_integer and np.any((operands[1] == 0) & mask):
-            raise RuntimeException(message("evaluate", "An integer is divided by 0"))
+            raise DivisionByZero(message("evaluate", "An integer is divided by 0"))
         return arithmetic.binary(x.op, operands[0], operands[1], source)
 
     def _check_index(self, value: Array, extent: Array, mask: Array) -> Array:
@@ -94,7 +94,7 @@ class Grid:
         bad = ((moved < 0) | (moved >= extent)) & mask
         if np.any(bad):
             wrong = np.broadcast_to(value, bad.shape)[bad].flat[0]
-            raise RuntimeException(
+            raise IndexOutOfRange(
                 message("evaluate", f"The index {wrong} is outside of an axis of {extent}")
             )
         return moved

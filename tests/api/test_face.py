@@ -13,6 +13,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from tests.engine import networks
+from tests.support.session import model_of
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +175,25 @@ def test_values_again(session: Any) -> None:
     for feeds in ({"x": X}, {"y": value}, {}, [value], {"x": value, "y": value}):
         with pytest.raises(errors.InvalidArgument):
             session.run_with_ort_values(None, feeds)
+
+
+#: Nodes that give y and z from x: (N,), and the sizes of y and z, which nothing declares.
+COMPUTED: list[tuple[str, list[Any]]] = [
+    ("y, z = Split<num_outputs=2>(x)", [["(N + 1) // 2"], ["N - ((N + 1) // 2)"]]),
+    ("y = Concat<axis=0>(x, x) z = Neg(x)", [["2*N"], ["N"]]),
+    (
+        "two = Constant<value_ints=[2]>() c = Concat<axis=0>(x, two_floats)"
+        " y = Identity(c) z = Tile(c, two)",
+        [["N + 2"], ["2*N + 4"]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "sizes"), COMPUTED, ids=[n.split("(")[0] for n, _ in COMPUTED])
+def test_computed_sizes_are_written_out(nodes: str, sizes: list[Any]) -> None:
+    text = f"g (float[N] x) => (float[Y] y, float[Z] z) {{ {nodes} }}"
+    model = model_of(text, {"two_floats": np.float32([1, 2])}, opset=18)
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    session = ort.InferenceSession(model.SerializeToString())
+    assert [info.shape for info in session.get_outputs()] == sizes
