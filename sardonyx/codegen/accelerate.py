@@ -2,8 +2,8 @@
 
 What of an epilogue no library knows becomes a kernel of its own, that changes the result in place.
 Constant filters are put in the order that libraries want, channels last; so is an image that lies
-otherwise. The kernel reads the same. Where floats may be rounded for tensor cores, filters are, to
-the nearest: convolutions of libraries cut off what the units do not take.
+otherwise. The kernel reads the same. Where factors of float may be rounded for tensor cores,
+constant ones are, to the nearest: the units cut off what they do not take.
 """
 
 from __future__ import annotations
@@ -178,8 +178,10 @@ def _offered(
     steps: list[Invocation] = []
     has_columns = roles(group) is not None
     deep = has_columns and _wants_depth(group, form)
-    if has_columns and is_constant(group.right) and (form.right_is_scattered or deep):
-        group, steps = _ordered(task, group, depth_last=deep)
+    apart = form.right_is_scattered or deep
+    rounds = _is_rounded(task, group) and not form.refusal
+    if has_columns and is_constant(group.right) and (apart or rounds):
+        group, steps = _ordered(task, group, depth_last=deep or not apart)
         form = Matrices(group, finish, task.strides)
     if form.is_cut and not may_cut:
         form.refusal = "its rows or columns are several axes"
@@ -218,21 +220,22 @@ def _ordered(task: _Task, group: Product, *, depth_last: bool) -> tuple[Product,
 
 
 def _packed(
-    task: _Task, group: Product, order: tuple[Dim, ...], *, rounds: bool = False
+    task: _Task, group: Product, order: tuple[Dim, ...]
 ) -> tuple[Product, list[Invocation]]:
-    """The constant right factor with its axes in an order; what packs it.
-
-    With `rounds` floats become the nearest numbers of TF32.
-    """
+    """The constant right factor with its axes in an order; what packs it."""
     shape = tuple(map(length_of, order))
     pairs = zip(order, indices(shape), strict=True)
     atoms = {sizes.variable(v): i for v, i in pairs if v != 0}
     body = rewrite(group.right, atoms=atoms)
-    if rounds and body.dtype is dtypes.FLOAT:
+    if _is_rounded(task, group):
         body = _nearest_tf32(body)
     packed, steps = task.former.packed_buffer(make_map(shape, body), task.strides)
     task.strides[packed] = row_major(shape)
     return replace(group, right=load(packed, order)), steps
+
+
+def _is_rounded(task: _Task, group: Product) -> bool:
+    return task.accelerator.rounds and group.right.dtype is dtypes.FLOAT
 
 
 def _nearest_tf32(x: Scalar) -> Scalar:
@@ -295,7 +298,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
     refusal = task.accelerator.refusal(offer)
     if refusal:
         return refusal
-    group, steps = _packed(task, group, form.filters, rounds=task.accelerator.rounds)
+    group, steps = _packed(task, group, form.filters)
     packed, numbers = group.right.buffer, form.numbers
     if task.strides[image][1] != 1 and image.shape[1] != 1:
         turned, turning = _turned(task, group, form)

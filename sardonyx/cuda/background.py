@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import queue
 import threading
 from collections.abc import Callable
@@ -15,6 +16,10 @@ _IDLE_SECONDS = 10
 _END_SECONDS = 5
 
 
+#: What is done first: the thread's end, what runs could use, what can wait.
+_END, _SOON, _LATER = range(3)
+
+
 class Background:
     """Does one thing after the other.
 
@@ -25,15 +30,23 @@ class Background:
 
     def __init__(self, name: str, close: Callable[[], None]) -> None:
         self._name, self._finish = name, close
-        self._wanted: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        #: The number between keeps the order of what is equally urgent.
+        self._wanted: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]]
+        self._wanted = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         atexit.register(self._close)
 
-    def do(self, work: Callable[[], None]) -> None:
-        """Do something later; it must raise nothing."""
+    def do(self, work: Callable[[], None], *, can_wait: bool = False) -> None:
+        """Do something in the thread.
+
+        Args:
+            work: It must raise nothing.
+            can_wait: Whether all that cannot wait is done first.
+        """
         with self._lock:
-            self._wanted.put(work)
+            self._wanted.put((_LATER if can_wait else _SOON, next(self._numbers), work))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -42,7 +55,7 @@ class Background:
         set_mode()  # what is done here must not break what a caller captures meanwhile
         while True:
             try:
-                work = self._wanted.get(timeout=_IDLE_SECONDS)
+                *_, work = self._wanted.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._wanted.empty():
@@ -56,6 +69,6 @@ class Background:
     def _close(self) -> None:
         thread = self._thread
         if thread is not None:
-            self._wanted.put(None)
+            self._wanted.put((_END, next(self._numbers), None))
             thread.join(_END_SECONDS)
         self._finish()

@@ -267,11 +267,23 @@ def test_gelu_by_tanh_is_part_of_a_product(
     assert call["activation"] == activation
 
 
+_ROUNDED = (
+    "bias and relu", "windows with a border", "windows side by side", "windows apart", "a line",
+    "groups",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("rounds", [True, False])
-@pytest.mark.parametrize("name", ["windows with a border", "windows apart", "a line", "groups"])
-def test_filters_are_the_nearest_of_tf32(fake: FakeDriver, name: str, rounds: bool) -> None:
+@pytest.mark.parametrize("name", [*_ROUNDED, "rows of weights"])
+def test_constant_factors_are_the_nearest_of_tf32(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, name: str, rounds: bool
+) -> None:
     """Tensor cores drop 13 bits: of what was rounded before, nothing. Ties go to even."""
-    text, weights, shapes, _ = CASES[name]
+    if name in CASES:
+        text, weights, shapes, _ = CASES[name]
+    else:  # as a library wants them
+        text = "g (float[N,12] x) => (float[N,8] y) { y = Gemm<transB=1>(x, w) }"
+        weights, shapes = {"w": W.T.copy()}, [(5, 12)]
     (key, plain), *others = weights.items()
     plain = plain.copy()
     special = [1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11 - 2**-20, 3.401e38, np.inf, 2**-140, 0]

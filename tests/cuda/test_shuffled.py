@@ -19,7 +19,7 @@ import pytest
 import sardonyx as ort
 from examples import tiles
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda import background, provider, row_writer, staging
+from sardonyx.cuda import background, cudnn_plans, provider, row_writer, staging
 from sardonyx.cuda import cudnn as module
 from sardonyx.cuda.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.device import device
@@ -69,9 +69,9 @@ class _Libraries:
     def __init__(self, driver: ShuffledDriver, patch: pytest.MonkeyPatch) -> None:
         self._jobs: deque[Callable[[], None]] = deque()
         self._is_busy = False
-        patch.setattr(module, "default_cache", lambda: Cache(None, 1))
+        patch.setattr(cudnn_plans, "default_cache", lambda: Cache(None, 1))
         patch.setitem(sys.modules, "cudnn", Cudnn(driver))
-        patch.setattr(background.Background, "do", lambda _, work: self._jobs.append(work))
+        patch.setattr(background.Background, "do", lambda _, work, **__: self._jobs.append(work))
         patch.setattr(ConvolutionForm, "competes", lambda *_: False)
         self._convolutions = module.Cudnn(device(0), LibrarySettings())
         self._products = FakeLibrary(driver, unable=True)

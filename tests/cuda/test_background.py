@@ -1,0 +1,58 @@
+"""The order of what is done in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from sardonyx.cuda import background
+from tests.support.fake_driver import installed
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[background.Background]:
+    monkeypatch.setattr(background, "_IDLE_SECONDS", 0.05)
+    with installed():
+        yield background.Background("a test", lambda: None)
+
+
+def test_what_can_wait_is_done_last_and_all_else_in_its_order(
+    worker: background.Background,
+) -> None:
+    done: list[str] = []
+    may_go, is_done = threading.Event(), threading.Event()
+
+    def first() -> None:
+        assert may_go.wait(10)
+        # What somebody waits for, asked for by what can wait or not, goes before the rest.
+        worker.do(lambda: done.append("soon 3"))
+
+    worker.do(first)
+    worker.do(lambda: done.append("later 1"), can_wait=True)
+    worker.do(lambda: done.append("soon 1"))
+    worker.do(lambda: done.append("later 2"), can_wait=True)
+    worker.do(is_done.set, can_wait=True)
+    worker.do(lambda: done.append("soon 2"))
+    may_go.set()
+    assert is_done.wait(10)
+    assert done == ["soon 1", "soon 2", "soon 3", "later 1", "later 2"]
+
+
+def test_the_end_does_not_wait_for_what_is_left(worker: background.Background) -> None:
+    done: list[int] = []
+    has_begun, may_go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        has_begun.set()
+        assert may_go.wait(10)
+
+    worker.do(first)
+    for number in range(3):
+        worker.do(partial(done.append, number))
+    assert has_begun.wait(10)
+    threading.Timer(0.05, may_go.set).start()
+    worker._close()
+    assert done == []
