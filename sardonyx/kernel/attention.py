@@ -119,10 +119,14 @@ class AttentionKernel(AttentionPacking):
         return (*found, build_transpose(F32, self.lanes)) if self.turns else tuple(found)
 
     def _divide_scratch(self) -> None:
-        """Keys, values, scores of a tile, its result, its queries, lines to turn, two tables."""
+        """What is packed (see `_write`), keys, values, and what a tile of rows needs.
+
+        That is scores, its result, its queries, lines to turn, two tables.
+        """
         b = self.b
         turned = self.lanes if self.turns else 0
         parts = {
+            "kept": 8 if self.turns else 0,
             # Squares that are turned reach beyond the last line of keys.
             "keys": sizes.multiply(sizes.add(sizes.multiply(self.padded, self.depth),
                                              self.lanes * self.panel), 4),
@@ -157,7 +161,11 @@ class AttentionKernel(AttentionPacking):
             for kind, step in (("queries", self.n_line), ("scores", self.n_padded)):
                 line = b.offset(self.scratch[kind], b.binary("mul", r, step), F32)
                 b.store(line, self.scratch[f"table of {kind}"], r)
-        packed = b.variable(Constant(I64, -1), name="packed")
+        # A thread gets the blocks of one batch in several calls: `runtime.native_walk.forget_kept`.
+        # Threads of a device have no scratch from one call to the next.
+        kept = self.scratch["kept"]
+        before = b.load(I64, kept) if self.turns else Constant(I64, -1)
+        packed = b.variable(before, name="packed")
         many = b.compare("ge", self.n_rows, _ROWS)
         blocks = dim(per_batch)
         extents = {v: dim(extent_of(v)) for v in g.batch}
@@ -166,7 +174,8 @@ class AttentionKernel(AttentionPacking):
             axes = self.group.batch
             found = b.coordinates(batch, [extents[axis] for axis in axes])
             level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
-            with b.if_(b.compare("ne", packed.get(), batch)):
+            mark = b.binary("add", batch, 1) if self.turns else batch
+            with b.if_(b.compare("ne", packed.get(), mark)):
                 if not self.walks_keys:
                     self._pack_keys(level)
                 if self.packs:
@@ -174,7 +183,9 @@ class AttentionKernel(AttentionPacking):
                         if self.walks_keys:
                             self._pack_keys(level)
                         self._pack_values(level)
-                packed.set(batch)
+                packed.set(mark)
+                if self.turns:
+                    b.store(mark, kept)
             low = b.binary("mul", part, self.block_rows)
             high = b.min(b.binary("add", low, self.block_rows), self.n_rows)
             row = b.variable(low, name="row")

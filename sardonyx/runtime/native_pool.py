@@ -76,6 +76,7 @@ def claim() -> Program:
     fault = POOL.pointer(b, pool, "fault")
     share = POOL.read(b, pool, "limit") * POOL.read(b, pool, "share")
     grain = POOL.read(b, pool, "grain")
+    b.call("forget_kept", [context])
     working = b.variable(1, I64)
     with b.while_(lambda: b.ne(working.get(), 0)):
         begin = b.load(I64, pool, POOL["next"], ordering="relaxed")

@@ -42,6 +42,22 @@ def _stopped(b: Builder, frame: Operand) -> Operand:
     )
 
 
+def forget_kept() -> Program:
+    """`void forget_kept(context)`: what an earlier command kept in scratch is gone.
+
+    The first word of a thread's scratch is 0 where a command begins, and the kernel's own between
+    its calls: it may say there which of its parts scratch still has.
+    """
+    b = Builder("forget_kept", [("context", PTR)], always_inline=True)
+    context = b.parameter("context")
+    has_scratch = b.load(I64, context, FIELDS["scratch_bytes"] // WORD) > 0
+    with b.if_(has_scratch):
+        scratch = b.load(PTR, context, FIELDS["scratch"] // WORD)
+        b.store(b.constant(I64, 0), scratch)
+    b.return_()
+    return b.program
+
+
 def serial() -> Program:
     """`void serial(frame, kernel, arguments, begin, end, grain, context)`.
 
@@ -52,6 +68,7 @@ def serial() -> Program:
                            ("context", PTR)])  # fmt: skip
     frame, kernel, arguments = (b.parameter(x) for x in pointers)
     first, last, grain = (b.parameter(x) for x in words)
+    b.call("forget_kept", [b.parameter("context")])
     start = b.variable(first)
     with b.while_(lambda: b.compare("lt", start.get(), last)):
         begin = start.get()

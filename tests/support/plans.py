@@ -98,10 +98,21 @@ def busy():
     return b.program
 
 
+def kept():
+    """y[block] = the first word of scratch when the call began; then it is `number`."""
+    b = Builder("kept", [("y", PTR), ("number", I64)], kind="kernel")
+    y, number = b.parameter("y"), b.parameter("number")
+    before = b.load(I64, b.context("scratch"))
+    with b.parallel() as block:
+        b.store(b.convert(before, F32), y, block)
+        b.store(number, b.context("scratch"))
+    return b.program
+
+
 @lru_cache(maxsize=1)
 def code():
     """All kernels of this file, compiled."""
-    programs = [add(), copy(), thread_numbers(), total(), pick(), busy()]
+    programs = [add(), copy(), thread_numbers(), total(), pick(), busy(), kept()]
     return load_blob(build(emit_module(programs, host_target()), host_target()))
 
 
@@ -143,6 +154,17 @@ def sum_plan(cost=0, guards=()):
         chunked("copy", (2, 3), count, cost, origin=("third",)),
     )
     return Plan((floats(N, M),), (result(N, M),), buffers, commands, guards)
+
+
+def kept_plan(blocks, cost):
+    """Two commands of `kept`, with the numbers 7 and 9."""
+    commands = (
+        Command("kept", blocks, cost, (PointerArgument(0), SizeArgument(7)), scratch_bytes=64),
+        Command("kept", blocks, cost, (PointerArgument(1), SizeArgument(9)), scratch_bytes=64),
+    )
+    buffers = tuple(BufferSpec("output", k, bytes_of(blocks)) for k in range(2))
+    outputs = (result(blocks), result(blocks, name="z"))
+    return Plan((), outputs, buffers, commands)
 
 
 def executable(plan, constants=(), **options):
