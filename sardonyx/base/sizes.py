@@ -374,6 +374,11 @@ def variables(dims: Iterable[Dim]) -> list[Atom]:
     return [atom for atom in map(as_atom, dims) if atom is not None]
 
 
+def in_place_of(old: Iterable[Dim], new: Iterable[Dim]) -> dict[Atom, Dim]:
+    """What stands for each index variable; the 0 of an axis of extent 1 is left out."""
+    return {variable(a): b for a, b in zip(old, new, strict=True) if a != 0}
+
+
 #: Kinds of atoms whose value is one of their arguments'.
 _COMPOSED = ("floordiv", "max", "min")
 

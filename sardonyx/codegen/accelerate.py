@@ -224,9 +224,7 @@ def _packed(
 ) -> tuple[Product, list[Invocation]]:
     """The constant right factor with its axes in an order; what packs it."""
     shape = tuple(map(length_of, order))
-    pairs = zip(order, indices(shape), strict=True)
-    atoms = {sizes.variable(v): i for v, i in pairs if v != 0}
-    body = rewrite(group.right, atoms=atoms)
+    body = rewrite(group.right, atoms=sizes.in_place_of(order, indices(shape)))
     if _is_rounded(task, group):
         body = _nearest_tf32(body)
     packed, steps = task.former.packed_buffer(make_map(shape, body), task.strides)

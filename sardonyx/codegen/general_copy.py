@@ -157,8 +157,7 @@ def general_copy(
         stand_in = placeholder(number, tuple(map(symbol, tensor.shape)), tensor.dtype)
         stand_ins[tensor] = stand_in
         moved[stand_in] = tuple(map(symbol, strides_of(tensor)))
-    own = zip(indices(contents.shape), indices(shape), strict=True)
-    atoms = {sizes.variable(a): b for a, b in own if a != 0}
+    atoms = sizes.in_place_of(indices(contents.shape), indices(shape))
 
     def stand(x: Scalar) -> Scalar:
         at = tuple(_moved(i, atoms, last, shape[-1]) for i in x.at)

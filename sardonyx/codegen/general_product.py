@@ -73,8 +73,7 @@ class GeneralProduct:
         """What is packed, of actual buffers and sizes."""
         contents = packing.contents
         shape = tuple(substitute(d, self.values) for d in contents.shape)
-        own = zip(indices(contents.shape), indices(shape), strict=True)
-        atoms = {**self.values, **{sizes.variable(a): b for a, b in own if a != 0}}
+        atoms = self.values | sizes.in_place_of(indices(contents.shape), indices(shape))
 
         def actual(x: Scalar) -> Scalar:
             return load(self.actual[x.buffer], x.at)
@@ -160,8 +159,7 @@ class _Making(Generaliser):
     def _group(self, g: Product) -> Product:
         loops = tuple(self._variable(v, k, "o") for k, v in enumerate(g.loops))
         reduced = tuple(self._variable(v, k, "n") for k, v in enumerate(g.reduced))
-        pairs = zip((*g.loops, *g.reduced), (*loops, *reduced), strict=True)
-        self._atoms = {sizes.variable(old): new for old, new in pairs if old != 0}
+        self._atoms = sizes.in_place_of((*g.loops, *g.reduced), (*loops, *reduced))
         left, right, result, epilogue = map(self._body, (g.left, g.right, g.result, g.epilogue))
         root = replace(g.root, buffer=self._stand_in(g.root.buffer, g.at))
         contraction = root

@@ -149,8 +149,7 @@ class _Making(Generaliser):
                 extent = sizes.multiply(symbol, unit)
             self._extents[sizes.variable(axis)] = extent
         outer = tuple(self._variable(v, k, "o") for k, v in enumerate(g.outer))
-        pairs = zip(g.outer, outer, strict=True)
-        self._atoms = {sizes.variable(old): new for old, new in pairs if old != 0}
+        self._atoms = sizes.in_place_of(g.outer, outer)
         stages = [self._stage(s) for s in g.stages]
         group = Rows(outer, g.inner, stages)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())

@@ -50,7 +50,7 @@ def reduce_angle(b: Builder, x: Value) -> tuple[Value, Value]:
             size = b.unary("abs", one)
             with b.if_(b.compare("gt", size, _LIMIT) & b.compare("lt", size, float("inf"))):
                 found = b.call(REDUCE, [one, b.offset(rests, lane, F64)], I64)
-                b.store(found, quadrants, lane)  # type: ignore[arg-type]  # this function has a result
+                b.store(found, quadrants, lane)
         angle.set(b.load(x.type, rests))
         quadrant.set(b.load(I64.with_lanes(lanes), quadrants))
     return quadrant.get(), angle.get()
@@ -89,7 +89,7 @@ def reduction_program() -> Program:
 
 
 def _wide(b: Builder, x: Value) -> Value:
-    return b.convert(x, U64)  # type: ignore[return-value]  # a variable stays one
+    return b.convert(x, U64)
 
 
 def _multiply(b: Builder, mantissa: Value, words: list[Value]) -> list[Value]:

@@ -65,8 +65,8 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
     """C's fmod, exact: the sign of `x`; NaN for y = 0 or infinite x."""
     if is_single(x):
         wide = F64.with_lanes(x.type.lanes)
-        result = remainder(b, b.convert(x, wide), b.convert(y, wide))  # type: ignore[arg-type]  # a variable stays one
-        return b.convert(result, F32)  # type: ignore[return-value]  # a variable stays one
+        result = remainder(b, b.convert(x, wide), b.convert(y, wide))
+        return b.convert(result, F32)
     a, d = b.unary("abs", x), b.unary("abs", y)
     valid = b.compare("gt", d, 0.0) & b.compare("lt", a, float("inf"))
     left = b.variable(a)

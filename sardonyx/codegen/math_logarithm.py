@@ -49,7 +49,7 @@ def _split(b: Builder, x: Value) -> tuple[Value, Value]:
 def _small_to_float(b: Builder, n: Value, like: Value) -> Value:
     """Integers below 2^20 in size as floats, by bits: AVX2 cannot convert 64-bit integers."""
     if is_single(like):
-        return b.convert(n, like.type)  # type: ignore[return-value]  # a variable stays one
+        return b.convert(n, like.type)
     magic = 0x4338000000000000
     return b.bitcast(n + magic, like.type) - 1.5 * 2.0**52
 
@@ -166,11 +166,11 @@ def power(b: Builder, x: Value, y: Value) -> Value:
             b.convert(a, F64.with_lanes(x.type.lanes)),
             b.convert(y, F64.with_lanes(x.type.lanes)),
         )
-        e, f = _split(b, wide[0])  # type: ignore[arg-type]  # a variable stays one
+        e, f = _split(b, wide[0])
         s = f / (f + 2.0)
         logarithm = _log2_plain(b, e, f, s)
-        product = logarithm * clamp_below(b, clamp_above(b, wide[1], 2.0**65), -(2.0**65))  # type: ignore[arg-type]  # a variable stays one
-        size: Value = b.convert(exp2(b, product), x.type)  # type: ignore[assignment]  # a variable stays one
+        product = logarithm * clamp_below(b, clamp_above(b, wide[1], 2.0**65), -(2.0**65))
+        size: Value = b.convert(exp2(b, product), x.type)
     else:
         size = _power_of_pair(b, _log2_pair(b, a), y)
     return _power_specials(b, x, y, a, size)

@@ -19,11 +19,11 @@ _HALF_PI = (math.pi / 2, float.fromhex("0x1.1a62633145c07p-54"))
 
 
 def _wide(b: Builder, x: Value) -> Value:
-    return b.convert(x, F64)  # type: ignore[return-value]  # a variable stays one
+    return b.convert(x, F64)
 
 
 def _narrow(b: Builder, x: Value) -> Value:
-    return b.convert(x, F32)  # type: ignore[return-value]  # a variable stays one
+    return b.convert(x, F32)
 
 
 def _sine_and_cosine(b: Builder, r: Value, single: bool) -> tuple[Value, Value]:

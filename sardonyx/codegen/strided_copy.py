@@ -119,7 +119,7 @@ def _axes(shape: tuple[Dim, ...], offset: Dim, limited: Dim) -> list[_Axis] | No
 
 
 def _made(
-    contents: Map, target: Buffer, source: Tensor, axes: list[_Axis], limit: int
+    contents: Map, target: Buffer, source: Buffer, axes: list[_Axis], limit: int
 ) -> GeneralCopy:
     values: dict[Atom, Dim] = {}
 
@@ -146,5 +146,5 @@ def _made(
         body = scalar.select(inside, body, scalar.constant(0, source.dtype))
     return GeneralCopy(
         make_map(shape, body), place, {stand_in: tuple(read), place: tuple(write)},
-        {stand_in: source, place: target}, values,  # type: ignore[dict-item]  # constants are buffers
+        {stand_in: source, place: target}, values,
     )  # fmt: skip

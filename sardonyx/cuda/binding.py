@@ -57,7 +57,7 @@ class Records:
             self._starts.append(size)
             size += _RECORD_WORDS + rank
         self._table = np.zeros(max(1, size), np.int64)
-        self._words = memoryview(self._table)  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self._words = self._table.data
         self.address = address_of(self._table)
         for k, (dtype, rank) in enumerate(listed):
             start = self._starts[k]

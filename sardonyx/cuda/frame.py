@@ -82,7 +82,7 @@ class CudaFrame(Frame):
         self._uses: dict[Stream | None, Event] = {}
         uses = self._uses
         super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.memory(p, b, uses))
-        self.arguments = memoryview(self.table("arguments"))  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self.arguments = self.table("arguments").data
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
         self.busy: tuple[Stream, Event] | None = None

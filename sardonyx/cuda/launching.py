@@ -85,7 +85,7 @@ class PinnedWords:
         self.address = block.address
         self.words: Words = array_at(block.address, (max(1, count),), np.dtype(np.int64), block)
         self.words[:] = 0
-        self.view = memoryview(self.words).cast("B")  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self.view = self.words.data.cast("B")
 
 
 class Launches:
@@ -140,7 +140,7 @@ class Launches:
         self._table = DeviceMemory(arena, "arguments of kernels", uses=uses)
         # Behind it there is a word by which turns tell each other that something is wrong.
         self._world, self._tables = world
-        self._content = memoryview(self._world).cast("B")  # type: ignore[arg-type]  # NumPy's arrays are buffers
+        self._content = self._world.data.cast("B")
         self._table.grow(self._world.nbytes + WORD)
         self._contexts = contexts
         #: Where the arguments begin in it.

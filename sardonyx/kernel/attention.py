@@ -82,10 +82,10 @@ class AttentionKernel(AttentionPacking):
         """The kernel, with what it asks of its caller."""
         g = self.group
         bodies = [g.query, g.keys, g.scores, g.values, g.epilogue]
-        touched: list[Tensor] = [g.root.buffer]
+        touched = [g.root.buffer]
         dims: list[Dim] = [*g.at, g.row, g.column, g.key, *g.batch, *g.depth]
         for body in bodies:
-            touched += [x.tensor for x in loads_of(body) if x not in (g.score, g.result)]
+            touched += [x.buffer for x in loads_of(body) if x not in (g.score, g.result)]
             dims += list(dims_of(body))
         for tensor in touched:
             dims += self.strides[tensor]

@@ -179,5 +179,4 @@ class BlockwiseKernel(ProductKernel):
 
 def _places(c: Blockwise, column: Dim, number: Dim, inside: Dim) -> dict[Atom, Dim]:
     """What stands for the variables of a contraction's codes."""
-    pairs = ((c.column, column), (c.number, number), (c.inside, inside))
-    return {sizes.variable(v): at for v, at in pairs if v != 0}
+    return sizes.in_place_of((c.column, c.number, c.inside), (column, number, inside))

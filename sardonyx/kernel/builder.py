@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import overload
 
 from sardonyx.kernel.instructions import InstructionBuilder
 from sardonyx.kernel.program import (
@@ -175,6 +176,26 @@ class Builder(InstructionBuilder):
     def return_(self, value: Operand | None = None) -> None:
         """Leave the function."""
         self.append(Return(value))
+
+    @overload
+    def call(
+        self,
+        target: str | Operand,
+        operands: Sequence[Operand],
+        result: None = None,
+        *,
+        fixed: int | None = None,
+    ) -> None: ...
+
+    @overload
+    def call(
+        self,
+        target: str | Operand,
+        operands: Sequence[Operand],
+        result: Type,
+        *,
+        fixed: int | None = None,
+    ) -> Value: ...
 
     def call(
         self,

@@ -61,7 +61,7 @@ class Parameters:
     over different buffers have equal programs.
     """
 
-    def __init__(self, buffers: list[Tensor], dims: list[Dim]) -> None:
+    def __init__(self, buffers: list[Buffer], dims: list[Dim]) -> None:
         self.buffers = list(dict.fromkeys(buffers))
         symbols: dict[Atom, None] = {}
         for dim in dims:
@@ -77,7 +77,7 @@ class Parameters:
     @property
     def arguments(self) -> tuple[Buffer | Dim, ...]:
         """What the plan passes, in slot order."""
-        return (*self.buffers, *map(sizes.of_atom, self.symbols))  # type: ignore[arg-type]  # symbols are atoms
+        return (*self.buffers, *map(sizes.of_atom, self.symbols))
 
     def atoms(self, builder: Builder) -> dict[Atom, Operand]:
         """Values of the symbols inside the kernel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import overload
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.operations import BINARY, COMPARE, REDUCE, UNARY
@@ -185,6 +186,12 @@ class InstructionBuilder:
             wide = x.type.with_lanes(condition.type.lanes)
             x, y = self.lift(x, wide), self.lift(y, wide)
         return self.let(x.type, "select", [condition, x, y])
+
+    @overload
+    def convert(self, x: Value, type: Type) -> Value: ...
+
+    @overload
+    def convert(self, x: Operand, type: Type) -> Operand: ...
 
     def convert(self, x: Operand, type: Type) -> Operand:
         """Convert numbers: floats to integers truncate and saturate, integers wrap, `i1` is 0 or 1.

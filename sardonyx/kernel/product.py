@@ -50,10 +50,10 @@ class ProductKernel(Finish):
         self.tile_rows = self._tile_rows() or (1,)
         self.packs = self._packings() if self.packed else []
         others = self._other_bodies()
-        touched: list[Tensor] = [x.tensor for x in loads_of(s.left)]
-        touched += [p.packed for p in self.packs] or [x.tensor for x in loads_of(s.right)]
+        touched = [x.buffer for x in loads_of(s.left)]
+        touched += [p.packed for p in self.packs] or [x.buffer for x in loads_of(s.right)]
         for body in (*others, s.epilogue):
-            touched += [x.tensor for x in loads_of(body) if x is not s.token]
+            touched += [x.buffer for x in loads_of(body) if x is not s.token]
         touched.append(s.group.root.buffer)
         dims: list[Dim] = [*s.batch, *s.rows, s.column, *s.outer_columns, *s.reduced]
         for tensor in touched:

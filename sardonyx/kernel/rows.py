@@ -27,7 +27,7 @@ from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_insi
 from sardonyx.kernel.window_sums import each_sum, long_rest
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.scalar import Scalar, load
-from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.tensor import Buffer, Tensor
 from sardonyx.tensor.traverse import loads_of
 
 #: An emitter, the members for each result of a block, and which is the first along its axis.
@@ -48,12 +48,12 @@ class RowsKernel:
 
     def build(self) -> Kernel:
         """The kernel, with what it asks of its caller."""
-        touched: list[Tensor] = []
+        touched: list[Buffer] = []
         for member in self.schedule.members:
             for x in loads_of(member.body):
                 source = self.schedule.by_buffer.get(x.tensor)
                 if source is None or source.in_memory:
-                    touched.append(x.tensor)
+                    touched.append(x.buffer)
             if member.in_memory:
                 touched.append(member.stage.root.buffer)
         for member in self.schedule.members:

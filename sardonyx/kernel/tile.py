@@ -22,7 +22,7 @@ from sardonyx.kernel.tile_pipeline import Pipeline
 from sardonyx.kernel.tile_schedule import TileSchedule
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+from sardonyx.tensor.tensor import Buffer, buffer
 from sardonyx.tensor.traverse import loads_of
 
 #: Elements between the ends of two rows of a finished tile: other banks for the next row.
@@ -57,9 +57,7 @@ class TileKernel:
         """The kernel; its blocks are counted in warps."""
         s = self.schedule
         bodies = (s.left.body, s.right.body, s.epilogue)
-        touched: list[Tensor] = [
-            x.tensor for body in bodies for x in loads_of(body) if x is not s.token
-        ]
+        touched = [x.buffer for body in bodies for x in loads_of(body) if x is not s.token]
         touched.append(s.group.root.buffer)
         dims: list[Dim] = [*s.lead, *s.rows, *s.columns, *s.taps, s.depth, *s.store_at]
         dims += [s.left.limit, s.right.limit, self.parts]

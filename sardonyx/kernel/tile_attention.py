@@ -118,10 +118,10 @@ class AttentionTileKernel:
         """The kernel; its blocks are counted in warps."""
         g = self.group
         bodies = [self.query.body, self.keys.body, self.values.body, g.scores, g.epilogue]
-        touched: list[Tensor] = [g.root.buffer]
+        touched = [g.root.buffer]
         dims: list[Dim] = [*g.at, g.row, g.column, g.key, *g.batch]
         for body in bodies:
-            touched += [x.tensor for x in loads_of(body) if x not in (g.score, g.result)]
+            touched += [x.buffer for x in loads_of(body) if x not in (g.score, g.result)]
             dims += list(dims_of(body))
         for tensor in touched:
             dims += self.strides[tensor]

@@ -208,8 +208,7 @@ def _hidden(rows: Rows, weights: Scalar, scores: Scalar) -> Scalar | None:
         return scores
     if any(i != 0 and sizes.as_atom(i) is None for i in own):
         return None
-    pairs = zip(own, weights.at, strict=True)
-    body = rewrite(body, atoms={sizes.variable(i): at for i, at in pairs if i != 0})
+    body = rewrite(body, atoms=sizes.in_place_of(own, weights.at))
     source = _source(body)
     return rewrite(body, lambda x: scores if x is source else None)
 

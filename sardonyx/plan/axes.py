@@ -127,7 +127,7 @@ class Axes:
             high, low = self._new(count), self._new(divisor)
             space[position : position + 1] = [v for v in (high, low) if v != 0]
             value = sizes.add(sizes.multiply(high, divisor), low)
-            self._replace({sizes.as_atom(variable): value})  # type: ignore[dict-item]  # an index variable is an atom
+            self._replace({sizes.variable(variable): value})
 
     def _divided(
         self, strides: Mapping[Tensor, tuple[Dim, ...]], whole: Container[Atom]

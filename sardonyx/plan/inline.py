@@ -258,8 +258,7 @@ class _Inliner:
             ) -> Scalar | None:
                 if x.tensor is not buffer:
                     return None
-                atoms = {sizes.as_atom(i): to for i, to in zip(own, x.at, strict=True)}
-                return rewrite(body, atoms=atoms)  # type: ignore[arg-type]  # an index variable is an atom
+                return rewrite(body, atoms=sizes.in_place_of(own, x.at))
 
             reader.bodies = (rewrite(reader.bodies[0], replace),)
             for source in filter(None, map(by_buffer.get, root.sources)):
@@ -324,8 +323,7 @@ class _Inliner:
             inner = self.expanded.get(tensor)
             if inner is None:
                 return None
-            atoms = {sizes.as_atom(i): to for i, to in zip(indices(tensor.shape), at, strict=True)}
-            return rewrite(inner, atoms=atoms)  # type: ignore[arg-type]  # an index variable is an atom
+            return rewrite(inner, atoms=sizes.in_place_of(indices(tensor.shape), at))
 
         return rewrite(body, replace)
 

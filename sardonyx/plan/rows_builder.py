@@ -132,7 +132,7 @@ class RowsBuilder:
         if free_outer or (unbound and len(unbound) != len(free_inner)):
             return None
         for atom, target in zip(unbound, free_inner, strict=False):
-            if not integer.known_equal(atom.arguments[0], sizes.as_atom(target).arguments[0]):  # type: ignore[union-attr]  # an index variable is an atom
+            if not integer.known_equal(atom.arguments[0], sizes.variable(target).arguments[0]):
                 return None
             binding[atom] = target
         return self._stage(root, binding)
@@ -207,7 +207,7 @@ def _unify(at: tuple[Dim, ...], target: tuple[Dim, ...], binding: dict[Atom, Dim
             return False
         same_extent = integer.known_equal(
             atom.arguments[0],
-            sizes.as_atom(wanted).arguments[0],  # type: ignore[union-attr]  # an index variable is an atom
+            sizes.variable(wanted).arguments[0],
         )
         if not same_extent or binding.setdefault(atom, wanted) != wanted:
             return False

@@ -30,7 +30,6 @@ def fits() -> Program:
     b = Builder("fits", [("frame", PTR), ("items", PTR), ("outputs", PTR)], result=I64)
     frame, outputs = b.parameter("frame"), b.parameter("outputs")
     state = b.call("bind", [frame, b.parameter("items")], I64)
-    assert state is not None  # noqa: S101 - narrows the type for the checker
     not_again = b.constant(I64, NOT_AGAIN)
     with b.if_(b.ne(state, 0)):
         b.return_(not_again)
@@ -69,10 +68,8 @@ def again() -> Program:
     b = Builder("again", [("frame", PTR), ("items", PTR), ("outputs", PTR)], result=I64)
     frame, outputs = b.parameter("frame"), b.parameter("outputs")
     code = b.call("fits", [frame, b.parameter("items"), outputs], I64)
-    assert code is not None  # noqa: S101 - narrows the type for the checker
     with b.if_(b.ne(code, 0)):
         b.return_(code)
     code = b.call("execute", [frame, outputs, b.constant(PTR, 0)], I64)
-    assert code is not None  # noqa: S101 - narrows the type for the checker
     b.return_(code)
     return b.program

@@ -19,7 +19,6 @@ def keep_apart(b: Builder, pool: Operand) -> None:
     getter = POOL.pointer(b, pool, "processor_address")
     with b.if_(b.ne(getter, b.constant(PTR, 0))):
         here = b.call(getter, [], I32)
-        assert here is not None  # noqa: S101 - narrows the type for the checker
         number = b.index_cast(here)
         with b.if_(b.ne(number, POOL.read(b, pool, "processor"))):
             POOL.write(b, pool, "processor", number)
@@ -61,6 +60,4 @@ def _system(
 ) -> Operand:
     """sched_getaffinity(2), which gives how many bytes it wrote, or sched_setaffinity(2)."""
     call, number = POOL.pointer(b, pool, "system_call"), POOL.read(b, pool, name)
-    given = b.call(call, [number, thread, b.lift(size, I64), mask], I64, fixed=1)
-    assert given is not None  # noqa: S101 - narrows the type for the checker
-    return given
+    return b.call(call, [number, thread, b.lift(size, I64), mask], I64, fixed=1)

@@ -94,7 +94,6 @@ def step() -> Program:
     following = b.binary("add", number, 1)
     with b.if_(b.eq(kind, LAUNCH)):
         code = b.call("launch", [frame, number], I64)
-        assert code is not None  # noqa: S101 - narrows the type for the checker
         b.return_(b.select(b.eq(code, 0), following, NOT_LAUNCHED))
     with b.if_(b.eq(kind, JUMP)):
         b.return_(first)
@@ -121,7 +120,6 @@ def step() -> Program:
     with b.if_(b.eq(kind, TOGETHER)):
         with b.if_(b.ne(b.parameter("pool"), b.constant(PTR, 0))):
             after = b.call("together", [frame, number, b.parameter("pool")], I64)
-            assert after is not None  # noqa: S101 - narrows the type for the checker
             b.return_(after)
         b.return_(following)
     value = b.load(I64, slots, second)
@@ -185,8 +183,7 @@ def wait() -> Program:
     return b.program
 
 
-def _give_code(b: Builder, frame: Operand, code: Operand | None) -> None:
-    assert code is not None  # noqa: S101 - narrows the type for the checker
+def _give_code(b: Builder, frame: Operand, code: Operand) -> None:
     wide = b.convert(code, I64)
     FRAME.write(b, frame, "detail_a", wide)
     b.return_(wide)
@@ -226,7 +223,6 @@ def execute() -> Program:
         kernel = COMMAND.pointer(b, command, "kernel")
         with b.if_(b.eq(kernel, b.constant(PTR, 0))):
             following = b.call("step", [frame, number, pool], I64)
-            assert following is not None  # noqa: S101 - narrows the type for the checker
             with b.if_(b.compare("lt", following, 0)):
                 FRAME.write(b, frame, "command", number)
                 b.return_(following)

@@ -26,7 +26,6 @@ def replay() -> Program:
             for name in names
         ]
         code = b.call(REPLAY.pointer(b, record, STEPS[number]), given, I32)
-        assert code is not None  # noqa: S101 - narrows the type for the checker
         wide = b.convert(code, I64)
         with b.if_(b.ne(wide, 0)):
             b.return_(b.binary("add", wide, number << 32))

@@ -55,7 +55,6 @@ def fetched(
     stream = LAUNCHER.pointer(b, launcher, "stream")
     given = [target, source, b.constant(I64, size_bytes), stream]
     code = b.call(LAUNCHER.pointer(b, launcher, "fetch"), given, I32)
-    assert code is not None  # noqa: S101 - narrows the type for the checker
     _return_if_refused(b, frame, b.convert(code, I64))
     return target
 
@@ -63,7 +62,6 @@ def fetched(
 def return_unless_there(b: Builder, frame: Operand) -> None:
     """Wait for what was fetched."""
     code = b.call("wait", [frame], I64)
-    assert code is not None  # noqa: S101 - narrows the type for the checker
     _return_if_refused(b, frame, code)
 
 

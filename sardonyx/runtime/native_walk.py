@@ -169,7 +169,6 @@ def walk() -> Program:
             b.store(number, context, FIELDS["command"] // WORD)
             with b.if_(b.eq(kernel, b.constant(PTR, 0))):
                 following = b.call("step", [frame, number, b.constant(PTR, 0)], I64)
-                assert following is not None  # noqa: S101 - narrows the type for the checker
                 with b.if_(following < 0):
                     FRAME.write(b, frame, "stopped", following)
                     going.set(0)
@@ -202,7 +201,6 @@ def together() -> Program:
     mark = number + 1
     with b.if_(b.ne(FRAME.read(b, frame, "together"), mark)):
         work = b.call("worth", [frame, number, pool], I64)
-        assert work is not None  # noqa: S101 - narrows the type for the checker
         with b.if_(b.eq(work, 0)):
             b.return_(mark)
         with b.for_(0, count) as k:

@@ -208,15 +208,9 @@ def _where(conditions: Sequence[Scalar], value: Scalar) -> Scalar:
 def _scattered(load: Scalar, shape: Shape, extents: Shape, summand: Scalar) -> Tensor:
     """As `_collected`, with every summand added where its load is from."""
     x, whole = load.tensor, (*shape, *extents)
-    renamed = dict(
-        pair
-        for pair in zip(
-            map(sizes.as_atom, reduced_indices(extents)), indices(whole)[len(shape) :], strict=True
-        )
-        if pair[0] is not None
-    )
-    updates = make_map(whole, rewrite(summand, atoms=renamed))  # type: ignore[arg-type]  # filtered
-    places = [rewrite(scalar.size(i), atoms=renamed) for i in load.at]  # type: ignore[arg-type]  # filtered
+    renamed = sizes.in_place_of(reduced_indices(extents), indices(whole)[len(shape) :])
+    updates = make_map(whole, rewrite(summand, atoms=renamed))
+    places = [rewrite(scalar.size(i), atoms=renamed) for i in load.at]
 
     def place(*at: Dim) -> Scalar:
         found = _inside(places[0], x.shape[0])
