@@ -62,7 +62,7 @@ def compact(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> S
 def top_k(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Sequence[Array]:
     """(values, positions) of the k extremes along `axis`, ties in favour of lower positions."""
     (x,) = operands
-    axis: int = call.attribute("axis")  # type: ignore[assignment]  # its kind was checked in lowering
+    axis = call.integer("axis")
     count = shapes[0][axis]
     if count > x.shape[axis]:
         what = f"There are no {count} elements along an axis of {x.shape[axis]}"
@@ -92,7 +92,7 @@ def scatter_elements(
     """A copy of the first operand, changed at `positions` along `axis`; attribute reduction."""
     x, positions, updates = operands
     result = x.copy()
-    axis: int = call.attribute("axis")  # type: ignore[assignment]  # its kind was checked in lowering
+    axis = call.integer("axis")
     for at in np.ndindex(*positions.shape):
         target = (*at[:axis], int(positions[at]), *at[axis + 1 :])
         _put(result, target, updates[at], call)
@@ -217,8 +217,8 @@ def forest(call: Call, operands: Sequence[Array], shapes: Sequence[Sizes]) -> Se
 def _walked(call: Call, row: Array, tables: Sequence[Array]) -> Iterator[tuple[int, Any]]:
     """Targets and weights by the tables of `ops.forest.Forest`."""
     nodes, roots, targets, weights = tables
-    words: int = call.attribute("words")  # type: ignore[assignment]  # attributes are any objects
-    shift: int = call.attribute("shift")  # type: ignore[assignment]  # attributes are any objects
+    words = call.integer("words")
+    shift = call.integer("shift")
     table = nodes.reshape(-1, words)
     first = words - 4 if words > 4 else 1
     limits = np.ascontiguousarray(table[:, :first]).view(row.dtype)[:, 0]

@@ -62,7 +62,6 @@ def _of_scatter(t: Call, by: Tensor) -> list[tuple[Tensor, Tensor]]:
 def _gathered(t: Call, source: Tensor) -> Tensor:
     """The elements of `source` where a scatter writes its updates."""
     _, positions, updates = t.operands
-    facts = dict(t.attributes)
 
     def index(at: tuple[Dim, ...], axis: int) -> Dim:
         extent = source.shape[axis]
@@ -70,11 +69,10 @@ def _gathered(t: Call, source: Tensor) -> Tensor:
 
     def body(*at: Dim) -> Scalar:
         if t.kernel == "scatter_elements":
-            axis: int = facts["axis"]  # type: ignore[assignment]  # its kind was checked before
+            axis = t.integer("axis")
             return scalar.load(source, (*at[:axis], index(at, axis), *at[axis + 1 :]))
-        depth: int = facts["depth"]  # type: ignore[assignment]  # its kind was checked before
         outer = at[: positions.rank - 1]
-        chosen = tuple(index((*outer, k), k) for k in range(depth))
+        chosen = tuple(index((*outer, k), k) for k in range(t.integer("depth")))
         return scalar.load(source, (*chosen, *at[len(outer) :]))
 
     return compute(updates.shape, body)

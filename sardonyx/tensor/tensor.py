@@ -12,7 +12,7 @@ Index variables are numbered by axis, so tensors of equal structure are the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import DType
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sardonyx.tensor.scalar import Scalar
 
 Shape = tuple[Dim, ...]
+_T = TypeVar("_T", bound="Tensor")
 
 #: Ways to reduce. `argmin` and `argmax` give the int64 position along the one reduced axis, of the
 #: first extreme (`argmin_last`, `argmax_last`: of the last one).
@@ -171,6 +172,12 @@ class Call(Tensor):
         """A compile-time fact given by the lowering."""
         return dict(self.attributes)[name]
 
+    def integer(self, name: str) -> int:
+        """Such a fact that is a whole number."""
+        found = self.attribute(name)
+        assert isinstance(found, int)  # noqa: S101 - lowerings check attributes before
+        return found
+
     def __repr__(self) -> str:
         return f"Call.{self.kernel}#{self.output}{list(self.shape)}:{self.dtype}"
 
@@ -179,9 +186,11 @@ class Call(Tensor):
 _TENSORS: WeakTable[object, Tensor] = WeakTable()
 
 
-def _intern(key: object, tensor: Tensor) -> Tensor:
+def _intern(key: object, tensor: _T) -> _T:
     found = _TENSORS.get(key)
-    return _TENSORS.add(key, tensor) if found is None else found
+    if found is None:
+        found = _TENSORS.add(key, tensor)
+    return found  # type: ignore[return-value]  # interned under a key of its class
 
 
 def buffer(
@@ -215,7 +224,7 @@ def make_reduce(shape: Shape, extents: Shape, kind: str, body: Scalar, dtype: DT
     """The tensor whose element is `body` reduced over `reduced_indices(extents)`."""
     _require_real(body, kind)
     key = ("reduce", shape, extents, kind, body, dtype)
-    return _intern(key, Reduce(shape, dtype, kind, extents, body))  # type: ignore[return-value]  # interned under a key of its class
+    return _intern(key, Reduce(shape, dtype, kind, extents, body))
 
 
 def make_contract(
@@ -224,7 +233,7 @@ def make_contract(
     """The tensor whose element is the sum of `left * right` over `reduced_indices(extents)`."""
     _require_real(left, "contract")
     key = ("contract", shape, extents, left, right, dtype, accumulator)
-    return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))  # type: ignore[return-value]  # interned under a key of its class
+    return _intern(key, Contract(shape, dtype, extents, left, right, accumulator))
 
 
 def make_call(
@@ -239,6 +248,6 @@ def make_call(
         _intern(
             ("call", kernel, operands, facts, k, outputs),
             Call(shape, dtype, kernel, operands, facts, k, outputs),
-        )  # type: ignore[misc]  # interned under a key of its class
+        )
         for k, (shape, dtype) in enumerate(outputs)
     )

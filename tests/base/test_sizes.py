@@ -88,3 +88,14 @@ def test_a_total_is_the_sum_in_turn(summands):
         expected = sizes.add(expected, summand)
     assert sizes.total(summands) == expected
     assert sizes.total(reversed(summands)) == expected
+
+
+def test_variables_are_paired_with_what_replaces_them():
+    i, j = sizes.numbered_index(3, 0, "i"), sizes.numbered_index(4, 2, "i")
+    n = sizes.symbol("n")
+    found = sizes.in_place_of((i, 0, j), (n, 7, 5))
+    assert found == {sizes.variable(i): n, sizes.variable(j): 5}
+    with pytest.raises(TypeError, match="not a single variable"):
+        sizes.in_place_of((sizes.add(i, j),), (n,))
+    with pytest.raises(ValueError, match="zip"):
+        sizes.in_place_of((i, j), (n,))

@@ -33,7 +33,7 @@ def build_scatter_elements(task: SpecialTask, symbol: str) -> Kernel:
     x, positions, updates = task.operands
     y = _result(task)
     rank = len(x.shape)
-    axis = int(task.attribute("axis")) % rank  # type: ignore[call-overload]  # ONNX declares it an int
+    axis = task.integer("axis") % rank
     reduction = str(task.attribute("reduction", "none"))
     frame = KernelFrame(task, symbol)
     b = frame.builder
@@ -96,7 +96,7 @@ class _ScatterND:
     def __init__(self, task: SpecialTask, symbol: str) -> None:
         self.x, self.positions, self.updates = task.operands
         self.y = _result(task)
-        depth = int(task.attribute("depth"))  # type: ignore[call-overload]  # the lowering wrote an int
+        depth = task.integer("depth")
         self.reduction = str(task.attribute("reduction", "none"))
         self.frame = KernelFrame(task, symbol)
         self.b = self.frame.builder

@@ -37,6 +37,12 @@ class SpecialTask:
         """A compile-time fact given by the lowering."""
         return dict(self.attributes).get(name, default)
 
+    def integer(self, name: str) -> int:
+        """Such a fact that is a whole number."""
+        found = self.attribute(name)
+        assert isinstance(found, int)  # noqa: S101 - lowerings check attributes before
+        return found
+
 
 SpecialBuilder = Callable[[SpecialTask, str], Kernel]
 

@@ -46,7 +46,7 @@ class _TopK:
         self.b: Builder = self.frame.builder
         self.x = task.operands[0]
         self.values, self.positions = task.outputs
-        self.axis = int(task.attribute("axis")) % len(self.x.shape)  # type: ignore[call-overload]  # ONNX declares it an int
+        self.axis = task.integer("axis") % len(self.x.shape)
         self.largest = bool(task.attribute("largest"))
         self.words = 2 if value_type(self.x.dtype).bits == 64 else 1
         self.items = Items(self.b, self.words)
