@@ -42,6 +42,7 @@ from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rounding import UNSATURATED
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
 
 
 class Expression(SymbolicIntegers):
@@ -115,6 +116,17 @@ class Expression(SymbolicIntegers):
             self.lanes > 1
             and self.vector is not None
             and self.dependence.varies(x, frozenset((self.vector,)), self._vector_loads)
+        )
+
+    def _is_read_anyway(self, x: Scalar) -> bool:
+        """Whether what would be lanes, if there were several, needs no branch around its loads."""
+        has_lanes = self.has_lanes
+        return (
+            has_lanes is not None
+            and self.lanes == 1
+            and self.vector is not None
+            and self.dependence.varies(x, frozenset((self.vector,)), self._vector_loads)
+            and all(has_lanes(load.tensor) for load in loads_of(x))
         )
 
     def hoist(
@@ -317,7 +329,7 @@ class Expression(SymbolicIntegers):
     ) -> Operand:
         """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
         b = self.builder
-        if guard.type.lanes == 1 and not self._is_vector(x):
+        if guard.type.lanes == 1 and not self._is_vector(x) and not self._is_read_anyway(x):
             held = b.variable(Constant(element, 0))
             with b.if_(guard):
                 inside = self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask)
@@ -375,8 +387,10 @@ class Expression(SymbolicIntegers):
         element = memory_type(tensor.dtype)
         b = self.builder
         if not self._is_vector(x):
-            held = self._held_mask(guard, 1)
-            return b.load(element, where.pointer, self.dim(offset, guard), mask=held)
+            at = self.dim(offset, guard)
+            if guard is not None and self._is_read_anyway(x):
+                at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
+            return b.load(element, where.pointer, at, mask=self._held_mask(guard, 1))
         stride = self._short_stride(offset)
         if stride is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)

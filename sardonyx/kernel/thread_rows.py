@@ -11,6 +11,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.alignment import divisible, runs
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.compiled import symbols_of
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Grain, Tiling
 from sardonyx.kernel.member import Member
@@ -107,27 +108,56 @@ class _ThreadKernel(RowsKernel):
 
 
 class PointKernel(_ThreadKernel):
-    """Lanes along an outer axis, each thread a vector of them."""
+    """Lanes along an outer axis, each thread a vector of them.
+
+    Where too few threads would have work, vectors are shorter. If a run decides that, and elements
+    are sums that are worth it (windows), the kernel has both forms.
+
+    Attributes:
+        short: Lanes where few threads have work; 0 if there is one form.
+    """
 
     def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, tiling, name)
-        self.lanes = self._widest()
-        while self.lanes > 1 and self._leaves_idle():
-            self.lanes //= 2
+        self.lanes, self.short = self._widest(), 0
+        least = self._least_lanes()
+        if isinstance(self._vectors(1), int):
+            self.lanes = least
+        elif least < self.lanes and schedule.inner:
+            self.short = least
         schedule.lanes = self.lanes
 
-    def _leaves_idle(self) -> bool:
-        """Whether so few threads have work that shorter vectors are better."""
-        count = self._vectors()
-        return isinstance(count, int) and count < self.tiling.processors * THREADS
+    def _least_lanes(self) -> int:
+        """Of vectors with which all threads have work, even where sizes of a run are 1."""
+        lanes = self.lanes
+        while lanes > 1:
+            count = self._vectors(lanes)
+            symbols = {atom.name: 1 for atom in symbols_of(count)}
+            if sizes.evaluate(count, symbols) >= self._enough:
+                break
+            lanes //= 2
+        return lanes
 
-    def _vectors(self) -> Dim:
-        along = integer.floordiv(self.length, self.lanes)
+    @property
+    def _enough(self) -> int:
+        """Threads that the device has room for."""
+        return self.tiling.processors * THREADS
+
+    def _vectors(self, lanes: int) -> Dim:
+        along = integer.floordiv(self.length, lanes)
         counts = map(self.schedule.block_count, self.schedule.block_axes)
         return sizes.product((*counts, along))
 
     def _blocks(self) -> Dim:
-        return sizes.multiply(integer.ceildiv(self._vectors(), THREADS), WARPS)
+        long, short = (
+            sizes.multiply(integer.ceildiv(self._vectors(lanes or 1), THREADS), WARPS)
+            for lanes in (self.lanes, self.short)
+        )
+        if not self.short:
+            return long
+        is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._enough))
+        is_few = sizes.add(1, sizes.multiply(is_many, -1))
+        return sizes.add(sizes.multiply(is_many, long), sizes.multiply(is_few, short))
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -139,20 +169,43 @@ class PointKernel(_ThreadKernel):
         self._hoist(outside, s.members, every, unrolled=False)
         extents = {v: outside.dim(extent_of(v)) for v in every}
         counts = [outside.dim(s.block_count(axis)) for axis in s.block_axes]
-        along = outside.dim(integer.floordiv(self.length, self.lanes))
-        total, first = outside.dim(self._vectors()), self._first()
+        forms = [
+            (n, outside.dim(integer.floordiv(self.length, n)), outside.dim(self._vectors(n)))
+            for n in (self.lanes, self.short)
+            if n
+        ]
+        first = self._first()
         with b.parallel() as block:
             flat = b.binary("add", b.binary("mul", block, THREADS), first)
-            with b.if_(b.compare("lt", flat, total)):
-                *found, place = b.coordinates(flat, [*counts, along])
-                atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
-                position = b.binary("mul", place, self.lanes)
-                for level, copies, _ in self._copies(outside, atoms, s.members):
-                    members = [m for copy in copies for m in copy]
-                    self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
-                    inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
-                    inside.aligned = self._aligned if self.lanes > 1 else None
-                    self._write_row(inside, copies, extents)
+
+            def write(lanes: int, along: Operand, total: Operand) -> None:
+                s.lanes = self.lanes = lanes
+                with b.if_(b.compare("lt", flat, total)):
+                    self._write_vector(outside, extents, b.coordinates(flat, [*counts, along]))
+
+            if not self.short:
+                write(*forms[0])
+                return
+            long, short = forms
+            with b.if_(b.compare("lt", long[-1], self._enough)):
+                write(*short)
+            with b.else_():
+                write(*long)
+
+    def _write_vector(
+        self, outside: Expression, extents: dict[Dim, Operand], found: list[Operand]
+    ) -> None:
+        """What one thread computes, by the coordinates of its vector."""
+        s, b = self.schedule, self.threads
+        *found, place = found
+        atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
+        position = b.binary("mul", place, self.lanes)
+        for level, copies, _ in self._copies(outside, atoms, s.members):
+            members = [m for copy in copies for m in copy]
+            self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
+            inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
+            inside.aligned = self._aligned if self.lanes > 1 else None
+            self._write_row(inside, copies, extents)
 
 
 class LineKernel(_ThreadKernel):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.kernel.grain import Tiling
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
@@ -82,3 +83,30 @@ def test_many_elements_are_read_sixteen_bytes_at_once() -> None:
     text = "g (float16[4096,256] x) => (float16[4096,256] y) { y = Neg(x) }"
     (kernel,) = (i.kernel for i in Emulated(model_of(text)).compiled.invocations)
     assert kernel.blocks == 4096 * 256 // 8 // 128 * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "blocks"),
+    [
+        ("float", 0, 0), ("float", 1, 4), ("float", 3, 12), ("float", 4, 4), ("float", 5, 8),
+        ("float16", 7, 28), ("float16", 8, 4),
+    ],
+)  # fmt: skip
+def test_windows_have_short_vectors_where_few_threads_have_work(
+    kind: str, batch: int, blocks: int
+) -> None:
+    """Of 1,024 sums for each image, eight neighbours share a thread; a device of 128 threads."""
+    text = f"""g ({kind}[N,8,8,16] x) => ({kind}[N,8,8,16] y) {{
+      a = Transpose<perm=[0,3,1,2]>(x) b = Conv<pads=[1,1,1,1],group=16>(a, f)
+      y = Transpose<perm=[0,2,3,1]>(b)
+    }}"""
+    dtype, limit = _KINDS[kind]
+    weights = _random.standard_normal((16, 1, 3, 3)).astype(dtype)
+    emulated = Emulated(model_of(text, {"f": weights}), Tiling(processors=1))
+    assert emulated.blocks({"N": batch})[-1] == blocks
+    x = _random.standard_normal((batch, 8, 8, 16)).astype(dtype)
+    (got,) = emulated.run({"x": x})
+    padded = np.pad(x.astype(np.float64), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    taps = ((i, j) for i in range(3) for j in range(3))
+    wanted = sum(padded[:, i : i + 8, j : j + 8] * weights[:, 0, i, j] for i, j in taps)
+    np.testing.assert_allclose(got, wanted, rtol=limit, atol=4 * limit)
