@@ -19,7 +19,7 @@ from sardonyx.codegen.forming import FormingOptions, Names, Packed
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
 from sardonyx.codegen.general_product import GeneralProduct, general_product
-from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows
+from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows, general_map
 from sardonyx.codegen.invocation import (
     Invocation,
     invocation_of,
@@ -104,6 +104,7 @@ class Former:
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
     _windows: Remembered[GeneralRows] | None = None
+    _maps: Remembered[GeneralRows] | None = None
     _products: Remembered[GeneralProduct] | None = None
 
     def __post_init__(self) -> None:
@@ -260,8 +261,9 @@ class Former:
         if tiling is not None and (is_early or is_prepared(group)):
             tiling = None
         general = None
-        if group.inner and self.grain.tiling is None and name is None:
-            general = self._general_windows().of(canonical)
+        if self.grain.tiling is None and name is None and not is_early:
+            known = self._general_windows() if group.inner else self._general_maps()
+            general = known.of(canonical)
         if general is not None:
             return self._general_rows(general, group)
 
@@ -294,6 +296,12 @@ class Former:
         if self._windows is None:
             self._windows = Remembered(GeneralWindows(self.options.lanes, self.grain).of)
         return self._windows
+
+    def _general_maps(self) -> Remembered[GeneralRows]:
+        if self._maps is None:
+            lanes = self.options.lanes
+            self._maps = Remembered(lambda canonical: general_map(canonical, lanes))
+        return self._maps
 
     def general_products(self) -> Remembered[GeneralProduct]:
         """Makes products general that never change their right factor."""

@@ -24,7 +24,7 @@ PART = 256
 #: The last steps of a sum go row by row where there are more vectors of sums than these: a row is
 #: stored while the next is summed. Stores of a whole tile at once keep the next tile waiting for as
 #: long as they take (24 vectors of 64 bytes: 45 cycles on Zen 4).
-_STEPS_BY_ROW, _STORED_AT_ONCE = 3, 12
+_STEPS_BY_ROW, _STORED_AT_ONCE = 3, 16
 #: Row counts for which a micro-kernel exists.
 ROWS = (6, 4, 3, 2, 1)
 

@@ -68,3 +68,38 @@ def test_windows_that_differ_in_their_sizes_share_a_kernel(name):
     compiled, _ = compile_lowered(graph, lower(graph), host_target())
     kernels = {c.kernel for c in compiled.main.calls if c.kernel.startswith("rows")}
     assert 1 <= len(kernels) <= MODELS[name][3]
+
+
+def gated(*images):
+    """Gates times images, (channels, height, width) each, between products."""
+    text, held = [], {}
+    for k, (channels, height, width) in enumerate(images):
+        text += [
+            f"a{k} = Conv<strides=[{32 // height}, {32 // width}]>(x, u{k})",
+            f"m{k} = GlobalMaxPool(a{k}) h{k} = Conv(m{k}, w{k}) g{k} = Conv(h{k}, u{k})",
+            f"b{k} = Mul(a{k}, g{k}) y{k} = Conv(b{k}, w{k})",
+        ]
+        held |= {f"u{k}": weights(channels, 8, 1, 1), f"w{k}": weights(8, channels, 1, 1)}
+    results = ", ".join(f"float[n, 8, h{k}, w{k}] y{k}" for k in range(len(images)))
+    return model_of(f"g (float[2, 8, 32, 32] x) => ({results}) {{ {' '.join(text)} }}", held)
+
+
+# Name -> images, kernels of maps: short rows and parts of vectors have kernels of their own.
+GATED = {
+    "other sizes": (((128, 32, 32), (256, 16, 8), (144, 4, 2)), 1),
+    "short rows": (((32, 32, 32), (48, 16, 8)), 2),
+    "part of a vector": (((128, 32, 32), (136, 16, 8), (160, 2, 2)), 2),
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_maps_of_other_sizes_are_right_and_share_a_kernel(name):
+    images, most = GATED[name]
+    made = gated(*images)
+    check(made, [{"x": weights(2, 8, 32, 32)}])
+    graph = load_model(made.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("map")]
+    assert len(names) == len(images)
+    assert len(set(names)) == most
