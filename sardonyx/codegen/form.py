@@ -261,9 +261,9 @@ class Former:
         if tiling is not None and (is_early or is_prepared(group)):
             tiling = None
         general = None
-        if self.grain.tiling is None and name is None and not is_early:
-            known = self._general_windows() if group.inner else self._general_maps()
-            general = known.of(canonical)
+        if self.grain.tiling is None and name is None:
+            general = self._general_windows().of(canonical) if group.inner else None
+            general = general or self._general_maps().of(canonical)
         if general is not None:
             return self._general_rows(general, group)
 

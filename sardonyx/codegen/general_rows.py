@@ -4,7 +4,8 @@ Lanes lie along the channels, which are whole vectors; what of an image's border
 known if its rows are whole blocks. So a row of 56 results, in blocks of 7, becomes one of 7 a + 14:
 the first block, a in between, the last. The other axis of the image, and batches, are any number.
 
-Maps of plain loads (a gate times an image, a residual sum) are over any numbers of elements, too.
+Maps of plain loads (a gate times an image), and means of images whose channels lie side by side,
+are over any numbers of elements, too.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import remake
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor
+from sardonyx.tensor.traverse import loads_of
 
 #: Maps over shorter rows have kernels of their own: with sizes as arguments a row costs two
 #: divisions (12,544 rows of 2 vectors: 52 us instead of 35; 3,136 of 9: 44 instead of 39).
 _LEAST_VECTORS = 8
+
+#: Reductions of fewer elements may be written out.
+_LEAST_REDUCED = 32
+_KINDS = ("map", "sum", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +118,35 @@ class GeneralWindows:
 
 
 def general_map(canonical: Canonical, lanes: int) -> GeneralRows | None:
-    """Maps of plain loads for any sizes; None where their form depends on them."""
+    """Maps of plain loads, or what reduces them; None where their form depends on their sizes."""
     g = canonical.group
     assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
     axis = _lane_axis(canonical, lanes)
-    axes = frozenset((0, *g.outer))
-    if axis is None or int(extent_of(g.outer[axis])) < _LEAST_VECTORS * lanes:
+    if axis is None:
+        return None
+    axes = frozenset((0, *g.outer, *g.inner))
+    width, count = extent_of(g.outer[axis]), sizes.product(map(extent_of, g.inner))
+    if not isinstance(width, int) or width < _LEAST_VECTORS * lanes:
+        return None
+    if g.inner and (not isinstance(count, int) or count < _LEAST_REDUCED):
         return None
     if not all(
-        s.kind == "map" and axes.issuperset(s.indices) and _is_plain(s.body, axes) for s in g.stages
+        s.kind in _KINDS and axes.issuperset(s.indices) and _is_plain(s.body, axes)
+        for s in g.stages
     ):
         return None
-    return _Making(canonical).make({axis: lanes})
+    # Elements that lie apart along the lanes have forms that depend on how far.
+    accesses: list[tuple[Tensor, tuple[Dim, ...]]]
+    accesses = [(s.root.buffer, s.indices) for s in g.stages]
+    accesses += [(x.tensor, x.at) for s in g.stages for x in loads_of(s.body)]
+    if not all(
+        step == 1
+        for tensor, at in accesses
+        for step, index in zip(canonical.strides[tensor], at, strict=True)
+        if index == g.outer[axis]
+    ):
+        return None
+    return _Making(canonical).make({axis: lanes}, inner=bool(g.inner))
 
 
 def _is_plain(x: Scalar, axes: frozenset[Dim]) -> bool:
@@ -156,8 +179,16 @@ def _lane_axis(canonical: Canonical, lanes: int) -> int | None:
 class _Making(Generaliser):
     """Makes a `GeneralRows`."""
 
+    #: How many elements are reduced, as a number and with symbols.
+    _count: tuple[Dim, Dim] | None = None
+
     def make(
-        self, units: dict[int, int], blocks: int | None = None, fixed: int | None = None
+        self,
+        units: dict[int, int],
+        blocks: int | None = None,
+        fixed: int | None = None,
+        *,
+        inner: bool = False,
     ) -> GeneralRows:
         """The group with symbols for the extents of its outer axes.
 
@@ -165,6 +196,7 @@ class _Making(Generaliser):
             units: Numbers of elements of which an axis is a multiple, by its position.
             blocks: The axis that is cut into blocks of so many, at least two.
             fixed: The axis that keeps its extent.
+            inner: Whether there are symbols for the extents of the inner axes, too.
         """
         g = self._canonical.group
         assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
@@ -179,9 +211,20 @@ class _Making(Generaliser):
                 extent = sizes.multiply(symbol, unit)
             self._extents[sizes.variable(axis)] = extent
         outer = tuple(self._variable(v, k, "o") for k, v in enumerate(g.outer))
+        reduced = g.inner
+        if inner:
+            for k, axis in enumerate(v for v in g.inner if v != 0):
+                self._extents[sizes.variable(axis)] = self._symbol(f"inner {k}", extent_of(axis))
+            reduced = tuple(self._variable(v, k, "n") for k, v in enumerate(g.inner))
+            self._count = (
+                sizes.product(map(extent_of, g.inner)),
+                sizes.product(map(extent_of, reduced)),
+            )
         self._atoms = sizes.in_place_of(g.outer, outer)
+        if inner:
+            self._atoms |= sizes.in_place_of(g.inner, reduced)
         stages = [self._stage(s) for s in g.stages]
-        group = Rows(outer, g.inner, stages)
+        group = Rows(outer, reduced, stages)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralRows(
             group, self._strides, ("general", *structure_of(group), shapes),
@@ -204,6 +247,8 @@ class _Making(Generaliser):
     def _moved(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:
         if x.op == "load":
             return self._body(x)
+        if x.op == "constant" and self._count is not None and x.payload == self._count[0]:
+            return scalar.cast(scalar.size(self._count[1]), x.dtype)  # what a mean divides by
         if x.op == "size":
             return scalar.size(substitute(x.dim, self._atoms))
         if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:

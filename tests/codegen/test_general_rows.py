@@ -70,13 +70,13 @@ def test_windows_that_differ_in_their_sizes_share_a_kernel(name):
     assert 1 <= len(kernels) <= MODELS[name][3]
 
 
-def gated(*images):
+def gated(pool, *images):
     """Gates times images, (channels, height, width) each, between products."""
     text, held = [], {}
     for k, (channels, height, width) in enumerate(images):
         text += [
             f"a{k} = Conv<strides=[{32 // height}, {32 // width}]>(x, u{k})",
-            f"m{k} = GlobalMaxPool(a{k}) h{k} = Conv(m{k}, w{k}) g{k} = Conv(h{k}, u{k})",
+            f"m{k} = {pool}(a{k}) h{k} = Conv(m{k}, w{k}) g{k} = Conv(h{k}, u{k})",
             f"b{k} = Mul(a{k}, g{k}) y{k} = Conv(b{k}, w{k})",
         ]
         held |= {f"u{k}": weights(channels, 8, 1, 1), f"w{k}": weights(8, channels, 1, 1)}
@@ -84,22 +84,42 @@ def gated(*images):
     return model_of(f"g (float[2, 8, 32, 32] x) => ({results}) {{ {' '.join(text)} }}", held)
 
 
-# Name -> images, kernels of maps: short rows and parts of vectors have kernels of their own.
+# Name -> pool, images, kernels of maps and of pools: short rows, parts of vectors and short
+# reductions have kernels of their own.
 GATED = {
-    "other sizes": (((128, 32, 32), (256, 16, 8), (144, 4, 2)), 1),
-    "short rows": (((32, 32, 32), (48, 16, 8)), 2),
-    "part of a vector": (((128, 32, 32), (136, 16, 8), (160, 2, 2)), 2),
+    "means": ("GlobalAveragePool", ((128, 32, 32), (256, 16, 8), (144, 8, 8)), 1, 1),
+    "maxima": ("GlobalMaxPool", ((128, 32, 32), (256, 16, 8), (144, 4, 8)), 1, 1),
+    "short rows": ("GlobalAveragePool", ((32, 32, 32), (48, 16, 8)), 2, 2),
+    "part of a vector": ("GlobalMaxPool", ((128, 32, 32), (136, 16, 8), (160, 8, 8)), 2, 2),
+    "few to reduce": ("GlobalAveragePool", ((128, 4, 4), (256, 2, 2), (144, 32, 32)), 1, 3),
 }
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_maps_of_other_sizes_are_right_and_share_a_kernel(name):
-    images, most = GATED[name]
-    made = gated(*images)
+def test_maps_and_means_of_other_sizes_are_right_and_share_kernels(name):
+    pool, images, maps, pools = GATED[name]
+    made = gated(pool, *images)
     check(made, [{"x": weights(2, 8, 32, 32)}])
     graph = load_model(made.SerializeToString())
     optimise(graph)
     compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("map")]
-    assert len(names) == len(images)
-    assert len(set(names)) == most
+    for kind, most in ("map", maps), ("rows", pools):
+        names = [c.kernel for c in compiled.main.calls if c.kernel.startswith(kind)]
+        assert len(names) == len(images)
+        assert len(set(names)) == most
+
+
+def test_maps_of_elements_that_lie_apart_keep_their_form():
+    """Squares of an image whose channels come first are turned in registers."""
+    made = model_of(
+        "g (float[2, 128, 8, 8] a, float[2, 8, 8, 128] b, float[2, 256, 16, 4] c, "
+        "float[2, 16, 4, 256] d) => (float[n, h, w, k] y, float[n, i, j, l] z) { "
+        "e = Transpose<perm=[0, 2, 3, 1]>(a) y = Add(e, b) "
+        "f = Transpose<perm=[0, 2, 3, 1]>(c) z = Add(f, d) }"
+    )
+    shapes = {"a": (2, 128, 8, 8), "b": (2, 8, 8, 128), "c": (2, 256, 16, 4), "d": (2, 16, 4, 256)}
+    check(made, [{name: weights(*shape) for name, shape in shapes.items()}])
+    graph = load_model(made.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    assert len({c.kernel for c in compiled.main.calls if c.kernel.startswith("map")}) == 2
