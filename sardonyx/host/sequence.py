@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.base.errors import RuntimeException, message
+from sardonyx.base.errors import IndexOutOfRange, RuntimeException, message
 from sardonyx.base.interrupt import claim
 from sardonyx.host.functions import host_function
 from sardonyx.host.items import Items
@@ -65,7 +65,7 @@ def _place(where: str, position: Any, count: int, more: int) -> int:
     if not 0 <= place < count + more:
         expected = f"{-count} to {count - 1 + more}"
         what = f"The sequence has {count} items"
-        raise RuntimeException(message(where, what, expected=expected, got=str(wanted)))
+        raise IndexOutOfRange(message(where, what, expected=expected, got=str(wanted)))
     return place
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
-from sardonyx.base.errors import message
+from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
@@ -34,7 +34,13 @@ from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Provider
-from sardonyx.runtime.ranks import give_ranks, outputs_of_unranked, unranked_inputs
+from sardonyx.runtime.ranks import (
+    give_ranks,
+    inputs_that_decide,
+    inputs_that_may_decide,
+    outputs_of_unranked,
+    unranked_inputs,
+)
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.run_reader import RunReaders
 from sardonyx.runtime.units import Units
@@ -94,19 +100,27 @@ def build_model(
             from sardonyx.codegen.expected import expected
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
-    if unranked:
-        with phases("infer"):
-            outputs = outputs_of_unranked(
-                graph, options.optimization_level, options.free_dimension_overrides
-            )
-        graph = Graph(graph.name)  # there is nothing to compile yet
+    may_wait = not unranked and options.is_first and bool(inputs_that_may_decide(graph))
+    whole = graph.clone() if may_wait else graph
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
         scope.enter_context(taken_as_one(options.ones))
         join = provider.accelerator is not None
-        lowered, claims = _lowered(graph, options, phases, join)
+        if not unranked:
+            try:
+                lowered, claims = _lowered(graph, options, phases, join)
+            except errors.NotImplemented:
+                unranked = _waited_for(whole, options, phases) if may_wait else ()
+                if not unranked:
+                    raise
+        if unranked:
+            with phases("infer"):
+                level, numbers = options.optimization_level, options.free_dimension_overrides
+                outputs = outputs_of_unranked(whole, level, numbers, unranked)
+            graph = Graph(graph.name)  # there is nothing to compile yet
+            lowered, claims = _lowered(graph, options, phases, join)
     provider.check(lowered)
     fuse = options.optimization_level > 0
     winograd = fuse and options.winograd
@@ -195,6 +209,21 @@ def _lowered(
         lowered = lower(graph, {node: made.lower for node, made in claims.nodes.items()})
         claims.forget()
         return lowered, claims
+
+
+def _waited_for(graph: Graph, options: EngineOptions, phases: _Phases) -> tuple[str, ...]:
+    """Inputs of a graph that cannot be lowered before a run brings their lengths or ranks."""
+    if options.plugins.all or options.plugins.needs_parts:
+        return ()
+
+    def refusal(trial: Graph) -> SardonyxError | None:
+        try:
+            _lowered(trial, options, phases, join=False)
+        except (InvalidGraph, errors.NotImplemented) as reason:
+            return reason
+        return None
+
+    return inputs_that_decide(graph, refusal)
 
 
 def compile_lowered(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sardonyx.base import errors
-from sardonyx.base.dtypes import from_numpy
 from sardonyx.base.errors import (
     ContradictingSizes,
     EngineError,
@@ -25,6 +24,7 @@ from sardonyx.runtime.appending import Appender
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.fed_ranks import rank_of
 from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
@@ -337,7 +337,10 @@ class Engine:
 
 
 class UnrankedEngine(Engine):
-    """A model with inputs of unknown rank: runs the plan for the ranks of its feeds."""
+    """A model with inputs of unknown rank: runs the plan for the ranks of its feeds.
+
+    Lists whose length decides how many axes there are count as such inputs: see `runtime.ranks`.
+    """
 
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         super().__init__(record, executable, timings)
@@ -381,17 +384,12 @@ class UnrankedEngine(Engine):
     run_alike = fetch_alike = leave_alike = tensors_alike = quick_run
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
-        for place in self._unranked:
-            info, feed = self.inputs[place], feeds[place]
-            if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
-                raise InvalidArgument(
-                    message(
-                        f"input {info.name}", "The type of the feed is wrong",
-                        expected=info.dtype.type_text, got=str(feed.dtype),
-                    )
-                )  # fmt: skip
-        ranks = {self.inputs[place].name: int(feeds[place].ndim) for place in self._unranked}
-        found = self._variants.of_ranks(ranks) if self._variants is not None else None
+        found = None
+        waited_for = [(self.inputs[place], feeds[place]) for place in self._unranked]
+        ranks = {info.name: rank_of(feed, info) for info, feed in waited_for}
+        if self._variants is not None:
+            lengths = [info.name for info, _ in waited_for if info.shape]
+            found = self._variants.of_ranks(ranks, None, lengths)
         if found is None:
             what = "The model's files were changed, so no plan for these ranks can be made"
             raise Fail(message("run", what, do="Make a new session"))

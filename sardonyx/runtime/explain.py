@@ -71,12 +71,18 @@ def _all_plans(engine: Engine) -> list[Engine]:
     return [engine, *engine.variants.values()]
 
 
+def _has_lists(engine: Engine) -> bool:
+    """Whether it waits for lengths of lists."""
+    unranked = engine.record.unranked
+    return any(info.shape for info in engine.inputs if info.name in unranked)
+
+
 def _summary(engine: Engine) -> str:
     plan = engine.executable.plan
     if engine.record.unranked:
-        return (
-            f"no plan of its own: the ranks of {', '.join(engine.record.unranked)} come with runs"
-        )
+        names = ", ".join(engine.record.unranked)
+        what = "lengths or ranks" if _has_lists(engine) else "ranks"
+        return f"no plan of its own: the {what} of {names} come with runs"
     calls = plan.calls
     nodes = len({name for c in calls for name in c.origin})
     text = f"{_count(len(calls), 'kernel')} for {_count(nodes, 'node')}"

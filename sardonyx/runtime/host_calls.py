@@ -234,7 +234,8 @@ class HostTable:
         except (OutOfMemory, Interrupted):
             raise
         except SardonyxError as error:
-            raise RuntimeException(f"[{command.where}] {error}") from error
+            kind = type(error) if isinstance(error, RuntimeException) else RuntimeException
+            raise kind(f"[{command.where}] {error}") from error
         except MemoryError as error:
             raise OutOfMemory(message(command.where, f"There is no memory: {error}")) from None
         except Exception as error:  # data from outside decides what libraries raise

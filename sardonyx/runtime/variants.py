@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
@@ -105,15 +105,21 @@ class Variants:
             return self._made[purpose]
 
     def of_ranks(
-        self, ranks: dict[str, int], error: ContradictingSizes | None = None
+        self,
+        ranks: dict[str, int],
+        error: ContradictingSizes | None = None,
+        lengths: Container[str] = (),
     ) -> Engine | None:
         """The plan for inputs of these ranks; `error` says that others are declared.
+
+        The ranks of `lengths` are lengths of lists.
 
         Raises:
             InvalidArgument: The model cannot take them.
             NotImplemented: With these ranks it needs something that is not supported.
         """
-        purpose = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
+        words = {name: "length" if name in lengths else "rank" for name in ranks}
+        purpose = ", ".join(f"{name} of {words[name]} {rank}" for name, rank in ranks.items())
         return self._for_feeds(purpose, error, ranks=ranks)
 
     def of_outputs(self, names: tuple[str, ...]) -> Engine | None:

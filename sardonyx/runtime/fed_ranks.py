@@ -1,0 +1,47 @@
+"""The ranks of feeds, where a model does not declare them.
+
+Apart from `runtime.ranks`, since a session that comes from a cache or a bundle needs no operators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.base.dtypes import from_numpy
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.object_types import ObjectType
+from sardonyx.runtime.declared import ValueInfo
+
+
+def rank_of(feed: Any, info: ValueInfo) -> int:
+    """What `runtime.ranks.give_ranks` needs to know of an input, from what a run is fed.
+
+    Raises:
+        InvalidArgument: The feed is of another type or form, or its tensors differ in rank.
+    """
+    where = f"input {info.name}"
+    if isinstance(info.dtype, ObjectType):
+        items = feed if info.dtype.form == "sequence" else [feed]
+        if not isinstance(items, (list, tuple)):
+            got = type(feed).__name__
+            raise InvalidArgument(message(where, "The feed is no list", expected="list", got=got))
+        ranks = {np.ndim(item) for item in items if item is not None}
+        if len(ranks) > 1:
+            what = "The tensors of one sequence have different numbers of axes"
+            raise InvalidArgument(message(where, what, got=str(sorted(ranks))))
+        return ranks.pop() if ranks else 1
+    if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
+        raise InvalidArgument(
+            message(
+                where, "The type of the feed is wrong",
+                expected=info.dtype.type_text, got=str(feed.dtype),
+            )
+        )  # fmt: skip
+    if not info.shape:
+        return int(feed.ndim)
+    if feed.ndim != 1:
+        what = "The feed has the wrong rank"
+        raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim)))
+    return int(feed.shape[0])
