@@ -22,7 +22,7 @@ RANK = {
     "base": 0, "host": 1, "tensor": 1, "ir": 2, "ops": 3, "loader": 4, "passes": 4,
     "plan": 5, "kernel": 6, "codegen": 7, "runtime": 8, "cpu": 8, "cuda": 8,
     "profiling": 8.5, "api": 9, "capi": 10, "backend": 10, "datasets": 10, "tools": 10,
-    "quantization": 10, "cli": 11,
+    "quantization": 10, "transformers": 10.5, "cli": 11,
 }  # fmt: skip
 
 #: Imports against the order, each with its reason.

@@ -32,6 +32,10 @@ _PARTS = (
     ".quantization.quant_utils",
     ".quantization.quantize",
     ".quantization.shape_inference",
+    ".transformers",
+    ".transformers.fusion_options",
+    ".transformers.io_binding_helper",
+    ".transformers.optimizer",
 )
 
 

@@ -246,7 +246,7 @@ def digest(*parts: object) -> str:
 
 
 #: Folders of the package that nothing of the engine imports: they decide on no code.
-ABOVE = frozenset("api backend capi cli datasets profiling quantization tools".split())
+ABOVE = frozenset("api backend capi cli datasets profiling quantization tools transformers".split())
 
 
 def _sources(

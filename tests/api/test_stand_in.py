@@ -39,6 +39,10 @@ assert onnxruntime.ModelCompiler is state.ModelCompiler
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 assert quantize_static.__module__ == "sardonyx.quantization.quantize"
+from onnxruntime.transformers.fusion_options import FusionOptions
+from onnxruntime.transformers.io_binding_helper import TypeHelper
+from onnxruntime.transformers.optimizer import optimize_model
+assert FusionOptions.__module__ == "sardonyx.tools.optimizer.options"
 from onnxruntime.backend.backend import OnnxRuntimeBackend
 from onnxruntime.datasets import get_example
 assert OnnxRuntimeBackend is backend.OnnxRuntimeBackend and get_example("sigmoid.onnx")

@@ -1,0 +1,5 @@
+"""onnxruntime.transformers.fusion_options: see `sardonyx.tools.optimizer`."""
+
+from sardonyx.tools.optimizer.options import FusionOptions
+
+__all__ = ["FusionOptions"]
