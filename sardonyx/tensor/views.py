@@ -103,6 +103,11 @@ def _from_front(position: Dim, extent: Dim) -> Dim:
     if sizes.is_measured(position) or broadcasts_are_undecided():
         negative = integer.minimum(integer.maximum(sizes.multiply(position, -1), 0), 1)
         return sizes.add(position, sizes.multiply(extent, negative))
+    if integer.is_nonnegative(sizes.multiply(position, -1)):
+        # -size, as of x[:, -length:]: of a size that is not 0, a place counted from the end.
+        lower = integer.minimum(position, -1)
+        assume_equal(position, lower, "slice", "A bound is the negative of a size that is 0")
+        return sizes.add(extent, position)
     # Its sign is not known: exporters mean sizes, which are not negative.
     assume_equal(position, integer.maximum(position, 0), "slice", "A bound changes its sign")
     return position
