@@ -112,13 +112,12 @@ class ProductKernel(Finish):
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
-            rest, chunk = b.parted(block, chunks)
-            rest, panel = b.parted(rest, panels)
+            number, chunk = b.parted(block, chunks)
+            rest, panel = b.parted(number, panels)
             lead = self._unflatten(rest, s.lead(), extents)
             level = self.outside.child(lead)
             first_column = b.binary("mul", panel, s.width)
-            at = self._panel_pointer(level, panel, depth, first_column)
-            self._prepare(level, panel, first_column)
+            at = self._panel(level, number, panel, depth, first_column)
             low = b.binary("mul", chunk, block_rows)
             high = b.min(b.binary("add", low, block_rows), n_rows)
             row = b.variable(low, name="row")
@@ -145,13 +144,19 @@ class ProductKernel(Finish):
         return count
 
     def _set_scratch(self, taps: int, size: int) -> None:
-        """Scratch holds: tile, pointer table, zero row, copied rows, panel, each aligned."""
+        """Scratch holds parts, each aligned.
+
+        Which panel it has, tile, pointer table, zero row, copied rows, panel.
+        """
         s = self.schedule
         most = self.tile_rows[0]
         depth = s.row_length
         kept = most if s.run is None else s.block_rows
         assert isinstance(kept, int)  # noqa: S101 - a product that turns its results has a number
-        layout: list[tuple[str, Dim]] = self._tile_layout(kept)
+        layout: list[tuple[str, Dim]] = []
+        if not self.packed and s.turns:
+            layout.append(("kept", 8))
+        layout += self._tile_layout(kept)
         layout.append(("table", taps * most * 8))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
@@ -195,6 +200,32 @@ class ProductKernel(Finish):
 
     def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
         """What a block does after its panel is there and before its first tile."""
+
+    def _panel(
+        self,
+        level: Expression,
+        number: Operand,
+        panel: Operand,
+        depth: Operand,
+        first_column: Operand,
+    ) -> Operand:
+        """Where the panel of a block lies, once all is there that its tiles need.
+
+        What the block before packed is not packed again: `runtime.native_walk.forget_kept`.
+        `number` is that of the panel among all there are.
+        """
+        b = self.b
+        if "kept" not in self.scratch:
+            at = self._panel_pointer(level, panel, depth, first_column)
+            self._prepare(level, panel, first_column)
+            return at
+        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+        with b.if_(b.ne(b.load(I64, kept), mark)):
+            inside = level.child()
+            self._pack_now(inside, first_column)
+            self._prepare(inside, self.scratch["panel"], first_column)
+            b.store(mark, kept)
+        return self.scratch["panel"]
 
     def _panel_pointer(
         self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
