@@ -39,6 +39,7 @@ from sardonyx.cuda import (
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.kernel.context import FIELDS
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.steering import turns_of
@@ -444,6 +445,10 @@ class FakeDriver:
             given = (ctypes.c_int64 * (len(slots) + 1)).from_address(table)
             blocks, slots = given[0], list(given[1:])
         held = (ctypes.c_int64 * max(1, len(slots)))(*slots)
+        # The kernel is one of the processor's: see `runtime.native_walk.forget_kept`.
+        if ctypes.c_int64.from_address(context + FIELDS["scratch_bytes"]).value:
+            scratch = ctypes.c_int64.from_address(context + FIELDS["scratch"]).value
+            ctypes.c_int64.from_address(scratch).value = 0
         KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
 
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
