@@ -78,9 +78,19 @@ def test_axes_that_are_refused(given: Any, expected: str) -> None:
     np.testing.assert_allclose(right, _X.sum((0, 2), keepdims=True), rtol=1e-6)
 
 
-def test_a_result_of_unknown_rank_is_refused() -> None:
+def test_a_result_has_the_rank_that_a_fed_list_leaves() -> None:
+    text = "(float[A,B] x, int64[N] a) => (float[P] y) { y = ReduceSum<keepdims=0>(x, a) }"
+    given = [_list(0), _list(-1), _list(1, 0), _list(), _list(1)]
+    check(_model(text, opset=18), [{"x": _X[0], "a": a} for a in given])
+
+
+def test_a_result_whose_rank_a_run_computes_is_refused() -> None:
+    text = """(float[A,B] x, float[K] k) => (float[P] y) {
+      i = NonZero(k) z = Constant<value_ints=[0]>() a = Squeeze(i, z)
+      y = ReduceSum<keepdims=0>(x, a)
+    }"""
     with pytest.raises(NotImplemented, match="how many axes"):
-        _session("(float[A,B] x, int64[N] a) => (float[P] y) { y = ReduceSum<keepdims=0>(x, a) }")
+        _session(text)
 
 
 def test_squeeze_and_unsqueeze() -> None:
