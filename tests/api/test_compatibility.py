@@ -108,7 +108,7 @@ def _add(kind: str, name: str, value: str) -> None:
         sardonyx.RunOptions().add_run_config_entry(name, value)
 
 
-@pytest.mark.parametrize(("kind", "name", "key"), keys())
+@pytest.mark.parametrize(("kind", "name", "key"), [*keys()])
 def test_key(kind: str, name: str, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[str] = []
     monkeypatch.setattr(config_keys, "note", lambda what, reason: noted.append(reason))

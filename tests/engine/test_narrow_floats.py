@@ -187,7 +187,11 @@ def test_an_unknown_round_mode_is_refused():
 
 @pytest.mark.parametrize(
     ("number", "target"),
-    itertools.product([dtypes.INT8, dtypes.UINT16, dtypes.INT64, dtypes.BOOL, *SUB_BYTE], SIGNED),
+    [
+        *itertools.product(
+            [dtypes.INT8, dtypes.UINT16, dtypes.INT64, dtypes.BOOL, *SUB_BYTE], SIGNED
+        )
+    ],
     ids=repr,
 )
 def test_integers_and_back(number, target):
@@ -212,7 +216,7 @@ def test_integers_and_back(number, target):
         )
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.permutations(SUB_BYTE, 2), ids=repr)
+@pytest.mark.parametrize(("source", "target"), [*itertools.permutations(SUB_BYTE, 2)], ids=repr)
 def test_small_integers_keep_their_low_bits(source, target):
     x = codes(source)
     low = x.astype(np.int64) & ((1 << target.bits) - 1)
