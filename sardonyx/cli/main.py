@@ -8,7 +8,7 @@ import os
 import sys
 
 from sardonyx.base import starting
-from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.errors import InvalidArgument, RuntimeException, SardonyxError, message
 from sardonyx.base.log import set_up
 from sardonyx.cli.parser import Parser
 
@@ -70,10 +70,11 @@ def _run(arguments: list[str] | None) -> int:
         module = importlib.import_module(f"sardonyx.cli.{options.command}")
         starting.over()
         return int(module.run(options) or 0)
-    except InvalidArgument as error:
-        print(f"sardonyx {_told(options)}: {error}", file=sys.stderr)
-        return 2
     except SardonyxError as error:
+        # An index outside of its axis is an invalid argument of a run, not of the command.
+        if isinstance(error, InvalidArgument) and not isinstance(error, RuntimeException):
+            print(f"sardonyx {_told(options)}: {error}", file=sys.stderr)
+            return 2
         print(f"sardonyx: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:

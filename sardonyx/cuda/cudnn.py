@@ -20,6 +20,8 @@ from sardonyx.plan.library import Offer
 
 #: Plans that are kept; the oldest goes first.
 _MOST_PLANS = 1024
+#: So many better plans are worth new graphs though others are still being measured.
+_MANY_IMPROVED = 32
 
 
 class Cudnn:
@@ -44,8 +46,8 @@ class Cudnn:
         #: Plans that others took the place of: there may be graphs that have their kernels.
         self._replaced: deque[Built] = deque(maxlen=_MOST_PLANS)
         self.pending = self.version = self.searching = 0
-        #: Whether a plan was replaced since the version changed.
-        self._improved = False
+        #: How many plans were replaced since the version changed.
+        self._improved = 0
         # What the package has made must go before its module does.
         self._builder = Background("sardonyx-cudnn", self._forget)
 
@@ -105,27 +107,35 @@ class Cudnn:
             if rehearsal is not None and not FORMS[work.call.function].is_worth(work):
                 built, searches = Built(), True
             else:
-                built = maker.first(work) or Built()
+                built = maker.first(work, rehearsal) or Built()
                 searches = maker.measures and built.graph is not None
         with self._lock:
-            if key in self._plans:
+            # A plan that was dropped and asked for again may be there already, and in use.
+            is_wanted = key in self._plans and self._plans[key] is None
+            if is_wanted:
                 self._plans[key] = built
-            self.version += built.graph is not None
+                self.version += built.graph is not None
+            searches = searches and is_wanted
             self.pending -= 1
             self.searching += searches
         if searches:
             self._builder.do(lambda: self._search(key, work, rehearsal, built), can_wait=True)
 
     def _search(self, key: object, work: Work, rehearsal: Rehearsal | None, first: Built) -> None:
-        """Replace a plan by one that is faster. The version changes when all are done: for each
-        the graphs of all runs would be captured again."""
+        """Replace a plan by one that is faster.
+
+        The version changes when all are done, or many: for each, the graphs of all runs would be
+        captured again.
+        """
         best = self._maker.fastest(work, rehearsal)
         with self._lock:
-            if best is not None and best.index != first.index and key in self._plans:
+            # Another one is there if this one was dropped, and asked for again: it has a search.
+            is_there = self._plans.get(key) is first
+            if best is not None and best.index != first.index and is_there:
                 self._replaced.append(first)
                 self._plans[key] = best
-                self._improved = True
+                self._improved += 1
             self.searching -= 1
-            if self._improved and not self.searching:
-                self._improved = False
+            if self._improved >= (_MANY_IMPROVED if self.searching else 1):
+                self._improved = 0
                 self.version += 1

@@ -151,9 +151,9 @@ class Maker:
             _logger.info("a plan of cuDNN's in the cache is not usable: %s", error)
             return None
 
-    def first(self, work: Work) -> Built | None:
+    def first(self, work: Work, rehearsal: Rehearsal | None) -> Built | None:
         """The first plan that does the work, kept unless all are measured; None if that failed."""
-        return self._made(work, None, self._first, is_kept=not self.measures)
+        return self._made(work, rehearsal, self._first, is_kept=not self.measures)
 
     def fastest(self, work: Work, rehearsal: Rehearsal | None) -> Built | None:
         """The plan that is measured to be the fastest, which is kept; None if that failed.

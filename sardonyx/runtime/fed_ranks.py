@@ -14,6 +14,9 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 
+#: Elements of a list that decides how many axes there are: two for each that NumPy allows (pads).
+_LONGEST = 128
+
 
 def rank_of(feed: Any, info: ValueInfo) -> int:
     """What `runtime.ranks.give_ranks` needs to know of an input, from what a run is fed.
@@ -27,7 +30,7 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
         if not isinstance(items, (list, tuple)):
             got = type(feed).__name__
             raise InvalidArgument(message(where, "The feed is no list", expected="list", got=got))
-        ranks = {np.ndim(item) for item in items if item is not None}
+        ranks = {_axes_of(item, where) for item in items if item is not None}
         if len(ranks) > 1:
             what = "The tensors of one sequence have different numbers of axes"
             raise InvalidArgument(message(where, what, got=str(sorted(ranks))))
@@ -44,4 +47,17 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
     if feed.ndim != 1:
         what = "The feed has the wrong rank"
         raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim)))
-    return int(feed.shape[0])
+    length = int(feed.shape[0])
+    if length > _LONGEST:  # each would be an axis of a plan
+        what = "A list that decides how many axes there are is too long"
+        expected = f"at most {_LONGEST} elements"
+        raise InvalidArgument(message(where, what, expected=expected, got=str(length)))
+    return length
+
+
+def _axes_of(item: Any, where: str) -> int:
+    try:
+        return int(np.ndim(item))
+    except ValueError as error:  # a list of lists of several lengths
+        what = f"An item, a {type(item).__name__}, is no array: {error}"
+        raise InvalidArgument(message(where, what)) from error

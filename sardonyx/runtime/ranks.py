@@ -101,12 +101,20 @@ def inputs_that_decide(
         if len({str(reason) for reason in reasons}) == 1:
             raise reasons[0]
         return ()
-    needed = list(names)
-    for name in names:
-        fewer = [other for other in needed if other != name]
-        if fewer and tried(fewer, rank) is None:
-            needed = fewer
-    return tuple(needed)
+    return _needed((), names, lambda known: bool(known) and tried(known, rank) is None)
+
+
+def _needed(
+    known: tuple[str, ...], names: tuple[str, ...], suffice: Callable[[tuple[str, ...]], bool]
+) -> tuple[str, ...]:
+    """As few of the names as suffice beside those that are known; by halves, since most do not."""
+    if suffice(known):
+        return ()
+    if len(names) == 1:
+        return names
+    first, second = names[: len(names) // 2], names[len(names) // 2 :]
+    of_second = _needed(known + first, second, suffice)
+    return _needed(known + of_second, first, suffice) + of_second
 
 
 def outputs_of_unranked(

@@ -17,6 +17,7 @@ from sardonyx.cli.main import main
 from sardonyx.ops.refused import REASONS
 from tests.api import models
 from tests.engine import networks
+from tests.support.session import model_of
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +144,15 @@ def test_another_engine_that_refuses(model: str, capsys: Any, monkeypatch: Any) 
     monkeypatch.setitem(sys.modules, "refusing", types.SimpleNamespace(InferenceSession=Refusing))
     assert main(["compare", model, "--against", "refusing"]) == 1
     assert capsys.readouterr().err == "sardonyx: Fail: [refusing] RuntimeError: not today.\n"
+
+
+def test_an_index_outside_of_its_axis_is_no_wrong_usage(tmp_path: Path, capsys: Any) -> None:
+    path, feeds = tmp_path / "g.onnx", tmp_path / "g.npz"
+    text = "g (float[2,3] x, int64[1] i) => (float[1,3] y) { y = Gather(x, i) }"
+    onnx.save(model_of(text), path)
+    np.savez(feeds, x=np.ones((2, 3), np.float32), i=np.array([5]))
+    assert main(["run", str(path), "--inputs", str(feeds)]) == 1
+    assert "sardonyx: IndexOutOfRange: [node" in capsys.readouterr().err
 
 
 def test_bad_switches(model: str, capsys: Any, monkeypatch: Any) -> None:

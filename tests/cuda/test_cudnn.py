@@ -198,6 +198,57 @@ def test_runs_use_first_plans_until_all_are_measured(
     assert [built.index for built in library._replaced] == [0, 0, 0]
 
 
+def test_a_plan_that_was_dropped_and_asked_for_again_is_not_replaced_by_its_first_search(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph may have the kernels of the one that is there; that has a search of its own."""
+    jobs: list[tuple[bool, Any]] = []
+
+    def do(_: Any, work: Any, *, can_wait: bool = False) -> None:
+        jobs.append((can_wait, work))
+
+    def work(can_wait: bool) -> None:
+        number = [waits for waits, _ in jobs].index(can_wait)
+        jobs.pop(number)[1]()
+
+    def measured(work: Any, stream: int, _: Device) -> float:
+        work()
+        package.driver.cuStreamSynchronize(stream)
+        return 1.0 / (1 + package.asked[-1])
+
+    monkeypatch.setattr(background.Background, "do", do)
+    monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
+    monkeypatch.setattr(module, "_MOST_PLANS", 1)
+    there, _ = _engines(package, *CASES["windows with a border"][:2])
+    (library,) = there.executable.libraries._every  # type: ignore[attr-defined]  # of a device
+
+    def run(size: int) -> Any:
+        there.run([np.ones((1, 4, size, size), np.float32)])
+        return next(iter(library._plans.values()))
+
+    run(3)
+    work(False)  # its first plan; the search waits
+    run(4)
+    work(False)
+    run(3)
+    run(4)  # the second time: two builds of this size, of which the first to come counts
+    run(3)
+    work(False)
+    first = run(3)
+    assert first is not None
+    while any(not waits for waits, _ in jobs):
+        work(False)
+    assert run(3) is first
+    before = library.version
+    while library.searching > 1:
+        work(True)
+        assert run(3) is first
+    work(True)
+    assert run(3).index == 1
+    assert first in library._replaced
+    assert library.version == before + 1
+
+
 def test_plans_are_read_from_the_cache(package: Cudnn) -> None:
     name = "two convolutions with a shortcut"
     for _ in range(2):

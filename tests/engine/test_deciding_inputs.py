@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.base import errors
+from sardonyx.runtime import ranks
 from tests.support.session import model_of
 
 RANDOM = np.random.default_rng(5)
@@ -228,3 +229,36 @@ def test_a_list_of_another_input_does_not_wait_for_an_operator() -> None:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     with pytest.raises(errors.NotImplemented, match="Nonsense"):
         sardonyx.InferenceSession(made.SerializeToString())
+
+
+@pytest.mark.parametrize("length", [129, 10**7])
+def test_a_list_that_decides_is_no_longer_than_arrays_have_axes(length: int) -> None:
+    session = sardonyx.InferenceSession(model(RESHAPE, "y").SerializeToString())
+    given = np.broadcast_to(np.int64(1), (length,))  # no memory of the caller's
+    with pytest.raises(errors.InvalidArgument, match="input s.*too long.*at most 128"):
+        session.run(None, {"x": of(1, 1), "s": given})
+    np.testing.assert_array_equal(
+        session.run(None, {"x": np.ones((1, 1), np.float32), "s": ints(1)})[0], [1]
+    )
+
+
+def test_items_of_a_sequence_are_arrays() -> None:
+    text = "g (seq(float[A]) q) => (float[B] y) { y = ConcatFromSequence<axis=0>(q) }"
+    session = sardonyx.InferenceSession(model(text, "q", "y").SerializeToString())
+    with pytest.raises(errors.InvalidArgument, match="input q.*no array"):
+        session.run(None, {"q": [[[1.0, 2.0], [3.0]]]})
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16])
+@pytest.mark.parametrize("needed", [(), (0,), (3, 4), (6, 0, 15)])
+def test_few_trials_find_what_must_be_known(count: int, needed: tuple[int, ...]) -> None:
+    names = tuple(f"s{k}" for k in range(count))
+    wanted = {f"s{k}" for k in needed if k < count} or {names[-1]}
+    asked = []
+
+    def suffice(known: tuple[str, ...]) -> bool:
+        asked.append(known)
+        return wanted <= set(known)
+
+    assert set(ranks._needed((), names, suffice)) == wanted
+    assert len(asked) <= 2 * len(wanted) * (1 + count.bit_length())
