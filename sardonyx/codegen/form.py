@@ -311,7 +311,7 @@ class Former:
         return self._products
 
     def _general_rows(self, general: GeneralRows, group: Rows) -> Invocation:
-        """A window by a kernel that others of other sizes use, too."""
+        """Rows by a kernel that others of other sizes use, too."""
 
         def build() -> Formed:
             return Formed(general.build(self.options.lanes, self.grain, self.name(_kind(group))))

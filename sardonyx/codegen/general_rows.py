@@ -248,7 +248,8 @@ class _Making(Generaliser):
         if x.op == "load":
             return self._body(x)
         if x.op == "constant" and self._count is not None and x.payload == self._count[0]:
-            return scalar.cast(scalar.size(self._count[1]), x.dtype)  # what a mean divides by
+            # What a mean divides by. Whatever else has that value has it here in all runs.
+            return scalar.cast(scalar.size(self._count[1]), x.dtype)
         if x.op == "size":
             return scalar.size(substitute(x.dim, self._atoms))
         if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:

@@ -133,13 +133,13 @@ class PointKernel(_ThreadKernel):
         while lanes > 1:
             count = self._vectors(lanes)
             symbols = {atom.name: 1 for atom in symbols_of(count)}
-            if sizes.evaluate(count, symbols) >= self._enough:
+            if sizes.evaluate(count, symbols) >= self._room:
                 break
             lanes //= 2
         return lanes
 
     @property
-    def _enough(self) -> int:
+    def _room(self) -> int:
         """Threads that the device has room for."""
         return self.tiling.processors * THREADS
 
@@ -149,15 +149,16 @@ class PointKernel(_ThreadKernel):
         return sizes.product((*counts, along))
 
     def _blocks(self) -> Dim:
-        long, short = (
-            sizes.multiply(integer.ceildiv(self._vectors(lanes or 1), THREADS), WARPS)
-            for lanes in (self.lanes, self.short)
-        )
+        long = self._blocks_of(self.lanes)
         if not self.short:
             return long
-        is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._enough))
+        is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._room))
         is_few = sizes.add(1, sizes.multiply(is_many, -1))
+        short = self._blocks_of(self.short)
         return sizes.add(sizes.multiply(is_many, long), sizes.multiply(is_few, short))
+
+    def _blocks_of(self, lanes: int) -> Dim:
+        return sizes.multiply(integer.ceildiv(self._vectors(lanes), THREADS), WARPS)
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -187,7 +188,7 @@ class PointKernel(_ThreadKernel):
                 write(*forms[0])
                 return
             long, short = forms
-            with b.if_(b.compare("lt", long[-1], self._enough)):
+            with b.if_(b.compare("lt", long[-1], self._room)):
                 write(*short)
             with b.else_():
                 write(*long)
