@@ -8,6 +8,7 @@ import threading
 import time
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ _TEXT = "g (float[N,M] x, float[M,K] w) => (float[N,K] y) { y = MatMul(x, w) }"
 
 
 @pytest.fixture
-def bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[CublasLt]:
+def bindings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CublasLt]:
+    """The library with a cache of the test's own: algorithms of another test have other times."""
+    cache = Cache(tmp_path, 10**9)
+    monkeypatch.setattr(module, "default_cache", lambda: cache)
     with installed() as driver:
         package, bindings = types.ModuleType("nvmath.bindings"), CublasLt(driver)
         package.cublasLt = bindings  # type: ignore[attr-defined]  # it has what the package has
@@ -200,15 +204,12 @@ def test_algorithms_that_do_not_do_the_work_are_not_used(
 def test_an_algorithm_is_tried_before_runs_use_it(
     bindings: CublasLt,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
     name: str,
     idle: Any,
     wrong: Any,
     used: int | None,
     search: bool,
 ) -> None:
-    cache = Cache(tmp_path, 10**9)
-    monkeypatch.setattr(module, "default_cache", lambda: cache)
     monkeypatch.setattr(module, "milliseconds", lambda work, *_: work() or 1.0)
     bindings.most, bindings.idle, bindings.wrong = 3, set(idle), set(wrong)
     tolerance = 4e-3 if "half" in name else 1e-5
