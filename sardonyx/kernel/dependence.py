@@ -66,13 +66,13 @@ class Dependence:
         return (sizes.from_ordered(fixed), sizes.from_ordered(rest)) if fixed else (0, value)
 
 
-def has_load(x: Scalar) -> bool:
-    """Whether evaluating `x` reads memory."""
-    if x.op == "load":
+def needs_guard(x: Scalar) -> bool:
+    """Whether evaluating `x` reads memory or checks an index: not where it is not chosen."""
+    if x.op in ("load", "check_index"):
         return True
     if x.op == "size":
         return any(isinstance(a.payload, Scalar) for a in sizes.opaque_in(x.dim))
-    return any(has_load(a) for a in x.arguments)
+    return any(needs_guard(a) for a in x.arguments)
 
 
 def is_total(x: Scalar | Dim, at_hand: Callable[[Scalar], bool]) -> bool:

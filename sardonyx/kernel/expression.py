@@ -18,7 +18,7 @@ from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
-from sardonyx.kernel.dependence import Dependence, has_load, is_total
+from sardonyx.kernel.dependence import Dependence, is_total, needs_guard
 from sardonyx.kernel.error_functions import as_complement
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import (
@@ -306,7 +306,7 @@ class Expression(SymbolicIntegers):
             return write(self, x.arguments[1 if condition.value else 2], guard)
         chosen = []
         for wanted, argument in ((True, x.arguments[1]), (False, x.arguments[2])):
-            if has_load(argument) and not self._available(argument):
+            if needs_guard(argument) and not self._available(argument):
                 test = condition if wanted else b.binary("xor", condition, True)
                 chosen.append(self._guarded(argument, self._both(guard, test), write, element))
             else:

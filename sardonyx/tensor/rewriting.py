@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 
 from sardonyx.base import sizes
-from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.sizes import Atom, Dim, opaque_in
 from sardonyx.base.substitution import rebuild
+from sardonyx.tensor.checked import Checks, checks_in, with_checks
 from sardonyx.tensor.operations import BINARY, COMPARE, UNARY
 from sardonyx.tensor.scalar import (
     Scalar,
@@ -122,9 +123,20 @@ class Rewriting:
         at = tuple([self.dim(i) for i in indices])
         moved = node if all(map(is_, at, indices)) else load(node.tensor, at)
         if moved.op != "load":  # an element that is known
-            return self.visit(moved)
-        replaced = self._replace_load(moved)
-        return moved if replaced is None else replaced
+            found: Scalar | None = self.visit(moved)
+        else:
+            found = self._replace_load(moved)
+        result = moved if found is None else found
+        if any(map(opaque_in, indices)) or any(map(opaque_in, at)):
+            return with_checks(result, (*self._checks_in(indices), *checks_in(at)))
+        return result
+
+    def _checks_in(self, indices: tuple[Dim, ...]) -> Checks:
+        """The checks of indices as they are afterwards, if there is anything left to check."""
+        if any(atom in self._table for i in indices for atom in opaque_in(i)):
+            return ()
+        made = map(self.visit, checks_in(indices))
+        return tuple(check for check in made if check.op == "check_index")
 
 
 def _same(x: Scalar) -> Scalar | None:

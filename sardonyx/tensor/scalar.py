@@ -36,11 +36,12 @@ class Scalar:
             check_index: the extent. cast: how it rounds (see `rounding`). Others: None.
     """
 
-    __slots__ = ("__weakref__", "_loads", "arguments", "dtype", "op", "payload")
+    __slots__ = ("__weakref__", "_checks", "_loads", "arguments", "dtype", "op", "payload")
 
     def __init__(self, op: str, dtype: DType, arguments: tuple[Scalar, ...], payload: Any) -> None:
         self.op, self.dtype, self.arguments, self.payload = op, dtype, arguments, payload
         self._loads: tuple[Scalar, ...] | None = None
+        self._checks: tuple[Scalar, ...] | None = None
 
     @property
     def tensor(self) -> Tensor:
@@ -175,7 +176,7 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
         )
     known = tensor.scalar_value
     if known is not None:
-        return constant(known, tensor.dtype)
+        return _keeping(constant(known, tensor.dtype), indices)
     for i in indices:
         if not isinstance(i, int):  # almost always the first one
             return make_load(tensor, indices)
@@ -187,6 +188,15 @@ def load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
         if 0 <= position < len(elements):  # elsewhere under a select that does not choose it
             return lift_element(elements[position], tensor.dtype)
     return make_load(tensor, indices)
+
+
+def _keeping(x: Scalar, indices: tuple[Dim, ...]) -> Scalar:
+    """What does not hang on some indices, with their checks."""
+    if not any(map(sizes.opaque_in, indices)):
+        return x
+    from sardonyx.tensor.checked import checks_in, with_checks
+
+    return with_checks(x, checks_in(indices))
 
 
 def make_load(tensor: Tensor, indices: tuple[Dim, ...]) -> Scalar:
@@ -351,7 +361,15 @@ def select(condition: Scalar, a: object, b: object) -> Scalar:
     x, y = _pair(a, b)
     if condition.op == "constant":
         return x if condition.payload else y
-    return x if x is y else make_node("select", x.dtype, (condition, x, y))
+    if x is y and not _makes_checks(condition):
+        return x
+    return make_node("select", x.dtype, (condition, x, y))
+
+
+def _makes_checks(x: Scalar) -> bool:
+    from sardonyx.tensor.checked import checks_of
+
+    return bool(checks_of(x))
 
 
 def cast(x: Scalar, dtype: DType, rounding: Rounding = NEAREST) -> Scalar:

@@ -310,9 +310,10 @@ def _computed(function: Callable[..., object], dtype: DType, *operands: Element)
 def _checked(value: Element, extent: Dim) -> Dim:
     if isinstance(value, float):
         raise Unknown
-    if integer.is_nonnegative(value):
+    last = sizes.add(extent, -1)
+    if integer.is_nonnegative(value) and integer.is_nonnegative(last - value):
         return value
-    if integer.is_nonnegative(-1 - value):
+    if integer.is_nonnegative(-1 - value) and integer.is_nonnegative(sizes.add(value, extent)):
         return sizes.add(value, extent)
     raise Unknown
 
