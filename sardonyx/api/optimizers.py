@@ -13,8 +13,9 @@ from sardonyx.base.errors import InvalidArgument, message
 #: The session-config entry that names them, with semicolons between.
 KEY = "optimization.disable_specified_optimizers"
 
-_EQUAL, _NORMS, _JOIN = (
+_EQUAL, _NORMS, _JOIN, _SHARE = (
     "merge equal values", "fold batch normalisation", "join products of one factor",
+    "read one of equal elements",
 )  # fmt: skip
 
 #: What each of onnxruntime's optimisers is here: names of passes (`passes.pipeline`), of planning
@@ -22,7 +23,7 @@ _EQUAL, _NORMS, _JOIN = (
 #: They stand here as text: a program that only imports loads none of these.
 ACTING: dict[str, tuple[str, ...]] = {
     "CommonSubexpressionElimination": (_EQUAL,),
-    "ConstantSharing": (_EQUAL,),
+    "ConstantSharing": (_EQUAL, _SHARE),
     "ConvBNFusion": (_NORMS,),
     "MatMul_BatchNormalization_Fusion": (_NORMS,),
     "AttentionFusion": ("attention", _JOIN),

@@ -169,9 +169,10 @@ def _entry(program: Program, early: int) -> str:
             passed.append(f"{name} = addrspacecast ptr addrspace(1) %v{k} to ptr")
         types[k] = f"{parameter_type(type)} {name}"
     given = [f"{parameter_type(t)} %p{k}" for k, t in enumerate((*slots, blocks))]
+    resident = f' "nvvm.minctasm"="{program.resident}"' if program.resident else ""
     lines = [
         f'\ndefine ptx_kernel void @"{program.name}"({", ".join(given)}, {llvm_type(context)} %c,'
-        " ptr addrspace(1) %table) #0 {",
+        f" ptr addrspace(1) %table) #0{resident} {{",
         "entry:", *cast, "%none = icmp eq ptr addrspace(1) %table, null",
         "br i1 %none, label %go, label %read",
         "read:", *read, "br label %go",

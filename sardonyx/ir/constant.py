@@ -179,6 +179,30 @@ class Constant:
         self.was_read = True
         return self._data.read(self.dtype, start, target)
 
+    def equal_element(self) -> Array | None:
+        """One element as an array (1,), if all are equal to the last bit; None if they are not.
+
+        Two elements are looked at first, and the constant counts as read if they are all equal:
+        what a plan does not make use of may be something else in the next model.
+
+        Raises:
+            Fail: The file was changed since it was opened.
+        """
+        if self.dtype is dtypes.STRING or not (self.element_count and self.has_data):
+            return None
+        if self.parts is not None:
+            return None  # an array of them may be far larger than the file
+        was_read, width = self.was_read, self.dtype.size_bytes
+        two = bytearray(min(2, self.element_count) * width)
+        if self._data.read(self.dtype, 0, memoryview(two)) and two[:width] != two[-width:]:
+            return None
+        flat = np.ascontiguousarray(self.array()).reshape(-1)
+        every = flat.view(np.uint8).reshape(self.element_count, -1)
+        if (every == every[0]).all():
+            return flat[:1]
+        self.was_read = was_read
+        return None
+
     def digest(self) -> bytes:
         """16 bytes that identify element type, shape and content."""
         if self._digest is None:

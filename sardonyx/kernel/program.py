@@ -259,6 +259,8 @@ class Program:
         cold: Seldom called; kept out of line.
         as_written: Whether loops step as they are written. LLVM takes most of its time to choose
             other steps where a loop has many addresses.
+        resident: Thread blocks that a multiprocessor need have room for at a time, where there are
+            few: each may have so many more registers. 0 leaves that to the assembler.
     """
 
     name: str
@@ -269,3 +271,4 @@ class Program:
     always_inline: bool = False
     cold: bool = False
     as_written: bool = False
+    resident: int = 0

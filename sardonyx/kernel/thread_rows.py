@@ -11,7 +11,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.alignment import divisible, runs
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.compiled import symbols_of
+from sardonyx.kernel.compiled import Kernel, symbols_of
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Grain, Tiling
 from sardonyx.kernel.member import Member
@@ -30,6 +30,8 @@ from sardonyx.tensor.traverse import loads_of
 
 #: Bytes that a thread reads at once, and most lanes of its vectors.
 _ACCESS_BYTES, _MOST_LANES = 16, 8
+#: Thread blocks of a multiprocessor that may have all registers between them.
+_FEW_BLOCKS = 2
 #: Elements of a line that a thread holds: a warp takes a line up to the first number.
 _FEW, _MOST = 32, 64
 
@@ -126,6 +128,18 @@ class PointKernel(_ThreadKernel):
         elif least < self.lanes and schedule.inner:
             self.short = least
         schedule.lanes = self.lanes
+
+    def build(self) -> Kernel:
+        """See `RowsKernel.build`.
+
+        Where few threads have much to read, what counts is how many loads are under way. An
+        assembler that keeps registers for threads that do not come has fewer.
+        """
+        made = super().build()
+        if self.schedule.inner and isinstance(made.blocks, int):
+            of_each = -(-made.blocks // (WARPS * self.tiling.processors))
+            made.program.resident = max(1, of_each) if of_each <= _FEW_BLOCKS else 0
+        return made
 
     def _least_lanes(self) -> int:
         """Of vectors with which all threads have work, even where sizes of a run are 1."""

@@ -18,6 +18,7 @@ from sardonyx.passes.join_products import join_products
 from sardonyx.passes.link_gradients import link_gradients
 from sardonyx.passes.merge_equal import merge_equal
 from sardonyx.passes.mix_early import mix_early
+from sardonyx.passes.share_element import share_element
 
 _logger = get_logger("passes")
 
@@ -31,6 +32,7 @@ PASSES: list[tuple[str, Pass, int]] = [
     ("infer shapes", infer, 0),
     ("compare with what is declared", check_declarations, 0),
     ("merge equal values", merge_equal, 1),
+    ("read one of equal elements", share_element, 1),
     ("fold known shapes", fold_shapes, 0),
     ("fold batch normalisation", fold_batch_norm, 1),
     ("mix channels before resizing", mix_early, 1),

@@ -186,7 +186,7 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
         query=query,
         keys=keys,
         score=score_token,
-        scores=_swap(hidden, score, score_token),
+        scores=_without_zeros(_swap(hidden, score, score_token)),
         values=values,
         result=result_token,
         epilogue=_swap(epilogue, result, result_token),
@@ -211,6 +211,19 @@ def _hidden(rows: Rows, weights: Scalar, scores: Scalar) -> Scalar | None:
     body = rewrite(body, atoms=sizes.in_place_of(own, weights.at))
     source = _source(body)
     return rewrite(body, lambda x: scores if x is source else None)
+
+
+def _without_zeros(x: Scalar) -> Scalar:
+    """What goes into a softmax, less zeros that are added last: it takes -0.0 as it takes 0.0."""
+    if x.op == "cast":
+        inner = x.arguments[0]
+        less = _without_zeros(inner)
+        return x if less is inner else scalar.cast(less, x.dtype)
+    if x.op == "add":
+        for zero, other in (x.arguments, x.arguments[::-1]):
+            if zero.op == "constant" and zero.payload == 0:
+                return _without_zeros(other)
+    return x
 
 
 def _with_whole_axes(product: Product, indices: tuple[Dim, ...]) -> Product:

@@ -69,6 +69,13 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], dict[str, obj
         },
         _SHAPE, {"scale": 0.25, "bias": True},
     ),
+    "a mask that hides nothing": (
+        _text(
+            _SELF.replace("S", "5"), " r = MatMul(qt, kt) x = Mul(r, s) t = Add(x, m)"
+        ).replace("S,", "5,"),
+        {"s": _SCALE, "m": np.zeros((1, 1, 5, 5), np.float16)},
+        _SHAPE, {"scale": 0.25, "bias": False},
+    ),
     "two masks": (
         _text(
             f"{_SELF}, float16[N,1,1,S] m, float16[3,S,S] n",

@@ -88,3 +88,25 @@ def test_no_load_hangs_on_a_branch(architecture: str) -> None:
     assert ptx.count("ld.global") >= 13 * 7 + 49
     assert ptx.count("bra") < 24
     assert "0 bytes spill stores" in assemble(ptx, architecture)
+
+
+@with_ptxas
+@pytest.mark.parametrize(
+    ("batch", "size", "resident"),
+    [("1", 16, 1), ("1", 56, 2), ("1", 224, 0), ("32", 56, 0), ("N", 16, 0)],
+    ids=["few blocks", "two each", "many", "many images", "a run decides"],
+)
+def test_few_threads_have_many_registers(batch: str, size: int, resident: int) -> None:
+    """So that all that they read is under way at once: ptxas keeps 48 of 255 otherwise."""
+    text, weights = _depthwise(96, size, 7, "pads=[3,3,3,3]", "float16", batch)
+    graph = load(model_of(text, weights, opset=17).SerializeToString())
+    optimise(graph)
+    target = ptx_target("sm_90")
+    compiled, _ = compile_lowered(graph, lower(graph), target)
+    (program,) = (p for p in compiled.programs() if p.name.startswith("rows"))
+    assert program.resident == resident
+    ptx = emit_ptx([program], target)
+    assert (f".minnctapersm {resident}" in ptx) == bool(resident)
+    said = assemble(ptx, "sm_90")
+    used = int(said.split("Used ")[1].split(" ")[0])
+    assert used > 128 or not resident
