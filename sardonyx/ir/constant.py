@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+#: Elements that are compared at once.
+_AT_ONCE = 1 << 16
+
+
 class Data(Protocol):
     """Where the elements of a constant are."""
 
@@ -198,7 +202,8 @@ class Constant:
             return None
         flat = np.ascontiguousarray(self.array()).reshape(-1)
         every = flat.view(np.uint8).reshape(self.element_count, -1)
-        if (every == every[0]).all():
+        parts = range(0, self.element_count, _AT_ONCE)
+        if all((every[k : k + _AT_ONCE] == every[0]).all() for k in parts):
             return flat[:1]
         self.was_read = was_read
         return None

@@ -119,7 +119,7 @@ def test_constants_count_as_read_where_all_are_equal(dtype: Any) -> None:
     element = same.equal_element()
     assert element is not None and element.tolist() == [1] and same.was_read
     for place in (1, -1):
-        array = np.ones((3, 4), dtype)
+        array = np.ones((300, 400), dtype)
         array.reshape(-1)[place] = 0
         other = Constant.from_array(array)
         assert other.equal_element() is None and not other.was_read
