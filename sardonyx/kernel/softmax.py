@@ -34,7 +34,8 @@ def build_softmax(rows: int, lanes: int) -> Program:
     """`(scores, step, count, factor, guarded, totals)`: see the module's text.
 
     scores: rows of `count` elements, a multiple of `lanes`, that begin `step` elements apart.
-    Where `guarded` is not 0, a row of nothing but minus infinity becomes one of 0, and its total 1.
+    Where `guarded` is not 0, a row of nothing but minus infinity becomes one of 0, and its total 1;
+    that of a row of no scores is 1 anyway.
     NaN need not become the largest: its own power is NaN, and so are the total and all that is
     divided by it.
     """
@@ -66,8 +67,8 @@ def build_softmax(rows: int, lanes: int) -> Program:
             total.set(b.binary("add", total.get(), power))
     for r, held in enumerate(sums):
         divisor: Operand = b.reduce("reduce_add", held.get())
-        nothing = b.binary("and", b.eq(divisor, 0.0), is_guarded)
-        b.store(b.select(nothing, 1.0, divisor), totals, r)
+        # Powers of no key at all add up to 0, too: what is divided then is the sum of nothing.
+        b.store(b.select(b.eq(divisor, 0.0), 1.0, divisor), totals, r)
     return b.program
 
 

@@ -380,6 +380,8 @@ class AttentionTileKernel:
             total = parts.total
             if g.guarded:
                 total = b.select(b.eq(total, 0.0), 1.0, total)
+            elif not isinstance(self.n_keys, Constant):
+                total = b.select(b.eq(self.n_keys, 0), 1.0, total)  # the sum of nothing is 0
             whole = b.binary("div", 1.0, total)
             for n, sums in enumerate(parts.pairs):
                 at = b.binary("add", place, 8 * half * self.pitch + 8 * n)

@@ -53,6 +53,16 @@ def test_sizes_of_a_run():
     check(_model([2, "S", "T", 24, 40]), [_feeds(2, s, t, 24, 40) for _, s, t, *_ in SHAPES])
 
 
+@pytest.mark.parametrize("sizes", [(2, 3, 0, 5, 7), (1, 1, 0, 64, 64), (2, 9, 0, 24, 40)], ids=str)
+def test_no_keys_at_all(sizes) -> None:
+    """A product over no keys is 0, as it is where no attention is recognised."""
+    for model in (_model(sizes), _model("HSTDE")):
+        session = sardonyx.InferenceSession(model.SerializeToString())
+        heads, rows, _, _, columns = sizes
+        want = np.zeros((2, heads, rows, columns), np.float32)
+        np.testing.assert_array_equal(session.run(None, _feeds(*sizes))[0], want)
+
+
 _CHOSEN = {
     "a choice by a mask": (
         "float[b,h,s,d] q, float[b,h,t,d] k, float[b,h,t,e] v, bool[s,t] m",

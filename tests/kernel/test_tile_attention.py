@@ -119,3 +119,17 @@ def test_queries_that_see_no_key_get_zeros_where_onnx_says_so(keys: int) -> None
     rows = [0, 2]
     want = _attention(feeds | {"m": np.where(feeds["m"], 0.0, -1e30)}, 0.25)
     np.testing.assert_allclose(got[:, :, rows], want[:, :, rows], rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_no_keys_at_all_weigh_nothing(kind: str) -> None:
+    text = (
+        f"g ({kind}[2,S,16] q, {kind}[2,T,16] k, {kind}[2,T,16] v) => ({kind}[2,S,16] y)"
+        " { t = Transpose<perm=[0,2,1]>(k) a = MatMul(q, t) e = Softmax<axis=-1>(a)"
+        " w = MatMul(e, v) y = Neg(w) }"
+    )
+    emulated = Emulated(model_of(text))
+    assert len(emulated.names) == 1
+    none = np.zeros((2, 0, 16), _KINDS[kind])
+    (got,) = emulated.run({"q": np.ones((2, 5, 16), _KINDS[kind]), "k": none, "v": none})
+    np.testing.assert_array_equal(got, np.zeros((2, 5, 16)))
