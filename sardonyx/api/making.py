@@ -190,7 +190,7 @@ def _in_regions(
     provider = _provider(providers[CUDA], o.config("session.use_env_allocators") == "1")
     # What is said of the model's inputs was done before parts are made.
     plain = replace(
-        options, provider=provider, initializers={}, fed=(), ranks={}, tuned=None,
+        options, provider=provider, initializers={}, fed=(), ranks={}, lengths={}, tuned=None,
         free_dimension_overrides={}, budget=None,
     )  # fmt: skip
 

@@ -107,8 +107,8 @@ def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
     """Options of an engine whose parts these providers may claim."""
     plain = replace(
         options, initializers={}, data_files={}, fed=(), fetched=(), cancel=None,
-        load_seconds=None, provider=None, ranks={}, free_dimension_overrides={}, denoted_sizes={},
-        budget=None,
+        load_seconds=None, provider=None, ranks={}, lengths={}, free_dimension_overrides={},
+        denoted_sizes={}, budget=None,
     )  # fmt: skip
 
     def on_processor(model: bytes) -> Callable[[Sequence[Any]], list[Any]]:

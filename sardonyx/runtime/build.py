@@ -35,6 +35,7 @@ from sardonyx.runtime.constants import Constants
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.ranks import (
+    give_lengths,
     give_ranks,
     inputs_that_decide,
     inputs_that_may_decide,
@@ -89,6 +90,7 @@ def build_model(
         face.make_inputs(graph, options.fed)
         fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
         give_ranks(graph, options.ranks)
+        give_lengths(graph, options.lengths)
         declared = tuple(map(face.input_info, graph.inputs))
         graph.overridable.clear()
         operators = operators_of(graph)
@@ -100,8 +102,9 @@ def build_model(
             from sardonyx.codegen.expected import expected
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
-    may_wait = not unranked and options.is_first and bool(inputs_that_may_decide(graph))
+    may_wait = not unranked and options.is_for_ranks and bool(inputs_that_may_decide(graph))
     whole = graph.clone() if may_wait else graph
+    fitting: dict[str, int] = {}
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
@@ -111,14 +114,15 @@ def build_model(
         if not unranked:
             try:
                 lowered, claims = _lowered(graph, options, phases, join)
-            except errors.NotImplemented:
-                unranked = _waited_for(whole, options, phases) if may_wait else ()
+            except errors.NotImplemented as reason:
+                fitting = _waited_for(whole, reason, options, phases) if may_wait else {}
+                unranked = tuple(fitting)
                 if not unranked:
                     raise
         if unranked:
             with phases("infer"):
                 level, numbers = options.optimization_level, options.free_dimension_overrides
-                outputs = outputs_of_unranked(whole, level, numbers, unranked)
+                outputs = outputs_of_unranked(whole, level, numbers, unranked, fitting)
             graph = Graph(graph.name)  # there is nothing to compile yet
             lowered, claims = _lowered(graph, options, phases, join)
     provider.check(lowered)
@@ -153,7 +157,11 @@ def build_model(
     constants = Constants(compiled, generated.initial, budget, options.cancel, team)
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
-        outputs = tuple(map(face.output_info, graph.outputs, tensors))
+        names = face.names_of(declared)
+        outputs = tuple(
+            face.output_info(value, tensor, names)
+            for value, tensor in zip(graph.outputs, tensors, strict=True)
+        )
     if rooms:
         more = compiled.main.inputs[len(declared) :]
         declared += tuple(ValueInfo(spec.name, spec.dtype, (None,)) for spec in more)
@@ -211,10 +219,15 @@ def _lowered(
         return lowered, claims
 
 
-def _waited_for(graph: Graph, options: EngineOptions, phases: _Phases) -> tuple[str, ...]:
-    """Inputs of a graph that cannot be lowered before a run brings their lengths or ranks."""
+def _waited_for(
+    graph: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
+) -> dict[str, int]:
+    """Inputs of a graph that cannot be lowered before a run brings their lengths or ranks.
+
+    With lengths or ranks with which it can be.
+    """
     if options.plugins.all or options.plugins.needs_parts:
-        return ()
+        return {}
 
     def refusal(trial: Graph) -> SardonyxError | None:
         try:
@@ -223,7 +236,7 @@ def _waited_for(graph: Graph, options: EngineOptions, phases: _Phases) -> tuple[
             return reason
         return None
 
-    return inputs_that_decide(graph, refusal)
+    return inputs_that_decide(graph, refused, refusal)
 
 
 def compile_lowered(

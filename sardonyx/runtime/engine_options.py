@@ -51,6 +51,7 @@ class EngineOptions:
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
         ranks: Those of inputs whose rank the model does not declare.
+        lengths: Those of lists that decide how many axes there are, likewise.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         halves: Whether factors of products in float32 are rounded to bfloat16.
@@ -84,6 +85,7 @@ class EngineOptions:
     general: bool = False
     provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
     winograd: bool = True
     halves: bool = False
@@ -95,8 +97,12 @@ class EngineOptions:
     @property
     def is_first(self) -> bool:
         """Whether this is the plan that a session begins with, rather than one for some feeds."""
-        others = self.general, self.fed, self.ranks, self.ones, self.in_rooms, self.fetched
-        return not any(others)
+        return self.is_for_ranks and not self.ranks and not self.lengths
+
+    @property
+    def is_for_ranks(self) -> bool:
+        """Whether it is such a plan, or differs from one in ranks of feeds alone."""
+        return not any((self.general, self.fed, self.ones, self.in_rooms, self.fetched))
 
     @property
     def flushes_denormals(self) -> bool:
@@ -123,6 +129,7 @@ class EngineOptions:
                 self.fetched,
                 self.general,
                 sorted(self.ranks.items()),
+                sorted(self.lengths.items()),
                 sorted(self.ones),
                 self.winograd,
                 self.halves,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from sardonyx.base import sizes
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.base.sizes import Dim
+from sardonyx.base.substitution import substitute
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.types import ValueType
@@ -40,19 +42,53 @@ def _sparse_type(value: Value) -> ValueType | None:
     return declared if declared is not None and declared.kind == "sparse" else None
 
 
-def output_info(value: Value, tensor: Tensor) -> ValueInfo:
-    """What an output is: numbers where they are known, else the file's own names."""
+def output_info(value: Value, tensor: Tensor, names: Mapping[str, str]) -> ValueInfo:
+    """What an output is: numbers where they are known, else the file's own names.
+
+    Where the file says nothing, sizes are written out, if they are made of those of inputs.
+
+    Args:
+        value: The output.
+        tensor: What is computed.
+        names: What the inputs' sizes are called (`names_of`).
+    """
     shape = tensor.shape
     declared = value.declared.shape if value.declared is not None else None
     if isinstance(tensor.dtype, ObjectType) and tensor.dtype.form == "sparse":
         shape = declared = declared or ()
-    if declared is None or len(declared) != len(shape):
-        declared = shape
-    found = []
-    for axis, (known, said) in enumerate(zip(shape, declared, strict=True)):
-        name = _size(value, axis, said)
-        found.append(known if isinstance(known, int) else name if isinstance(name, str) else None)
+    is_declared = declared is not None and len(declared) == len(shape)
+    found: list[int | str | None] = []
+    for axis, known in enumerate(shape):
+        if isinstance(known, int):
+            found.append(known)
+        elif is_declared and declared is not None:
+            name = _size(value, axis, declared[axis])
+            found.append(name if isinstance(name, str) else None)
+        else:
+            found.append(_written_out(known, names))
     return ValueInfo(value.name, tensor.dtype, tuple(found))
+
+
+def names_of(inputs: Iterable[ValueInfo]) -> dict[str, str]:
+    """What the file calls the sizes of inputs, by the names of their symbols."""
+    found: dict[str, str] = {}
+    for info in inputs:
+        for axis, name in enumerate(info.shape):
+            if isinstance(name, str):
+                # A name that means nothing, or that has two meanings, is a symbol of the axis.
+                found[name] = found[f"{info.name}.{axis}"] = name
+    return found
+
+
+def _written_out(size: Dim, names: Mapping[str, str]) -> str | None:
+    """A size in the file's names of others; None if something else is in it."""
+    symbols = sizes.atoms_of(size, "symbol")
+    if not all(atom.name in names for atom in symbols):
+        return None  # only a run knows it
+    if sizes.as_atom(size) is None and not all(names[a.name].isidentifier() for a in symbols):
+        return None
+    renamed = substitute(size, {a: sizes.symbol(names[a.name]) for a in symbols})
+    return None if isinstance(renamed, int) else _bare(repr(renamed))
 
 
 def _size(value: Value, axis: int, dim: Dim) -> int | str | None:

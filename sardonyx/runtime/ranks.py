@@ -9,21 +9,25 @@ tensors; they wait for runs only where the model cannot be lowered without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT32, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.node import Node
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import record_of
+from sardonyx.ops.registry import record_of, where
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.declared import ValueInfo
 
 #: Ranks that are tried, the likeliest first.
 _TRIED = (4, 3, 2, 1, 0, 5, 6)
+#: More axes are not tried: no array of NumPy's has them.
+_MOST_AXES = 64
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:
@@ -54,54 +58,132 @@ def _inside(value: Value) -> ValueType | None:
 def give_ranks(graph: Graph, ranks: Mapping[str, int]) -> None:
     """Give inputs of unknown rank, or declared as numbers, so many dimensions of any size.
 
-    Lists get that length, tensors in sequences and optionals that rank.
+    Tensors in sequences and optionals get that rank, too.
     """
     for value in graph.inputs:
-        if value.name not in ranks:
+        if value.name not in ranks or _is_list(value):
             continue
         rank, inside = ranks[value.name], _inside(value)
         axes = tuple(sizes.symbol(f"{value.name}.{axis}") for axis in range(rank))
         if inside is not None and value.type is not None:
             value.type = replace(value.type, element=replace(inside, shape=axes))
-        elif _is_list(value):
-            value.shape = (rank,)
         elif not value.shape:
             value.shape = axes
 
 
+def give_lengths(graph: Graph, lengths: Mapping[str, int]) -> None:
+    """Give lists of any length so many elements."""
+    for value in graph.inputs:
+        if value.name in lengths and _is_list(value):
+            value.shape = (lengths[value.name],)
+
+
 def inputs_that_decide(
-    graph: Graph, refusal: Callable[[Graph], SardonyxError | None]
-) -> tuple[str, ...]:
-    """As few of `inputs_that_may_decide` as must be known for the graph to be lowered.
+    graph: Graph, refused: SardonyxError, refusal: Callable[[Graph], SardonyxError | None]
+) -> dict[str, int]:
+    """Ranks of inputs with which the graph can be lowered: of as few as must be known.
 
     Args:
-        graph: Stays as it is. It cannot be lowered as it is.
+        graph: Stays as it is.
+        refused: Why it cannot be lowered as it is.
         refusal: Why a copy of it, which may be changed, cannot be lowered either; None if it can.
 
-    Returns:
-        Their names; none, if knowing all of them does not help.
-
     Raises:
-        SardonyxError: The refusal that comes whatever they are.
+        SardonyxError: The refusal that comes whatever they are, or what to declare.
     """
 
-    def tried(names: Sequence[str], rank: int) -> SardonyxError | None:
+    def tried(ranks: Mapping[str, int]) -> SardonyxError | None:
         trial = graph.clone()
-        give_ranks(trial, dict.fromkeys(names, rank))
+        give_ranks(trial, ranks)
+        give_lengths(trial, ranks)
         return refusal(trial)
 
+    found = _ranks_that_fit(graph, refused, tried)
+
+    def suffice(known: tuple[str, ...]) -> bool:
+        return bool(known) and tried({name: found[name] for name in known}) is None
+
+    return {name: found[name] for name in _needed((), tuple(found), suffice)}
+
+
+def _ranks_that_fit(
+    graph: Graph,
+    refused: SardonyxError,
+    tried: Callable[[Mapping[str, int]], SardonyxError | None],
+) -> dict[str, int]:
+    """Such ranks of all `inputs_that_may_decide`.
+
+    First the same for all. From those that come furthest through the nodes on, ranks of what the
+    refused node depends on are changed one by one, as long as that comes further.
+    """
     names = inputs_that_may_decide(graph)
+    nodes = list(graph.nodes)
+    numbers = {f"[{where(node)}]": k for k, node in enumerate(nodes)}
+
+    def node_of(reason: SardonyxError) -> int:
+        return next((k for text, k in numbers.items() if str(reason).startswith(text)), -1)
+
     reasons: list[SardonyxError] = []
-    for rank in _TRIED:
-        reason = tried(names, rank)
+    furthest, best, last = -2, dict[str, int](), refused
+    candidates = _candidates(graph)
+    for rank in candidates:
+        ranks = dict.fromkeys(names, rank)
+        reason = tried(ranks)
         if reason is None:
-            break
+            return ranks
         reasons.append(reason)
-    else:
-        if len({str(reason) for reason in reasons}) == 1:
-            raise reasons[0]
-        return ()
-    return _needed((), names, lambda known: bool(known) and tried(known, rank) is None)
+        if node_of(reason) > furthest:
+            furthest, best, last = node_of(reason), ranks, reason
+    if len({str(reason) for reason in reasons}) == 1:
+        raise reasons[0]
+    if furthest <= node_of(refused):
+        raise refused  # no length helps
+    goes_on = True
+    while goes_on:
+        goes_on = False
+        read = [name for name in names if name in _read_by(nodes[furthest])]
+        for name, rank in itertools.product(read, candidates):
+            ranks = best | {name: rank}
+            reason = tried(ranks)
+            if reason is None:
+                return ranks
+            if node_of(reason) > furthest:
+                furthest, best, last, goes_on = node_of(reason), ranks, reason, True
+                break
+    what = "The number of axes of the model's tensors depends on it, and no number that was tried"
+    raise errors.NotImplemented(
+        message(
+            f"input {', '.join(read or names)}", f"{what} fits: {last}",
+            do="Declare how many elements the list has, or how many axes its items have",
+        )
+    ) from refused  # fmt: skip
+
+
+def _candidates(graph: Graph) -> list[int]:
+    """Ranks to try: the likely ones, and as many as some node's permutation has axes."""
+    most = 0
+    for node in graph.walk():
+        axes = node.attributes.get("perm")
+        most = max(most, len(axes) if isinstance(axes, Sequence) else 0)
+    return [*_TRIED, *range(len(_TRIED), min(most, _MOST_AXES) + 1)]
+
+
+def _inside_of(node: Node) -> Iterator[Node]:
+    return (inner for graph in node.subgraphs() for inner in graph.walk())
+
+
+def _read_by(node: Node) -> set[str]:
+    """Names of what a node depends on."""
+    found: set[str] = set()
+    seen, nodes = {node}, [node]
+    while nodes:
+        node = nodes.pop()
+        for value in (v for n in (node, *_inside_of(node)) for v in n.inputs if v is not None):
+            found.add(value.name)
+            if value.producer is not None and value.producer not in seen:
+                seen.add(value.producer)
+                nodes.append(value.producer)
+    return found
 
 
 def _needed(
@@ -118,7 +200,11 @@ def _needed(
 
 
 def outputs_of_unranked(
-    graph: Graph, level: int, numbers: Mapping[str, int], names: tuple[str, ...]
+    graph: Graph,
+    level: int,
+    numbers: Mapping[str, int],
+    names: tuple[str, ...],
+    fitting: Mapping[str, int] | None = None,
 ) -> tuple[ValueInfo, ...]:
     """The outputs of a graph with inputs of unknown rank: types as inferred, shapes as declared.
 
@@ -127,14 +213,19 @@ def outputs_of_unranked(
         level: The optimisation level.
         numbers: Sizes of named dimensions.
         names: The inputs whose rank is unknown.
+        fitting: Ranks of them that are known to do.
 
     Raises:
         InvalidGraph, NotImplemented: As inference, where no rank can help.
     """
     reasons = []
-    for rank in _TRIED:
+    deciding = inputs_that_may_decide(graph)
+    known = [names, names + deciding] if deciding else [names]
+    likely = [dict.fromkeys(some, rank) for some in known for rank in _TRIED]
+    for ranks in [fitting] if fitting else likely:
         trial = graph.clone()
-        give_ranks(trial, dict.fromkeys(names, rank))
+        give_ranks(trial, ranks)
+        give_lengths(trial, ranks)
         try:
             optimise(trial, level, sizes=numbers, after="infer shapes")
         except (InvalidGraph, errors.NotImplemented) as reason:
@@ -143,7 +234,7 @@ def outputs_of_unranked(
         found = [value.dtype for value in trial.outputs]
         break
     else:
-        _raise_independent(graph, names, reasons)
+        _raise_independent(graph, names, reasons[: len(_TRIED)])
         found = [None for _ in graph.outputs]
     return tuple(map(_output, graph.outputs, found))
 

@@ -287,8 +287,10 @@ def _maker(
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        ones = options.ones | changes.pop("ones", frozenset())
-        return create_engine(source, replace(options, cancel=None, ones=ones, **changes))
+        for name in ("ones", "ranks", "lengths"):  # those that the plan itself is for, and more
+            if name in changes:
+                changes[name] = getattr(options, name) | changes[name]
+        return create_engine(source, replace(options, cancel=None, **changes))
 
     return make
 

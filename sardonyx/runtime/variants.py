@@ -120,7 +120,9 @@ class Variants:
         """
         words = {name: "length" if name in lengths else "rank" for name in ranks}
         purpose = ", ".join(f"{name} of {words[name]} {rank}" for name, rank in ranks.items())
-        return self._for_feeds(purpose, error, ranks=ranks)
+        of_lists = {name: rank for name, rank in ranks.items() if name in lengths}
+        others = {name: rank for name, rank in ranks.items() if name not in lengths}
+        return self._for_feeds(purpose, error, ranks=others, lengths=of_lists)
 
     def of_outputs(self, names: tuple[str, ...]) -> Engine | None:
         """The plan that computes these outputs alone; None if there is none."""
@@ -173,7 +175,9 @@ class Variants:
         except InvalidGraph as reason:
             found = InvalidArgument(message("run", f"The model cannot take {purpose}: {reason}"))
         except errors.NotImplemented as reason:
-            found = reason
+            found = errors.NotImplemented(
+                message("run", f"There is no plan for {purpose}: {reason}")
+            )
         while len(self._by_feeds) >= _MOST_KEPT:
             del self._by_feeds[next(iter(self._by_feeds))]
         if found is not None:

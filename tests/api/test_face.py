@@ -197,3 +197,26 @@ def test_computed_sizes_are_written_out(nodes: str, sizes: list[Any]) -> None:
         info.type.tensor_type.ClearField("shape")
     session = ort.InferenceSession(model.SerializeToString())
     assert [info.shape for info in session.get_outputs()] == sizes
+
+
+#: Type of x, nodes that give y, the sizes of y, which nothing declares.
+UNDECLARED: list[tuple[str, str, list[Any]]] = [
+    ("float[N]", "y = NonZero(x)", [1, None]),
+    ("float[N]", "z = NonZero(x) w = Transpose(z) y = Concat<axis=0>(w, w)", [None, 1]),
+    ("float[N]", "y = Tile(x, n)", [None]),
+    ("float[N,M]", "y = Reshape(x, s)", [None, None]),
+    ("float[N,M]", "o = Constant<value_ints=[0]>() y = Slice(x, o, n, o)", [None, "M"]),
+    ("float[N,N]", "y = Concat<axis=0>(x, x)", ["2*N", "N"]),
+    ("float[?,3]", "y = Neg(x)", [None, 3]),
+]
+
+
+@pytest.mark.parametrize(("kind", "nodes", "shape"), UNDECLARED)
+def test_sizes_that_only_a_run_knows_have_no_name(kind: str, nodes: str, shape: list[Any]) -> None:
+    text = f"g ({kind} x, int64[1] n, int64[2] s) => (float[Y] y) {{ {nodes} }}"
+    model = model_of(text, opset=18)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    if "NonZero" in nodes:
+        model.graph.output[0].type.tensor_type.elem_type = 7
+    session = ort.InferenceSession(model.SerializeToString())
+    assert session.get_outputs()[0].shape == shape

@@ -91,6 +91,59 @@ CASES: dict[str, tuple[onnx.ModelProto, list[dict[str, Any]], list[str]]] = {
         [{"x": of(4, 6), "s": ints(24), "t": ints(2, 4, 6)}],
         ["s of length 1, t of length 3"],
     ),
+    "two lists of different lengths": (
+        model(
+            "g (float[A, B] x, int64[R] s, int64[Q] t) => (float[n] y, float[m] z) {"
+            " a = Reshape(x, s) y = Transpose<perm = [2, 0, 1]>(a)"
+            " b = Reshape(x, t) z = Transpose<perm = [1, 0]>(b) }",
+            *"yz",
+        ),
+        [{"x": of(4, 6), "s": ints(2, 3, 4), "t": ints(12, 2)}],
+        ["s of length 3, t of length 2"],
+    ),
+    "three lists, one behind another": (
+        model(
+            "g (float[A, B] x, int64[R] s, int64[Q] t, int64[U] u) => (float[n] y, float[m] z) {"
+            " a = Reshape(x, s) y = Transpose<perm = [2, 0, 1]>(a)"
+            " b = Reshape(x, t) c = Transpose<perm = [1, 0]>(b)"
+            " d = Reshape(c, u) z = Transpose<perm = [3, 0, 1, 2]>(d) }",
+            *"yz",
+        ),
+        [{"x": of(4, 6), "s": ints(2, 3, 4), "t": ints(12, 2), "u": ints(1, 2, 3, 4)}],
+        ["s of length 3, t of length 2, u of length 4"],
+    ),
+    "nine axes": (
+        model(
+            "g (float[A, B] x, int64[R] s) => (float[n] y) { a = Reshape(x, s)"
+            " y = Transpose<perm = [8, 0, 1, 2, 3, 4, 5, 6, 7]>(a) }",
+            "y",
+        ),
+        [{"x": of(4, 6), "s": ints(2, 1, 2, 1, 1, 2, 1, 1, 3)}],
+        ["s of length 9"],
+    ),
+    "beside a tensor of undeclared rank": (
+        model(
+            "g (float[A, B] x, int64[R] s) => (float[n] y)"
+            " { a = Reshape(x, s) y = Transpose<perm = [2, 0, 1]>(a) }",
+            *"xy",
+        ),
+        [{"x": of(4, 6), "s": ints(2, 3, 4)}, {"x": of(24), "s": ints(2, 3, 4)}],
+        ["x of rank 2", "x of rank 1"],
+    ),
+    "a list of undeclared rank": (
+        model(RESHAPE, *"sy"),
+        [{"x": of(4, 6), "s": ints(2, 3, 4)}, {"x": of(4, 6), "s": ints(3, 8)}],
+        ["s of rank 1"],
+    ),
+    "items beside a tensor of undeclared rank": (
+        model(
+            "g (float[A] x, seq(float[n]) s, int64 i) => (float[n] y)"
+            " { a = SequenceAt(s, i) y = Add(a, x) }",
+            *"xsy",
+        ),
+        [{"x": of(3), "s": [of(2, 3)], "i": np.array(0)}],
+        ["x of rank 1"],
+    ),
     "captured by a branch": (
         model(
             "g (float[A, B] x, int64[R] s, bool c) => (float[n] y) {"
@@ -211,6 +264,24 @@ def test_refused_feeds(name: str) -> None:
     for _ in range(2):
         with pytest.raises(error, match=part):
             session.run(None, feeds)
+
+
+def test_lengths_that_contradict_each_other() -> None:
+    """What is there for no length is refused when it is loaded; the text says what to declare."""
+    text = """g (float[A, B] x, int64[R] s) => (float[n] y) { a = Reshape(x, s)
+        b = Transpose<perm = [2, 0, 1]>(a) c = Transpose<perm = [1, 0]>(a) y = Add(b, c) }"""
+    part = r"^\[input s\] .*no number that was tried fits: \[node Transpose_2.*Declare how many"
+    with pytest.raises(errors.NotImplemented, match=part):
+        sardonyx.InferenceSession(model(text, "y").SerializeToString())
+
+
+def test_a_length_that_the_model_cannot_take_is_named() -> None:
+    text = """g (float[A, B] x, int64[R] s) => (float[n] y)
+        { k = Unique(s) y = Reshape(x, k) }"""
+    session = sardonyx.InferenceSession(model(text, "y").SerializeToString())
+    assert session.run(None, {"x": of(4, 6), "s": ints(24)})[0].shape == (24,)
+    with pytest.raises(errors.NotImplemented, match="no plan for s of length 2.*node Reshape_1"):
+        session.run(None, {"x": of(4, 6), "s": ints(4, 6)})
 
 
 def test_errors_that_no_length_mends() -> None:
