@@ -34,6 +34,9 @@ READY, PART, ERROR = 0, 1, 2
 #: What compiling asks of a target. Importing its class would take as long as a fifth of LLVM.
 _FIELDS = ("triple", "cpu", "features", "isa")
 
+#: The parent forms what children compile: where processors are few, it must not wait for them.
+_NICE = 5
+
 # Running `-m sardonyx.codegen.child` would first import the whole package, NumPy included.
 _BOOTSTRAP = """
 import json, sys, types
@@ -102,6 +105,8 @@ def serve() -> None:
     fields, twins = json.loads(first[1])
     target = SimpleNamespace(**fields)
     load_llvm()
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
     if twins:  # they leave nothing behind when they end before this process
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for number, pair in enumerate(twins):

@@ -93,6 +93,17 @@ def test_much_text_gets_a_second_process(can_fork, started, monkeypatch):
 
 
 @pytest.mark.skipif(not children._CAN_FORK, reason="a twin is a fork")
+def test_processes_leave_the_processor_to_who_feeds_them(started):
+    with Children(TARGET) as group:
+        while not all(each.ready for each in group._children) or len(group._children) < 2:
+            group.result(group.submit(text(1)))
+        listed = Path(f"/proc/{started[0].pid}/task/{started[0].pid}/children")
+        for process in started[0].pid, *map(int, listed.read_text().split()):
+            mine = os.getpriority(os.PRIO_PROCESS, 0)
+            assert os.getpriority(os.PRIO_PROCESS, process) == min(19, mine + child._NICE)
+
+
+@pytest.mark.skipif(not children._CAN_FORK, reason="a twin is a fork")
 @pytest.mark.parametrize("dies", ["process", "twin"])
 def test_twins_do_not_need_each_other(dies, started):
     with Children(TARGET) as group:
