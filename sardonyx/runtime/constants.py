@@ -28,6 +28,8 @@ from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
 _ALIGN = 64
+#: Memory of which so small a part is needed next is given back.
+_MUCH_LESS = 4
 #: Weights that no kernel changes are copied to a file in pieces of this size.
 _CHUNK_BYTES = 4 * 2**20
 
@@ -102,6 +104,18 @@ class Constants:
         most = sorted(((size, b.label) for b, (*_, size) in self._placed()), reverse=True)[:3]
         return "The largest: " + ", ".join(f"{size} bytes ({name})" for size, name in most)
 
+    def _largest_first(self) -> list[Preparation]:
+        """What is done, in an order in which memory is given back for what follows.
+
+        A file's pages are made of it, too: pages that no process had before may cost the system
+        more than what is written to them.
+        """
+
+        def size(preparation: Preparation) -> int:
+            return sum(map(size_bytes, (*preparation.constants, *preparation.outputs)))
+
+        return sorted(self.recipe.preparations, key=size, reverse=True)
+
     def arrays(self) -> list[Array]:
         """All constants, in memory.
 
@@ -115,7 +129,7 @@ class Constants:
             for buffer, (dtype, shape, _, _) in self._placed()
         }
         with self._staging() as take:
-            for preparation in self.recipe.preparations:
+            for preparation in self._largest_first():
                 self._run(preparation, take, found.get)
         for buffer, array in found.items():
             if buffer not in self._made:
@@ -127,7 +141,7 @@ class Constants:
         places = {b: at for b, (_, _, at, _) in self._placed()}
         end = max((at + size for *_, at, size in self.places), default=0)
         with self._staging() as take:
-            for preparation in self.recipe.preparations:
+            for preparation in self._largest_first():
                 self._write_made(preparation, take, places, file)
             for buffer, at in places.items():
                 if buffer not in self._made:
@@ -216,7 +230,7 @@ class _Staging:
         """See `Take`."""
         sizes = [w if isinstance(w, int) else size_bytes(w) for w in wanted]
         needed = sum(-(-size // _ALIGN) * _ALIGN for size in sizes)
-        if needed > self._memory.size:
+        if needed > self._memory.size or needed < self._memory.size // _MUCH_LESS:
             self.give_back()
             self._budget.take(needed, "preparing constants")
             try:
