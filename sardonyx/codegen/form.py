@@ -16,9 +16,10 @@ from sardonyx.base.sizes import Dim
 from sardonyx.codegen.form_product import PRODUCT, product_of_kernels
 from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.forming import FormingOptions, Names, Packed
+from sardonyx.codegen.general_attention import GeneralAttention, general_attention
 from sardonyx.codegen.general_copy import Valued
 from sardonyx.codegen.general_group import Remembered
-from sardonyx.codegen.general_product import GeneralProduct, general_product
+from sardonyx.codegen.general_product import GeneralProduct, general_product, is_brief
 from sardonyx.codegen.general_rows import GeneralRows, GeneralWindows, general_map
 from sardonyx.codegen.invocation import (
     Invocation,
@@ -105,7 +106,8 @@ class Former:
     valued: Valued = field(default_factory=Valued)
     _windows: Remembered[GeneralRows] | None = None
     _maps: Remembered[GeneralRows] | None = None
-    _products: Remembered[GeneralProduct] | None = None
+    _products: dict[bool, Remembered[GeneralProduct]] = field(default_factory=dict)
+    _attentions: Remembered[GeneralAttention] | None = None
 
     def __post_init__(self) -> None:
         self.grain = self.options.grain
@@ -265,7 +267,7 @@ class Former:
             general = self._general_windows().of(canonical) if group.inner else None
             general = general or self._general_maps().of(canonical)
         if general is not None:
-            return self._general_rows(general, group)
+            return self.general(general, group, _kind(group))
 
         def build() -> Formed:
             renamed = canonical.group
@@ -303,18 +305,33 @@ class Former:
             self._maps = Remembered(lambda canonical: general_map(canonical, lanes))
         return self._maps
 
-    def general_products(self) -> Remembered[GeneralProduct]:
-        """Makes products general that never change their right factor."""
-        if self._products is None:
+    def general_product(
+        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> GeneralProduct | None:
+        """A product by a constant for any sizes; None where its form depends on them."""
+        brief = is_brief(group)
+        remembered = self._products.get(brief)
+        if remembered is None:
             lanes, grain = self.options.lanes, self.grain
-            self._products = Remembered(lambda canonical: general_product(canonical, lanes, grain))
-        return self._products
+            remembered = self._products[brief] = Remembered(
+                lambda canonical: general_product(canonical, lanes, grain, brief=brief)
+            )
+        return remembered.of(self.canonical(group, strides))
 
-    def _general_rows(self, general: GeneralRows, group: Rows) -> Invocation:
-        """Rows by a kernel that others of other sizes use, too."""
+    def general_attention(self, canonical: Canonical) -> GeneralAttention | None:
+        """An attention for any number of queries; None where its form depends on that."""
+        if self._attentions is None:
+            grain = self.grain
+            self._attentions = Remembered(lambda canonical: general_attention(canonical, grain))
+        return self._attentions.of(canonical)
+
+    def general(
+        self, general: GeneralRows | GeneralAttention, group: Group, kind: str
+    ) -> Invocation:
+        """The invocation of a kernel that others of other sizes use, too."""
 
         def build() -> Formed:
-            return Formed(general.build(self.options.lanes, self.grain, self.name(_kind(group))))
+            return Formed(general.build(self.options.lanes, self.grain, self.name(kind)))
 
         kernel = self.formed(general.key, build)
         return invocation_of(self.valued.of(kernel, general.values), dict(general.actual), group)

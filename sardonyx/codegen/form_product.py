@@ -43,7 +43,7 @@ def product_of_kernels(
     """The kernel of a contraction, after the packing of a right factor that never changes."""
     fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
     if fixed and former.grain.tiling is None and not _is_rounded(former, group):
-        general = former.general_products().of(former.canonical(group, strides))
+        general = former.general_product(group, strides)
         if general is not None:
             return _general(former, general, group, strides)
     image: list[Invocation] = []

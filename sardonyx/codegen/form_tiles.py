@@ -79,6 +79,9 @@ def attention(
     """The kernel of an attention: in tiles where they take its type, else as processors do it."""
     canonical = former.canonical(group, strides)
     key = (canonical.key, former.grain.tiling)
+    general = None if former.grain.tiling is not None else former.general_attention(canonical)
+    if general is not None:
+        return former.general(general, group, "attention")
 
     def build() -> Formed:
         form = _attention_form(former, canonical)

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, placeholder
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -87,11 +88,11 @@ class Generaliser:
         return found
 
     def _variable(self, old: Dim, number: int, stem: str) -> Dim:
-        return (
-            0
-            if old == 0
-            else sizes.numbered_index(self._extents[sizes.variable(old)], number, stem)
-        )
+        """An axis with the extent that it has now."""
+        if old == 0:
+            return 0
+        extent = self._extents.get(sizes.variable(old), extent_of(old))
+        return sizes.numbered_index(extent, number, stem)
 
     def _body(self, body: Scalar) -> Scalar:
         for x in loads_of(body):

@@ -3,9 +3,10 @@
 The work of a product is done by micro-kernels, which take sizes as arguments anyway. So the kernel
 around them gets its own as arguments, too, where only numbers tell it from others: a contraction
 along one axis that the left factor holds side by side, of a constant right factor, whose results
-lie side by side along the columns. That is every convolution of 1 by 1 taps over channels-last
-images, and every Gemm with weights. Here `x[i, k] * w[j, k]` over 3136 rows, 144 columns and sums
-of 96 becomes the same over a rows, 48 b columns and sums of c, called with a = 3136, b = 3, c = 96.
+lie side by side along the columns, perhaps of several heads. That is every convolution of 1 by 1
+taps over channels-last images, and every Gemm with weights. Here `x[i, k] * w[j, k]` over 3136
+rows, 144 columns and sums of 96 becomes the same over a rows, 48 b columns and sums of c, called
+with a = 3136, b = 3, c = 96. Constants in doubles are multiplied so, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.dtypes import DType
 from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_group import Generaliser
+from sardonyx.codegen.invocation import is_prepared
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
@@ -32,6 +35,9 @@ from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 
 #: Sums of fewer products, and fewer columns, have kernels of their own.
 _LEAST = 8
+#: What runs once and multiplies no more has tiles of single rows: their micro-kernel is compiled in
+#: 8 ms, those of all row counts in 55. They take twice the time, 10 ms at most.
+_BRIEF = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class GeneralProduct:
         strides: Of the stand-ins.
         block_rows: Rows of a block.
         is_deep: Whether its sums are long enough to ask for memory ahead.
+        is_brief: Whether it runs once, for a short time.
         grain: How much a block does otherwise.
         key: Equal where one kernel serves.
         actual: What the stand-ins stand for.
@@ -53,6 +60,7 @@ class GeneralProduct:
     strides: dict[Tensor, tuple[Dim, ...]]
     block_rows: Dim
     is_deep: bool
+    is_brief: bool
     grain: Grain
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
@@ -62,6 +70,7 @@ class GeneralProduct:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
         schedule.block_rows, schedule.is_deep = self.block_rows, self.is_deep
+        schedule.is_brief = self.is_brief
         with compiling:
             from sardonyx.kernel.product import ProductKernel
 
@@ -81,56 +90,85 @@ class GeneralProduct:
         return make_map(shape, rewrite(contents.body, actual, atoms))
 
 
-def general_product(canonical: Canonical, lanes: int, grain: Grain) -> GeneralProduct | None:
+def is_brief(group: Product) -> bool:
+    """Whether a product multiplies constants, in doubles, and not many of them."""
+    if group.accumulator is not dtypes.DOUBLE or not is_prepared(group):
+        return False
+    work = sizes.product(map(extent_of, (*group.loops, *group.reduced)))
+    return isinstance(work, int) and work <= _BRIEF
+
+
+def general_product(
+    canonical: Canonical, lanes: int, grain: Grain, *, brief: bool = False
+) -> GeneralProduct | None:
     """A product of a constant right factor for any sizes; None where its form depends on them.
 
     Args:
         canonical: The product.
         lanes: 32-bit lanes of a vector register.
         grain: How much a block does.
+        brief: What `is_brief` says.
     """
     g = canonical.group
     assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
     found = roles(g)
-    if found is None or not _is_plain(g):
+    if found is None or not _is_plain(g, dtypes.DOUBLE if brief else dtypes.FLOAT):
         return None
+    if brief:
+        lanes //= 2
     batch, rows, columns = found
     summed = [v for v in g.reduced if v != 0]
-    if batch or not rows or len(columns) != 1 or len(summed) != 1:
+    if batch or not rows or len(columns) not in (1, 2) or len(summed) != 1:
         return None
-    column, depth = columns[0], summed[0]
+    column = next((v for v in columns if _is_dense(canonical, g.root.buffer, g.at, v)), columns[0])
+    depth, heads = summed[0], next((v for v in columns if v is not column), 0)
     known = [extent_of(v) for v in (column, depth)]
     if not all(isinstance(n, int) and n >= _LEAST for n in known) or int(known[0]) < lanes:
         return None
     if not _is_dense(canonical, g.left.tensor, g.left.at, depth):
         return None
-    if not _is_dense(canonical, g.root.buffer, g.at, column):
-        return None
-    return _Making(canonical, lanes, grain).make(rows, column, depth)
+    steps = (
+        _step(canonical, g.root.buffer, g.at, column),
+        _step(canonical, g.root.buffer, g.at, heads),
+    )
+    if steps[0] != 1 or steps[1] == known[0] or not isinstance(extent_of(heads), int):
+        return None  # heads that lie side by side are columns of one panel
+    return _Making(canonical, lanes, grain, brief=brief).make(rows, column, heads, depth)
 
 
-def _is_plain(group: Product) -> bool:
-    """Whether both factors are loads of floats."""
+def _is_plain(group: Product, dtype: DType) -> bool:
+    """Whether both factors are loads of a type that the sum has, too."""
     kinds = {group.accumulator, group.left.dtype, group.right.dtype, group.result.dtype}
     loads = group.left.op == "load" and group.right.op == "load"
-    return loads and kinds == {dtypes.FLOAT}
+    return loads and kinds == {dtype}
+
+
+def _step(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variable: Dim) -> Dim | None:
+    """How far apart elements lie along an axis; None if that depends on where."""
+    if variable == 0:
+        return 0
+    offset = offset_of(canonical.strides[tensor], at)
+    linear = sizes.coefficient_of(offset, sizes.variable(variable))
+    return None if linear is None else linear[0]
 
 
 def _is_dense(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variable: Dim) -> bool:
-    offset = offset_of(canonical.strides[tensor], at)
-    linear = sizes.coefficient_of(offset, sizes.variable(variable))
-    return linear is not None and linear[0] == 1
+    return _step(canonical, tensor, at, variable) == 1
 
 
 class _Making(Generaliser):
     """Makes a `GeneralProduct`."""
 
-    def __init__(self, canonical: Canonical, lanes: int, grain: Grain) -> None:
+    def __init__(self, canonical: Canonical, lanes: int, grain: Grain, *, brief: bool) -> None:
         super().__init__(canonical)
-        self._lanes, self._grain = lanes, grain
+        self._lanes, self._grain, self._is_brief = lanes, grain, brief
 
-    def make(self, rows: list[Dim], column: Dim, depth: Dim) -> GeneralProduct:
-        """The product with symbols for the extents of these axes."""
+    def make(self, rows: list[Dim], column: Dim, heads: Dim, depth: Dim) -> GeneralProduct:
+        """The product with symbols for the extents of these axes; 0 for no heads.
+
+        Where results of some columns lie apart from others' (the heads of an attention), the
+        number of columns of each stays: indices of all of them are made of it.
+        """
         g, grain = self._canonical.group, self._grain
         assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
         width = int(extent_of(column))
@@ -139,20 +177,27 @@ class _Making(Generaliser):
         panel = vectors * self._lanes
         for row in rows:
             self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
-        unit = next(n for n in (panel, self._lanes, 1) if width % n == 0)
-        self._extents[sizes.variable(column)] = sizes.multiply(
-            self._symbol("column", width // unit), unit
-        )
+        panels = -(-width // panel)
+        if heads == 0:
+            unit = next(n for n in (panel, self._lanes, 1) if width % n == 0)
+            self._extents[sizes.variable(column)] = sizes.multiply(
+                self._symbol("column", width // unit), unit
+            )
+        else:
+            count_of_heads = int(extent_of(heads))
+            self._extents[sizes.variable(heads)] = self._symbol("heads", count_of_heads)
+            panels *= count_of_heads
         deep = int(extent_of(depth))
         is_deep = deep >= SHORTEST_AHEAD
         self._extents[sizes.variable(depth)] = self._symbol("depth", deep)
-        block = balanced_rows(count, -(-width // panel), grain.rows)
+        block = balanced_rows(count, panels, grain.rows)
         block_rows = self._symbol("block", block)
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralProduct(
-            group, self._strides, block_rows, is_deep, replace(grain, vectors=vectors),
-            ("general", vectors, is_deep, *structure_of(group), shapes),
+            group, self._strides, block_rows, is_deep, self._is_brief,
+            replace(grain, vectors=vectors),
+            ("general", vectors, is_deep, self._is_brief, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip
 

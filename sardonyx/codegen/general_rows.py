@@ -18,6 +18,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.codegen.general_group import Generaliser
+from sardonyx.codegen.unfolded import unfolded
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
@@ -90,6 +91,7 @@ class GeneralWindows:
         lanes = _lane_axis(canonical, self.lanes)
         if lanes is None or not _is_window(g):
             return None
+        canonical = unfolded(canonical)
         widths = {lanes: self.lanes}
         first = _Making(canonical).make(widths)
         if first.key not in self._shared:

@@ -23,7 +23,7 @@ from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.softmax import build_softmax, softmax_name
 from sardonyx.kernel.transpose import build_transpose, sums_of
-from sardonyx.kernel.types import F32, I64
+from sardonyx.kernel.types import F32, I1, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -47,6 +47,7 @@ class AttentionKernel(AttentionPacking):
         lanes: 32-bit lanes of a vector register.
         grain: How much a block does.
         name: Symbol name.
+        counts: Row counts of its tiles, where the number of rows does not say so.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class AttentionKernel(AttentionPacking):
         lanes: int,
         grain: Grain,
         name: str,
+        counts: tuple[int, ...] = (),
     ) -> None:
         self.group, self.name, self.lanes = group, name, lanes
         self.vectors, self.block_rows = grain.vectors, grain.rows
@@ -70,9 +72,9 @@ class AttentionKernel(AttentionPacking):
         self.padded = self.over_keys.padded
         #: A row of queries, and of keys before they are turned.
         self.line = sizes.multiply(integer.ceildiv(self.depth, lanes), lanes)
-        self.counts = tile_rows(self.rows, self.block_rows) or (1,)
+        self.counts = counts or tile_rows(self.rows, self.block_rows) or (1,)
         few = isinstance(self.rows, int) and self.rows < _ROWS
-        many = isinstance(self.rows, int) and not few
+        many = integer.is_nonnegative(sizes.add(self.rows, -_ROWS))
         #: Whether values may be packed, and whether they may be left where they are.
         self.packs, self.leaves = not few, not many
         #: Whether keys are read where they are if there are a few rows.
@@ -98,6 +100,7 @@ class AttentionKernel(AttentionPacking):
         batches = sizes.product(map(extent_of, g.batch))
         pairs = sizes.multiply(sizes.multiply(batches, self.rows), self.keys)
         steps = sizes.add(sizes.add(self.depth, self.width), 16 + cost_of(g.scores))
+        b.program.as_written = not self.leaves  # its time goes by in what it calls
         return Kernel(
             b.program,
             parameters.arguments,
@@ -166,7 +169,7 @@ class AttentionKernel(AttentionPacking):
         kept = self.scratch["kept"]
         before = b.load(I64, kept) if self.turns else Constant(I64, -1)
         packed = b.variable(before, name="packed")
-        many = b.compare("ge", self.n_rows, _ROWS)
+        many = b.lift(True, I1) if not self.leaves else b.compare("ge", self.n_rows, _ROWS)
         blocks = dim(per_batch)
         extents = {v: dim(extent_of(v)) for v in g.batch}
         with b.parallel() as block:

@@ -80,6 +80,8 @@ class ProductKernel(Finish):
 
     def _tile_rows(self) -> tuple[int, ...]:
         """Row counts of tiles that a run may need."""
+        if self.schedule.is_brief:
+            return (1,)
         return tile_rows(self.schedule.row_count(), self.schedule.block_rows)
 
     def _packings(self) -> list[Packing]:

@@ -66,6 +66,7 @@ class ProductSchedule:
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
         is_deep: Whether sums are long enough to ask for memory ahead.
+        is_brief: Whether little code is worth more than speed: a tile has one row.
         block_rows: Rows of a block, at most: a number, or an argument of the kernel.
 
     Args:
@@ -96,6 +97,7 @@ class ProductSchedule:
         self._set_width(grain.vectors_of(self.row_count()))
         depth = sizes.product(map(extent_of, self.reduced))
         self.is_deep = not isinstance(depth, int) or depth >= SHORTEST_AHEAD
+        self.is_brief = False
 
     # -- axes ---------------------------------------------------------------------------------
 

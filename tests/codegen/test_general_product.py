@@ -87,3 +87,44 @@ def test_layers_that_differ_in_their_sizes_share_a_kernel():
     assert len(calls) == 5
     assert len({c.kernel for c in calls[1:-1]}) == 1
     check(model, images(1, 64, 12, 12))
+
+
+def test_projections_to_heads_share_a_kernel():
+    """Heads of 16 elements, 4 and 2 of them, whose results lie head by head."""
+
+    def projected(name, source, tokens, heads, width):
+        return (
+            f"a{name} = MatMul({source}, w{name}) b{name} = Add(a{name}, c{name}) "
+            f"d{name} = Reshape(b{name}, s{name}) y{name} = Transpose<perm=[0, 2, 1, 3]>(d{name})"
+        ), {
+            f"w{name}": weights(width, heads * 16), f"c{name}": weights(heads * 16),
+            f"s{name}": np.array([1, tokens, heads, 16], np.int64),
+        }  # fmt: skip
+
+    first, held = projected("p", "x", 40, 4, 64)
+    second, more = projected("q", "z", 60, 2, 96)
+    model = model_of(
+        "g (float[1, 40, 64] x, float[1, 60, 96] z) => (float[1, 4, 40, 16] yp, "
+        f"float[1, 2, 60, 16] yq) {{ {first} {second} }}",
+        held | more,
+    )
+    calls = products(model)
+    assert len(calls) == 2
+    assert len({c.kernel for c in calls}) == 1
+    check(model, [{"x": weights(1, 40, 64), "z": weights(1, 60, 96)}])
+
+
+def test_products_of_constants_in_doubles_have_one_micro_kernel():
+    text = (
+        "g (float[2, 96] x) => (float[2, 64] y, float[2, 32] z) { "
+        "a = MatMul(u, v) b = Cast<to=1>(a) y = MatMul(x, b) "
+        "c = MatMul(s, t) d = Cast<to=1>(c) z = MatMul(x, d) }"
+    )
+    held = {"u": weights(96, 80), "v": weights(80, 64), "s": weights(96, 50), "t": weights(50, 32)}
+    model = model_of(text, {name: w.astype(np.float64) for name, w in held.items()})
+    graph = load_model(model.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    names = {p.name for p in compiled.programs() if "_f64_" in p.name}
+    assert {name.split("_")[2].split("x")[0] for name in names} == {"1"}
+    check(model, [{"x": weights(2, 96)}])

@@ -70,6 +70,41 @@ def test_windows_that_differ_in_their_sizes_share_a_kernel(name):
     assert 1 <= len(kernels) <= MODELS[name][3]
 
 
+def sequences(*images, step=1):
+    """Windows over images, (channels, height, width) each, which are handed on as sequences."""
+    text, held = [], {}
+    for k, (channels, height, width) in enumerate(images):
+        text += [
+            f"a{k} = MatMul(x{k}, u{k}) t{k} = Transpose<perm=[0, 2, 1]>(a{k})",
+            f"i{k} = Reshape(t{k}, s{k})",
+            f"c{k} = Conv<group={channels}, pads=[1, 1, 1, 1], strides=[{step}, {step}]>"
+            f"(i{k}, v{k})",
+            f"r{k} = Relu(c{k}) f{k} = Reshape(r{k}, l{k})",
+            f"o{k} = Transpose<perm=[0, 2, 1]>(f{k}) y{k} = MatMul(o{k}, w{k})",
+        ]
+        held |= {
+            f"u{k}": weights(8, channels), f"v{k}": weights(channels, 1, 3, 3),
+            f"w{k}": weights(channels, 8), f"s{k}": np.array([0, 0, height, width]),
+            f"l{k}": np.array([0, 0, -1]),
+        }  # fmt: skip
+    inputs = ", ".join(f"float[2, {h * w}, 8] x{k}" for k, (_, h, w) in enumerate(images))
+    results = ", ".join(f"float[n, l{k}, 8] y{k}" for k in range(len(images)))
+    return model_of(f"g ({inputs}) => ({results}) {{ {' '.join(text)} }}", held)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_windows_over_sequences_share_a_kernel(step):
+    images = (32, 16, 32), (64, 8, 64), (48, 24, 32)
+    made = sequences(*images, step=step)
+    check(made, [{f"x{k}": weights(2, h * w, 8) for k, (_, h, w) in enumerate(images)}])
+    graph = load_model(made.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("rows")]
+    assert len(names) == len(images)
+    assert len(set(names)) == 1
+
+
 def gated(pool, *images):
     """Gates times images, (channels, height, width) each, between products."""
     text, held = [], {}
