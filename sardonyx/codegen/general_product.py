@@ -38,6 +38,8 @@ _LEAST = 8
 #: What runs once and multiplies no more has tiles of single rows: their micro-kernel is compiled in
 #: 8 ms, those of all row counts in 55. They take twice the time, 10 ms at most.
 _BRIEF = 2**26
+#: Elements of a constant factor, at most, that an image's row is multiplied with in no time.
+_SLIGHT = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,18 @@ def is_brief(group: Product) -> bool:
     return isinstance(work, int) and work <= _BRIEF
 
 
+def _is_slight(group: Product, rows: list[Dim], column: Dim, depth: Dim) -> bool:
+    """Whether a product takes so little time that its sizes do not count.
+
+    Such are the gates of squeeze-and-excitation, each of other sizes: a row for an image of 1 by 1.
+    """
+    width, deep = extent_of(column), extent_of(depth)
+    if not isinstance(width, int) or not isinstance(deep, int) or width * deep > _SLIGHT:
+        return False
+    pooled = group.at[1:].count(0) >= 2
+    return pooled and not any(isinstance(extent_of(v), int) for v in rows)
+
+
 def general_product(
     canonical: Canonical, lanes: int, grain: Grain, *, brief: bool = False
 ) -> GeneralProduct | None:
@@ -118,12 +132,17 @@ def general_product(
         lanes //= 2
     batch, rows, columns = found
     summed = [v for v in g.reduced if v != 0]
-    if batch or not rows or len(columns) not in (1, 2) or len(summed) != 1:
+    if batch or len(columns) not in (1, 2) or len(summed) != 1:
         return None
     column = next((v for v in columns if _is_dense(canonical, g.root.buffer, g.at, v)), columns[0])
     depth, heads = summed[0], next((v for v in columns if v is not column), 0)
     known = [extent_of(v) for v in (column, depth)]
-    if not all(isinstance(n, int) and n >= _LEAST for n in known) or int(known[0]) < lanes:
+    slight = heads == 0 and not brief and _is_slight(g, rows, column, depth)
+    if not slight and (
+        not rows
+        or not all(isinstance(n, int) and n >= _LEAST for n in known)
+        or int(known[0]) < lanes
+    ):
         return None
     if not _is_dense(canonical, g.left.tensor, g.left.at, depth):
         return None
@@ -133,7 +152,8 @@ def general_product(
     )
     if steps[0] != 1 or steps[1] == known[0] or not isinstance(extent_of(heads), int):
         return None  # heads that lie side by side are columns of one panel
-    return _Making(canonical, lanes, grain, brief=brief).make(rows, column, heads, depth)
+    making = _Making(canonical, lanes, grain, brief=brief, slight=slight)
+    return making.make(rows, column, heads, depth)
 
 
 def _is_plain(group: Product, dtype: DType) -> bool:
@@ -159,9 +179,12 @@ def _is_dense(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variabl
 class _Making(Generaliser):
     """Makes a `GeneralProduct`."""
 
-    def __init__(self, canonical: Canonical, lanes: int, grain: Grain, *, brief: bool) -> None:
+    def __init__(
+        self, canonical: Canonical, lanes: int, grain: Grain, *, brief: bool, slight: bool
+    ) -> None:
         super().__init__(canonical)
-        self._lanes, self._grain, self._is_brief = lanes, grain, brief
+        self._lanes, self._grain = lanes, grain
+        self._is_brief, self._is_slight = brief, slight
 
     def make(self, rows: list[Dim], column: Dim, heads: Dim, depth: Dim) -> GeneralProduct:
         """The product with symbols for the extents of these axes; 0 for no heads.
@@ -173,13 +196,16 @@ class _Making(Generaliser):
         assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
         width = int(extent_of(column))
         count = sizes.product(map(extent_of, rows))
-        vectors = panel_vectors(width, self._lanes, grain.vectors_of(count))
+        vectors = most = grain.vectors_of(count)
+        if not self._is_slight:
+            vectors = panel_vectors(width, self._lanes, most)
         panel = vectors * self._lanes
         for row in rows:
             self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
         panels = -(-width // panel)
         if heads == 0:
-            unit = next(n for n in (panel, self._lanes, 1) if width % n == 0)
+            units = (panel, self._lanes, 1) if not self._is_slight else (1,)
+            unit = next(n for n in units if width % n == 0)
             self._extents[sizes.variable(column)] = sizes.multiply(
                 self._symbol("column", width // unit), unit
             )
@@ -188,7 +214,7 @@ class _Making(Generaliser):
             self._extents[sizes.variable(heads)] = self._symbol("heads", count_of_heads)
             panels *= count_of_heads
         deep = int(extent_of(depth))
-        is_deep = deep >= SHORTEST_AHEAD
+        is_deep = deep >= SHORTEST_AHEAD and not self._is_slight
         self._extents[sizes.variable(depth)] = self._symbol("depth", deep)
         block = balanced_rows(count, panels, grain.rows)
         block_rows = self._symbol("block", block)

@@ -128,3 +128,28 @@ def test_products_of_constants_in_doubles_have_one_micro_kernel():
     names = {p.name for p in compiled.programs() if "_f64_" in p.name}
     assert {name.split("_")[2].split("x")[0] for name in names} == {"1"}
     check(model, [{"x": weights(2, 96)}])
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+def test_gates_of_all_sizes_share_kernels(batch):
+    """Squeeze-and-excitation: few channels, part of a vector, short sums."""
+    sizes = {8: 4, 20: 6, 96: 8, 130: 40}
+    text, held = [], {}
+    for k, (wide, narrow) in enumerate(sizes.items()):
+        text += [
+            f"a{k} = Conv(x, u{k}) m{k} = GlobalAveragePool(a{k}) d{k} = Conv(m{k}, v{k}, b{k})",
+            f"r{k} = Relu(d{k}) e{k} = Conv(r{k}, w{k}) s{k} = Sigmoid(e{k})",
+            f"g{k} = Mul(a{k}, s{k}) y{k} = Conv(g{k}, t{k})",
+        ]
+        held |= {
+            f"u{k}": weights(wide, 8, 1, 1), f"v{k}": weights(narrow, wide, 1, 1),
+            f"b{k}": weights(narrow), f"w{k}": weights(wide, narrow, 1, 1),
+            f"t{k}": weights(8, wide, 1, 1),
+        }  # fmt: skip
+    results = ", ".join(f"float[n, 8, h, w] y{k}" for k in range(len(sizes)))
+    model = model_of(f"g (float[{batch}, 8, 8, 8] x) => ({results}) {{ {' '.join(text)} }}", held)
+    check(model, images(1, 8, 8, 8) + (images(5, 8, 8, 8) if batch == "N" else []))
+    calls = products(model)
+    gates = [c.kernel for c in calls if c.kernel in {calls[1].kernel, calls[2].kernel}]
+    assert len(calls) == 4 * len(sizes)
+    assert len(gates) == 2 * len(sizes)
