@@ -35,9 +35,10 @@ def _padded(
     for number, axis in enumerate(chosen):
         before[axis], after[axis] = pads[number], pads[number + len(chosen)]
         left = sizes.total((before[axis], x.shape[axis], after[axis]))
+        what = f"It removes more of axis {axis} than there is"
         if integer.is_nonnegative(-left - 1):
-            what = f"It removes more of axis {axis} than there is"
             raise InvalidGraph(message("Pad", what, got=f"{before[axis]} and {after[axis]}"))
+        t.assume_equal(integer.maximum(left, 0), left, "Pad", what)
     return t.pad(x, before, after, mode, value)
 
 

@@ -86,6 +86,7 @@ def scaled_in_run(
         dtype: Type of the factors that are not known.
     """
     known = partial_elements_of(scales) or (None,) * len(lengths)
+    check_scales("Resize", tuple(float(e) for e in known if isinstance(e, int | float)))
     factors: list[float | Scalar | None] = []
     rows: list[Scalar] = []
     for number, (length, value) in enumerate(zip(lengths, known, strict=True)):
@@ -94,7 +95,8 @@ def scaled_in_run(
             continue
         scale = scalar.load(scales, (number,))
         exact = scalar.unary("floor", scalar.cast(scalar.size(length), scale.dtype) * scale)
-        rows.append(scalar.cast(exact, dtypes.INT64))
+        usable = scalar.compare("gt", scale, 0.0) & scalar.compare("lt", scale, math.inf)
+        rows.append(scalar.select(usable, scalar.cast(exact, dtypes.INT64), -1))  # -1 is refused
         factors.append(scalar.cast(scale, dtype))
     measured = iter(contents(stack(rows), "The sizes", 0)) if rows else iter(())
     return factors, [

@@ -32,10 +32,9 @@ def normalise_axis(axis: int, rank: int, where: str = "axis") -> int:
         InvalidGraph: There is no such axis.
     """
     if not -rank <= axis < rank:
+        expected = f"-{rank} to {rank - 1}" if rank else "a tensor with axes, not a number"
         raise InvalidGraph(
-            message(
-                where, "There is no such axis", expected=f"-{rank} to {rank - 1}", got=str(axis)
-            )
+            message(where, "There is no such axis", expected=expected, got=str(axis))
         )
     return axis + rank if axis < 0 else axis
 

@@ -18,6 +18,7 @@ import sardonyx
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError
 from tests.engine import networks
+from tests.support.session import model_of
 
 _IMAGE = {"x": np.zeros((1, 3, 16, 16), np.float32)}
 _TEXT = {"ids": np.zeros((1, 8), np.int64), "mask": np.ones((1, 8), np.int64)}
@@ -149,6 +150,7 @@ def test_forks_while_another_thread_compiles(tmp_path: Path) -> None:
 import os, signal, threading
 import numpy as np, sardonyx
 from tests.engine import networks
+from tests.support.session import model_of
 def compile(name):
     model = networks.perceptron()
     model.producer_name = name
@@ -298,3 +300,38 @@ def test_integer_division_by_zero(op: str) -> None:
     y[19] = 0
     with pytest.raises(errors.RuntimeException, match="(?s)the_node.*division by zero"):
         session.run(None, {"x": x, "d": y})
+
+
+_PAD = "g (float[N] x, int64[2] p) => (float[A] y) { y = Pad(x, p) }"
+_LESS = "g (float[N] x) => (float[A] y) <int64[2] p = {-2, -2}> { y = Pad(x, p) }"
+_RESIZE = """g (float[1,1,H,W] x, float[4] s) => (float[A,B,C,D] y) <float[0] r = {}> {
+    y = Resize(x, r, s) }"""
+_THREE, _SQUARE = np.ones(3, np.float32), np.ones((1, 1, 2, 2), np.float32)
+#: What only a run knows: model, feeds that it takes, feeds that it does not, and why not.
+OUT_OF_BOUNDS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    (_PAD, {"p": np.array([-2, -1])}, {"p": np.array([-2, -2])}, "removes more of axis 0"),
+    (_PAD, {"p": np.array([-4, 2])}, {"p": np.array([-5, 1])}, "removes more of axis 0"),
+    (_LESS, {"x": np.ones(4, np.float32)}, {"x": _THREE}, "removes more of axis 0.*Pad_0"),
+    *(
+        (_RESIZE, {"s": np.float32([1, 1, 1, 2])}, {"s": np.float32([1, 1, s, 1])}, "Resize_0")
+        for s in (0.0, -1.0, np.nan, np.inf)
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "good", "bad", "why"), OUT_OF_BOUNDS)
+def test_counts_and_scales_that_only_a_run_knows(
+    text: str, good: dict[str, Any], bad: dict[str, Any], why: str
+) -> None:
+    session = sardonyx.InferenceSession(model_of(text, opset=18).SerializeToString())
+    others = {"x": _SQUARE if text is _RESIZE else _THREE}
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgument, match=why):
+            session.run(None, others | bad)
+        session.run(None, others | good)
+
+
+def test_a_number_has_no_axes() -> None:
+    model = model_of("g (float x) => (float y) { y = Softmax(x) }").SerializeToString()
+    with pytest.raises(errors.InvalidGraph, match="Softmax_0.*Expected a tensor with axes"):
+        sardonyx.InferenceSession(model)
