@@ -241,7 +241,8 @@ class Network:
         after = step(number, outside)(slice_, before)
         output = after[0]
         if self.lengths is not None:
-            active = self._active(seen_inside(self.lengths, outside), place, batch)
+            ends = seen_inside(self._ends(self.lengths, length), outside)
+            active = self._active(ends, place, batch)
             output = where(active, output, 0.0)
             after = [where(active, a, b) for a, b in zip(after, before, strict=True)]
         body = Body([*after, output])
@@ -254,12 +255,22 @@ class Network:
         *states, everything = results_of(self.scope, "loop", region, outside, specs)
         return [everything, *states]
 
-    def _active(self, lengths: Tensor, place: Dim, batch: Dim) -> Tensor:
+    def _ends(self, lengths: Tensor, length: Dim) -> Tensor:
+        """How many steps each sequence has; a fault below 0, and above all steps."""
+        beyond = sizes.add(length, 1)
+
+        def body(row: Dim) -> Scalar:
+            given = scalar.cast(scalar.load(lengths, (row,)), dtypes.INT64)
+            bad = scalar.compare("lt", given, 0)
+            return scalar.check_index(scalar.select(bad, scalar.size(beyond), given), beyond)
+
+        return compute(lengths.shape, body, dtypes.INT64)
+
+    def _active(self, ends: Tensor, place: Dim, batch: Dim) -> Tensor:
         """Whether each sequence has a step at this place, as a column: bool[batch, 1]."""
 
         def body(row: Dim, _: Dim) -> Scalar:
-            end = scalar.cast(scalar.load(lengths, (row,)), dtypes.INT64)
-            return scalar.compare("lt", scalar.size(place), end)
+            return scalar.compare("lt", scalar.size(place), scalar.load(ends, (row,)))
 
         return compute((batch, 1), body, dtypes.BOOL)
 

@@ -255,3 +255,20 @@ def test_a_feed_of_the_wrong_width_is_refused():
     session = sardonyx.InferenceSession(model)
     with pytest.raises(InvalidArgument):
         session.run(None, {"x": np.zeros((5, 3, 8), np.float32)})
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op_type", _GATES)
+def test_lengths_beyond_all_steps_are_refused(op_type, direction):
+    arrays = _arrays(op_type, 2 if direction == "bidirectional" else 1, (5, 3, 7, 6), np.float32, 0)
+    fed = {"x": arrays["x"], "sequence_lens": np.array([5, 0, 2], np.int32)}
+    fixed = {k: arrays[k] for k in ("w", "r", "b")}
+    attributes = {"hidden_size": 6, "direction": direction}
+    model = _model(op_type, fed, fixed, attributes).SerializeToString()
+    session = sardonyx.InferenceSession(model)
+    want = _expected(op_type, fed | fixed, attributes)
+    for wrong in (6, -1, 2**31 - 1, -(2**31)):
+        with pytest.raises(InvalidArgument, match=f"{op_type}_0.*out of range"):
+            session.run(None, fed | {"sequence_lens": np.array([5, wrong, 2], np.int32)})
+        for mine, theirs in zip(session.run(None, fed), want, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
