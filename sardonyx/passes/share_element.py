@@ -2,7 +2,7 @@
 
 Add(x: float[n,12,197,197], mask: float[1,1,197,197]{0, 0, ...})  ->  Add(x, {0}: float[1,1,1,1])
 
-Exporters fold masks of known sizes into such arrays. One element is a number in a kernel, where an
+Tools that fold constants write masks of known sizes as such arrays. One element is a number in a kernel, where an
 array would be read for every element of the result, and keep a library from the whole.
 """
 
