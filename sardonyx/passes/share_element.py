@@ -2,8 +2,9 @@
 
 Add(x: float[n,12,197,197], mask: float[1,1,197,197]{0, 0, ...})  ->  Add(x, {0}: float[1,1,1,1])
 
-Tools that fold constants write masks of known sizes as such arrays. One element is a number in a kernel, where an
-array would be read for every element of the result, and keep a library from the whole.
+Tools that fold constants write masks of known sizes as such arrays. One element is a number in a
+kernel, where an array would be read for every element of the result, and keep a library from the
+whole.
 """
 
 from __future__ import annotations
