@@ -44,6 +44,9 @@ _COSTS = {
 COMPUTED = object()
 #: Beyond this many nodes an expression is cut, so that chains cannot grow without bound.
 _MOST_NODES = 600
+#: The same of all atoms in its indices. Networks have up to 35 (segformer_b0); with each Reshape
+#: to sizes of a run behind another the work doubles at least.
+_MOST_ATOMS = 300
 
 
 @dataclass(eq=False, slots=True)
@@ -165,6 +168,21 @@ def node_count(body: Scalar, limit: int) -> int:
             seen.add(x)
             stack.extend(x.arguments)
     return len(seen)
+
+
+def has_long_indices(body: Scalar) -> bool:
+    """Whether the indices of its loads have `_MOST_ATOMS` atoms or more, shared ones once."""
+    seen: set[Dim] = set()
+    stack = [index for x in loads_of(body) for index in x.at]
+    count = 0
+    while stack and count < _MOST_ATOMS:
+        index = stack.pop()
+        if isinstance(index, sizes.Size) and index not in seen:
+            seen.add(index)
+            atoms = [atom for monomial, _ in index.terms for atom in monomial]
+            count += len(atoms)
+            stack.extend(argument for atom in atoms for argument in atom.arguments)
+    return count >= _MOST_ATOMS
 
 
 class _Inliner:
@@ -350,6 +368,8 @@ class _Inliner:
             return False
         if body.op == "select" and loads_of(body) and self._never_changes(tensor, (body,)):
             return True  # constants side by side: once, instead of a choice in every run
+        if has_long_indices(body):
+            return True
         if is_view(body) or _only_widens(body):
             return node_count(body, _MOST_NODES) >= _MOST_NODES or self._is_gathered(tensor, body)
         if not loads_of(body) and cost_of(body) <= 4:

@@ -1,8 +1,9 @@
-"""Checks of indices that stay although nothing hangs on the index any more.
+"""Checks of indices that stay where a load is replaced by what is loaded.
 
 `check_index` faults where an index is outside of its axis. It lies in the index that it checks. An
 axis along which all elements are the same has them whatever the index is, so the index goes when
-the load is replaced by what is loaded. Then the check goes beside the element.
+the load is replaced by what is loaded. Then the check goes beside the element. What an operator
+does not look at (a condition whose choices are equal) goes with its checks.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -76,3 +78,28 @@ def test_rows_normalised_and_put_in_one_column(shape: tuple[int, ...]) -> None:
     centred = x - x.mean(-1, keepdims=True)
     want = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * feeds["s"] + feeds["b"]
     np.testing.assert_allclose(got, want.reshape(-1, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_chains_of_reshapes_to_fed_sizes(count: int) -> None:
+    """Each doubles the indices of the one before: 9 took 43 s to load when all were composed."""
+    lengths = [2 + k % 3 for k in range(count)]
+    lists = ", ".join(f"int64[{length}] s{k}" for k, length in enumerate(lengths))
+    body = "a0 = Identity(x)"
+    for k, length in enumerate(lengths):
+        back = ",".join(map(str, reversed(range(length))))
+        body += f" r{k} = Reshape(a{k}, s{k}) a{k + 1} = Transpose<perm=[{back}]>(r{k})"
+    result = ",".join("PQRS"[: lengths[-1]])
+    text = f"g (float[A,B] x, {lists}) => (float[{result}] y) {{ {body} y = Identity(a{count}) }}"
+    session = sardonyx.InferenceSession(model_of(text, {}, opset=17).SerializeToString())
+    copies = re.findall(r"^ *[0-9]+ copy_", session.explain(), re.MULTILINE)
+    assert (len(copies) == 1) == (count == 4)
+    random = np.random.default_rng(7)
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    sizes = {2: (4, 6), 3: (2, 3, 4), 4: (1, 2, 3, 4)}
+    for _ in range(3):
+        feeds, expected = {"x": x}, x
+        for k, length in enumerate(lengths):
+            feeds[f"s{k}"] = random.permutation(sizes[length])
+            expected = expected.reshape(feeds[f"s{k}"]).transpose(*reversed(range(length)))
+        np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
