@@ -9,6 +9,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.verify import verify as verify_graph
+from sardonyx.passes.count_positions import count_positions
 from sardonyx.passes.declarations import check_declarations
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.fold_batch_norm import fold_batch_norm
@@ -29,6 +30,7 @@ PASSES: list[tuple[str, Pass, int]] = [
     ("separate clashing dimensions", separate_dimensions, 0),
     ("link gradients to what they name", link_gradients, 0),
     ("remove what nothing reads", remove_dead, 1),
+    ("count positions", count_positions, 1),
     ("infer shapes", infer, 0),
     ("compare with what is declared", check_declarations, 0),
     ("merge equal values", merge_equal, 1),

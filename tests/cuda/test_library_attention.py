@@ -38,6 +38,12 @@ def _text(feeds: str, scores: str) -> str:
 
 _SHAPE = [(2, 5, 24)] * 3
 _LOWER = np.tril(np.ones((1, 1, 5, 5), bool))
+#: As exporters fold them where sizes are known.
+_POSITIONS = {
+    "rows": np.arange(70).reshape(1, 1, 70, 1), "nought": np.array(0),
+    "square": np.array([1, 1, 70, 70]), "zero": np.float16(0), "low": np.float16(-65504),
+    "s": _SCALE,
+}  # fmt: skip
 #: Graph, weights, shapes of feeds, what the call says of scale and mask.
 CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], dict[str, object]]] = {
     "heads of one matrix": (
@@ -75,6 +81,14 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], dict[str, obj
         ).replace("S,", "5,"),
         {"s": _SCALE, "m": np.zeros((1, 1, 5, 5), np.float16)},
         _SHAPE, {"scale": 0.25, "bias": False},
+    ),
+    "positions of which all count": (
+        _text(
+            _SELF.replace("S", "70"),
+            " b = GreaterOrEqual(rows, nought) c = Expand(b, square) m = Where(c, zero, low)"
+            " r = MatMul(qt, kt) x = Mul(r, s) t = Add(x, m)",
+        ).replace("S,", "70,"),
+        _POSITIONS, [(2, 70, 24)] * 3, {"scale": 0.25, "bias": False, "causal": ""},
     ),
     "two masks": (
         _text(
