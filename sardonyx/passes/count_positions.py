@@ -8,6 +8,8 @@ they say (all keys count, none behind the query) is seen in indices, not in numb
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sardonyx.base.dtypes import INT64
@@ -34,24 +36,30 @@ def count_positions(graph: Graph) -> int:
     count = 0
     for owner in graph.graphs():
         for value in list(owner.initializers.values()):
-            counted = _start_and_step(value)
+            constant = value.constant
+            if constant is None or not _may_be_positions(constant):
+                continue
+            if not value.is_fixed or value.is_graph_output or not value.use_count:
+                continue
+            counted = _start_and_step(constant)
             if counted is not None and len(owner.nodes):
-                owner.replace_uses(value, _counted(owner, value, *counted))
+                made = _counted(owner, value.name, constant.shape, *counted)
+                owner.replace_uses(value, made)
                 owner.remove_initializer(value)
                 count += 1
     return count
 
 
-def _start_and_step(value: Value) -> tuple[int, int] | None:
-    """The first element and how far apart they are, if a constant lists them along one axis."""
-    constant = value.constant
-    if constant is None or constant.dtype is not INT64 or not constant.has_data:
-        return None
-    if not value.is_fixed or value.is_graph_output or not value.use_count:
-        return None
+def _may_be_positions(constant: Constant) -> bool:
+    """Whether it is a long list along one axis, whatever its elements are."""
+    if constant.dtype is not INT64 or not constant.has_data:
+        return False
     extent = constant.element_count
-    if max(constant.shape, default=1) != extent or not ELEMENTS_LIMIT < extent <= _MOST:
-        return None
+    return ELEMENTS_LIMIT < extent <= _MOST and max(constant.shape) == extent
+
+
+def _start_and_step(constant: Constant) -> tuple[int, int] | None:
+    """The first element and how far apart all are, if they are equally far apart."""
     was_read = constant.was_read
     numbers = constant.array().reshape(-1)
     is_near = numbers.min() > -_FAR and numbers.max() < _FAR
@@ -62,22 +70,18 @@ def _start_and_step(value: Value) -> tuple[int, int] | None:
     return None
 
 
-def _counted(graph: Graph, value: Value, start: int, step: int) -> Value:
-    """The same elements as those of a constant, of nodes in front of all others."""
-    constant = value.constant
-    assert constant is not None  # noqa: S101 - narrows the type for the checker
-    bounds = (start, start + constant.element_count * step, step)
+def _counted(graph: Graph, name: str, shape: tuple[int, ...], start: int, step: int) -> Value:
+    """Such elements, of nodes in front of all others."""
+    bounds = (start, start + math.prod(shape) * step, step)
     first = next(iter(graph.nodes))
 
     def add(op_type: str, *inputs: Value) -> Value:
-        made = graph.new_value(f"{value.name}_{op_type.lower()}", INT64)
+        made = graph.new_value(f"{name}_{op_type.lower()}", INT64)
         graph.insert_before(first, Node(op_type, "", inputs, (made,)))
         return made
 
     def numbers(given: object) -> Value:
-        return graph.add_constant(value.name, Constant.from_array(np.array(given, np.int64)))
+        return graph.add_constant(name, Constant.from_array(np.array(given, np.int64)))
 
     made = add("Range", *map(numbers, bounds))
-    if len(constant.shape) == 1:
-        return made
-    return add("Reshape", made, numbers(constant.shape))
+    return made if len(shape) == 1 else add("Reshape", made, numbers(shape))

@@ -56,9 +56,9 @@ def share_element(graph: Graph) -> int:
 def _is_stretched(node: Node, value: Value) -> bool:
     """Whether an operand is a large constant without which the result has the same shape."""
     shape, constant = node.outputs[0].shape, value.constant
-    if constant is None or shape is None or not value.is_fixed:
+    if constant is None or shape is None:
         return False
-    if sum(extent > 1 for extent in constant.shape) < _LEAST_AXES:
+    if sum(extent > 1 for extent in constant.shape) < _LEAST_AXES or not value.is_fixed:
         return False
     return any(_has_shape(other, shape) for other in node.inputs if other is not value)
 
