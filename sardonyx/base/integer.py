@@ -23,6 +23,7 @@ from sardonyx.base.sizes import (
     make_atom,
     multiply,
     of_atom,
+    of_monomial,
     terms_of,
 )
 
@@ -232,17 +233,21 @@ def _extreme(a: Size) -> Dim:
     sums: dict[Monomial, int] = {}
     for monomial, coefficient in a.terms:
         value: Dim = 1
+        kept: list[Atom] = []
         for atom in monomial:
             if atom.kind == "symbol" and not (len(atom.arguments) > 1 and coefficient < 0):
-                factor: Dim | None = of_atom(atom)
+                factor: Dim | None = None
             elif not _atom_nonnegative(atom):
                 factor = None
             else:
                 low, high = _atom_bounds(atom) if atom.kind != "symbol" else atom.arguments
                 factor = low if coefficient > 0 else high
             if factor is None or (isinstance(factor, int) and factor == _UNBOUNDED_BELOW):
-                factor = of_atom(atom)
-            value = multiply(value, factor)
+                kept.append(atom)
+            else:
+                value = multiply(value, factor)
+        if kept:  # at once: one by one, long products take the square of their length
+            value = multiply(of_monomial(tuple(kept), 1), value)
         for m, c in terms_of(multiply(value, coefficient)):
             sums[m] = sums.get(m, 0) + c
     return from_terms(sums)

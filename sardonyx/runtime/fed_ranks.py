@@ -14,8 +14,9 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 
-#: Elements of a list that decides how many axes there are: two for each that NumPy allows (pads).
-_LONGEST = 128
+#: No array of NumPy's has more axes. So many elements of a list are followed, too
+#: (`tensor.symbolic.ELEMENTS_LIMIT`), also where two stand for each axis, as in pads.
+MOST_AXES = 64
 
 
 def rank_of(feed: Any, info: ValueInfo) -> int:
@@ -48,9 +49,9 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
         what = "The feed has the wrong rank"
         raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim)))
     length = int(feed.shape[0])
-    if length > _LONGEST:  # each would be an axis of a plan
+    if length > MOST_AXES:  # each would be an axis of a plan
         what = "A list that decides how many axes there are is too long"
-        expected = f"at most {_LONGEST} elements"
+        expected = f"at most {MOST_AXES} elements"
         raise InvalidArgument(message(where, what, expected=expected, got=str(length)))
     return length
 

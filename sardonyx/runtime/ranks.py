@@ -10,12 +10,14 @@ tensors; they wait for runs only where the model cannot be lowered without.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT32, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
+from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.types import ValueType
@@ -23,11 +25,14 @@ from sardonyx.ir.value import Value
 from sardonyx.ops.registry import record_of, where
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.fed_ranks import MOST_AXES
+
+_logger = get_logger("session")
 
 #: Ranks that are tried, the likeliest first.
 _TRIED = (4, 3, 2, 1, 0, 5, 6)
-#: More axes are not tried: no array of NumPy's has them.
-_MOST_AXES = 64
+#: Each trial takes the model through all passes. Eighty lists one behind another need as many.
+_MOST_TRIALS = 256
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:
@@ -91,8 +96,20 @@ def inputs_that_decide(
     Raises:
         SardonyxError: The refusal that comes whatever they are, or what to declare.
     """
+    names = ", ".join(inputs_that_may_decide(graph))
+    _logger.info("Lengths or ranks of %s are tried, as without them: %s", names, refused)
+    count = 0
 
     def tried(ranks: Mapping[str, int]) -> SardonyxError | None:
+        nonlocal count
+        if count == _MOST_TRIALS:
+            what = (
+                "The number of axes of the model's tensors depends on too many inputs: "
+                f"{count} trials did not tell which numbers fit. Without any: {refused}"
+            )
+            do = "Declare how many elements the lists have, or how many axes the items have"
+            raise errors.NotImplemented(message(f"input {names}", what, do=do))
+        count += 1
         trial = graph.clone()
         give_ranks(trial, ranks)
         give_lengths(trial, ranks)
@@ -103,7 +120,9 @@ def inputs_that_decide(
     def suffice(known: tuple[str, ...]) -> bool:
         return bool(known) and tried({name: found[name] for name in known}) is None
 
-    return {name: found[name] for name in _needed((), tuple(found), suffice)}
+    needed = _needed((), tuple(found), suffice)
+    _logger.info("After %d trials: plans wait for lengths or ranks of %s", count, ", ".join(needed))
+    return {name: found[name] for name in needed}
 
 
 def _ranks_that_fit(
@@ -138,10 +157,11 @@ def _ranks_that_fit(
         raise reasons[0]
     if furthest <= node_of(refused):
         raise refused  # no length helps
+    known = frozenset(names)
     goes_on = True
     while goes_on:
         goes_on = False
-        read = [name for name in names if name in _read_by(nodes[furthest])]
+        read = [name for name in _read_by(nodes[furthest]) if name in known]
         for name, rank in itertools.product(read, candidates):
             ranks = best | {name: rank}
             reason = tried(ranks)
@@ -165,25 +185,25 @@ def _candidates(graph: Graph) -> list[int]:
     for node in graph.walk():
         axes = node.attributes.get("perm")
         most = max(most, len(axes) if isinstance(axes, Sequence) else 0)
-    return [*_TRIED, *range(len(_TRIED), min(most, _MOST_AXES) + 1)]
+    return [*_TRIED, *range(len(_TRIED), min(most, MOST_AXES) + 1)]
 
 
 def _inside_of(node: Node) -> Iterator[Node]:
     return (inner for graph in node.subgraphs() for inner in graph.walk())
 
 
-def _read_by(node: Node) -> set[str]:
-    """Names of what a node depends on."""
-    found: set[str] = set()
-    seen, nodes = {node}, [node]
+def _read_by(node: Node) -> list[str]:
+    """Names of what a node depends on, the nearest first: they are likely to be at fault."""
+    found: dict[str, None] = {}
+    seen, nodes = {node}, deque([node])
     while nodes:
-        node = nodes.pop()
+        node = nodes.popleft()
         for value in (v for n in (node, *_inside_of(node)) for v in n.inputs if v is not None):
-            found.add(value.name)
+            found[value.name] = None
             if value.producer is not None and value.producer not in seen:
                 seen.add(value.producer)
                 nodes.append(value.producer)
-    return found
+    return list(found)
 
 
 def _needed(

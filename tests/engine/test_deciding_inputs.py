@@ -6,6 +6,8 @@ The length or the rank comes with the feeds, as a rank that is not declared does
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -284,6 +286,53 @@ def test_a_length_that_the_model_cannot_take_is_named() -> None:
         session.run(None, {"x": of(4, 6), "s": ints(4, 6)})
 
 
+def chain(count: int) -> str:
+    """Lists of 2, 3 and 4 elements, each of which decides for all that follows."""
+    lists = ", ".join(f"int64[R{k}] s{k}" for k in range(count))
+    body, last = "", "x"
+    for k in range(count):
+        axes = ", ".join(map(str, reversed(range(2 + k % 3))))
+        body += f" r{k} = Reshape({last}, s{k}) t{k} = Transpose<perm = [{axes}]>(r{k})"
+        last = f"t{k}"
+    return f"g (float[A, B] x, {lists}) => (float[n] y) {{ {body} y = Identity({last}) }}"
+
+
+def clash(count: int) -> str:
+    """Lists no lengths of which fit, all of which the node that says so depends on."""
+    lists = ", ".join(f"int64[R{k}] s{k}" for k in range(count))
+    body, last = "", "x"
+    for k in range(count):
+        body += f" r{k} = Reshape({last}, s{k})"
+        last = f"r{k}"
+    return (
+        f"g (float[A, B] x, {lists}) => (float[n] y) {{ {body} a = Transpose<perm = [0, 1]>({last})"
+        f" b = Transpose<perm = [2, 0, 1]>({last}) y = Add(a, b) }}"
+    )
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 8), (4, 24), (10, 40)])
+def test_few_trials_find_lengths_and_the_log_says_so(
+    count: int, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "sardonyx"):
+        session = sardonyx.InferenceSession(model(chain(count), "y").SerializeToString())
+    names = ", ".join(f"s{k}" for k in range(count))
+    first, last = (r.getMessage() for r in caplog.records if "trie" in r.msg or "trial" in r.msg)
+    assert first.startswith(f"Lengths or ranks of {names} are tried, as without them: [node Resh")
+    (trials,) = re.fullmatch(
+        rf"After (\d+) trials: plans wait for .* ranks of {names}", last
+    ).groups()
+    assert int(trials) <= most
+    given = {f"s{k}": ints(24, *[1] * (1 + k % 3)) for k in range(count)}
+    assert session.run(None, {"x": of(4, 6)} | given)[0].size == 24
+
+
+def test_trials_end() -> None:
+    part = r"^\[input s0, s1.*too many inputs: 256 trials .*Reshape_0.*Declare how many elements"
+    with pytest.raises(errors.NotImplemented, match=part):
+        sardonyx.InferenceSession(model(clash(40), "y").SerializeToString())
+
+
 def test_errors_that_no_length_mends() -> None:
     text = "g (int64[R] s) => (float[n] y) { c = ConstantOfShape(s) y = Nonsense(c) }"
     with pytest.raises(errors.NotImplemented, match="Nonsense"):
@@ -302,15 +351,16 @@ def test_a_list_of_another_input_does_not_wait_for_an_operator() -> None:
         sardonyx.InferenceSession(made.SerializeToString())
 
 
-@pytest.mark.parametrize("length", [129, 10**7])
+@pytest.mark.parametrize("length", [65, 129, 10**7])
 def test_a_list_that_decides_is_no_longer_than_arrays_have_axes(length: int) -> None:
     session = sardonyx.InferenceSession(model(RESHAPE, "y").SerializeToString())
     given = np.broadcast_to(np.int64(1), (length,))  # no memory of the caller's
-    with pytest.raises(errors.InvalidArgument, match="input s.*too long.*at most 128"):
+    with pytest.raises(errors.InvalidArgument, match="input s.*too long.*at most 64 elements, got"):
         session.run(None, {"x": of(1, 1), "s": given})
-    np.testing.assert_array_equal(
-        session.run(None, {"x": np.ones((1, 1), np.float32), "s": ints(1)})[0], [1]
-    )
+    one = np.ones((1, 1), np.float32)
+    for most in (1, 64):
+        found = session.run(None, {"x": one, "s": ints(*[1] * most)})[0]
+        np.testing.assert_array_equal(found, one.reshape([1] * most))
 
 
 def test_items_of_a_sequence_are_arrays() -> None:
