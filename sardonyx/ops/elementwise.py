@@ -290,7 +290,8 @@ def is_inf_10(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) 
     if detect_negative and detect_positive:
         return t.equal(t.absolute(x), float("inf"))
     if not detect_negative and not detect_positive:
-        return t.constant(False, dtypes.BOOL, x.shape)
+        # Not the number alone: an index that gave an element is checked whatever is asked.
+        return t.binary("and", t.equal(x, x), t.constant(False, dtypes.BOOL))
     return t.equal(x, float("-inf" if detect_negative else "inf"))
 
 

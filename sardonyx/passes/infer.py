@@ -29,9 +29,11 @@ from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import apply, record_of, where
 from sardonyx.passes.expand import expansion_of
 from sardonyx.tensor.assumptions import collect
+from sardonyx.tensor.checked import is_checked
 from sardonyx.tensor.composition import compose, is_index_map
 from sardonyx.tensor.host import is_object
 from sardonyx.tensor.measuring import Asked, measuring
+from sardonyx.tensor.noted_checks import noting_checks
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import (
     ELEMENTS_LIMIT,
@@ -59,17 +61,17 @@ def infer(graph: Graph) -> dict[Node, str]:
         InvalidGraph: An operator is used in a way that it does not allow.
         NotImplemented: An operator is not supported.
     """
-    inference = _Inference(graph)
-    with forgetting():
+    with forgetting(), noting_checks() as noted:
+        inference = _Inference(graph, noted)
         inference.run(graph)
     return inference.unknown
 
 
 class _Inference:
-    def __init__(self, graph: Graph, parent: _Inference | None = None) -> None:
+    def __init__(self, graph: Graph, noted: list[str], parent: _Inference | None = None) -> None:
         self.unknown: dict[Node, str] = {}
         self.symbols: set[Dim] = set()
-        self._graph, self._parent = graph, parent
+        self._graph, self._noted, self._parent = graph, noted, parent
         self._overridable = set(graph.overridable)
         self._tensors: dict[Value, Tensor] = {}
         self._first: dict[object, Value] = {}
@@ -92,7 +94,7 @@ class _Inference:
 
     def body(self, graph: Graph, inputs: Sequence[Tensor]) -> Body:
         """A graph of its own inside this one."""
-        inner = _Inference(graph, self)
+        inner = _Inference(graph, self._noted, self)
         self._give(graph, inputs, inner)
         with forgetting():
             inner.run(graph)
@@ -132,14 +134,16 @@ class _Inference:
             return
         node.measured.clear()
         try:
+            noted = len(self._noted)
             with collect() as assumed, measuring(partial(self._measure, node, Asked(inputs))):
                 outputs = apply(node, inputs, _Scope(self, node))
         except DataDependent as reason:
             self._give_up(node, str(reason))
             return
+        checks = len(self._noted) > noted or any(x is not None and is_checked(x) for x in inputs)
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if not value.is_omitted:
-                self._note(node, inputs, value, tensor, bool(assumed))
+                self._note(node, inputs, value, tensor, bool(assumed), checks)
         if key is not None and not (assumed or node.measured) and all(map(_is_known, node.outputs)):
             self._computed[key] = list(node.outputs)
 
@@ -215,6 +219,7 @@ class _Inference:
         value: Value,
         tensor: Tensor | None,
         assumes: bool,
+        checks: bool,
     ) -> None:
         """Set what is known of an output.
 
@@ -225,6 +230,7 @@ class _Inference:
             tensor: What the lowering gives for it.
             assumes: Whether that holds only for some sizes: then the node has to stay, so that a
                 run checks them.
+            checks: Whether the node, or one before it, may check what it is given.
         """
         if tensor is None:
             raise errors.NotImplemented(
@@ -259,8 +265,9 @@ class _Inference:
         only = known[0] if known is not None and len(known) == 1 else None
         number = only if isinstance(only, (int, float)) else None
         self._tensors[value] = given = buffer(
-            value.name, tensor.shape, tensor.dtype, value=number, known=known
-        )
+            value.name, tensor.shape, tensor.dtype, value=number, known=known,
+            is_checked=checks and value.elements is None,
+        )  # fmt: skip
         self._first[given] = value  # what gives this value back is equal to it
         if isinstance(whole, Map) and is_index_map(whole) and not assumes:
             self._index_maps[given] = whole

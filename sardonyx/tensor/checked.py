@@ -2,17 +2,24 @@
 
 `check_index` faults where an index is outside of its axis. It lies in the index that it checks. An
 axis along which all elements are the same has them whatever the index is, so the index goes when
-the load is replaced by what is loaded. Then the check goes beside the element. What an operator
-does not look at (a condition whose choices are equal) goes with its checks.
+the load is replaced by what is loaded. Then the check goes beside the element.
+
+An operand that decides nothing (a condition whose choices are equal) is dropped only if nothing is
+checked where it is computed (`can_be_dropped`). Where an operator does not read elements, they are
+not checked: those of which a Shape is asked, which a Slice or a constant condition leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import WeakKeyDictionary
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.tensor.noted_checks import may_refuse
 from sardonyx.tensor.scalar import Scalar, compare, constant, make_node
+from sardonyx.tensor.tensor import Buffer, Call, Tensor
+from sardonyx.tensor.traverse import bodies_of, loads_of, topological
 
 Checks = tuple[Scalar, ...]
 
@@ -62,3 +69,34 @@ def with_checks(x: Scalar, checks: Checks) -> Scalar:
             passed, other = compare("ge", check, 0), constant(1, x.dtype)
             x = make_node("select", x.dtype, (passed, x, other))
     return x
+
+
+_memo: WeakKeyDictionary[Tensor, bool] = WeakKeyDictionary()
+
+
+def can_be_dropped(x: Scalar) -> bool:
+    """Whether nothing is checked where the expression, or a tensor that it reads, is computed."""
+    return not _has_checks(x)
+
+
+def is_checked(tensor: Tensor) -> bool:
+    """Whether something is checked where the tensor, or one that it is made of, is computed.
+
+    Most kernels with loops of their own, regions and calls of the host may check anything.
+    """
+    if isinstance(tensor, Buffer):  # a plan has them for what it computes
+        return tensor.is_checked or (isinstance(tensor.key, Tensor) and is_checked(tensor.key))
+    if tensor not in _memo:
+        for made in topological([tensor], _memo):  # long chains are no deep recursion
+            if isinstance(made, Buffer):
+                continue
+            if isinstance(made, Call):
+                refuses = may_refuse(made.kernel, len(made.operands))
+                _memo[made] = refuses or any(map(is_checked, made.operands))
+            else:
+                _memo[made] = any(map(_has_checks, bodies_of(made)))
+    return _memo[tensor]
+
+
+def _has_checks(x: Scalar) -> bool:
+    return bool(checks_of(x)) or any(is_checked(load.tensor) for load in loads_of(x))

@@ -17,6 +17,7 @@ from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.interning import WeakTable
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import arithmetic
+from sardonyx.tensor.noted_checks import note_check
 from sardonyx.tensor.operations import OF_FLOATS, OF_INTEGERS
 from sardonyx.tensor.rounding import NEAREST, Rounding
 
@@ -307,7 +308,10 @@ def binary(op: str, a: object, b: object) -> Scalar:
     if x.dtype is dtypes.BOOL:
         for known, other in ((x, y), (y, x)):
             if known.op == "constant" and op in ("and", "or"):
-                return other if bool(known.payload) == (op == "and") else known
+                if bool(known.payload) == (op == "and"):
+                    return other
+                if _can_be_dropped(other):
+                    return known
     if x.dtype.is_float and y.op == "constant":
         if (op == "mul" or op == "div") and y.payload == 1.0:  # x * 1 -> x
             return x
@@ -361,15 +365,15 @@ def select(condition: Scalar, a: object, b: object) -> Scalar:
     x, y = _pair(a, b)
     if condition.op == "constant":
         return x if condition.payload else y
-    if x is y and not _makes_checks(condition):
+    if x is y and _can_be_dropped(condition):
         return x
     return make_node("select", x.dtype, (condition, x, y))
 
 
-def _makes_checks(x: Scalar) -> bool:
-    from sardonyx.tensor.checked import checks_of
+def _can_be_dropped(x: Scalar) -> bool:
+    from sardonyx.tensor.checked import can_be_dropped
 
-    return bool(checks_of(x))
+    return can_be_dropped(x)
 
 
 def cast(x: Scalar, dtype: DType, rounding: Rounding = NEAREST) -> Scalar:
@@ -416,6 +420,7 @@ def check_index(value: Scalar, extent: Dim) -> Scalar:
             return index
         if isinstance(whole, int) and whole < 0 and integer.is_nonnegative(extent + whole):
             return size(extent + whole)
+    note_check("index")
     return make_node("check_index", dtypes.INT64, (index,), extent)
 
 

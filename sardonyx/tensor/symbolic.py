@@ -21,6 +21,7 @@ from sardonyx.base.dtypes import BOOL, DOUBLE, DType
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
+from sardonyx.tensor.checked import can_be_dropped
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import (
@@ -202,7 +203,11 @@ def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
         return _evaluate(x.arguments[1 if chosen else 2], at)
     if op in ("and", "or") and x.dtype is BOOL:
         first = _evaluate(x.arguments[0], at)
-        return _evaluate(x.arguments[1], at) if bool(first) == (op == "and") else first
+        if bool(first) == (op == "and"):
+            return _evaluate(x.arguments[1], at)
+        if not can_be_dropped(x.arguments[1]):
+            raise Unknown
+        return first
     values = [_evaluate(a, at) for a in x.arguments]
     if op == "cast":
         return _cast(values[0], x.arguments[0].dtype, x.dtype)

@@ -21,6 +21,7 @@ from sardonyx.base.interning import WeakTable
 from sardonyx.base.records import dataclass
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
+from sardonyx.tensor.noted_checks import may_refuse, note_check
 from sardonyx.tensor.operators import Operators
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Buffer(Tensor):
     known: tuple[Dim | None, ...] | None = None
     #: The constant array behind it (`ir` Constant), when the contents never change.
     constant: object = None
+    #: Whether something is checked where it is computed: see `tensor.checked`.
+    is_checked: bool = False
 
     @property
     def label(self) -> str:
@@ -201,9 +204,10 @@ def buffer(
     value: float | int | bool | None = None,
     known: tuple[Dim | None, ...] | None = None,
     constant: object = None,
+    is_checked: bool = False,
 ) -> Buffer:
     """An array from outside. Not interned: make one per value and keep it."""
-    return Buffer(shape, dtype, key, value, known, constant)
+    return Buffer(shape, dtype, key, value, known, constant, is_checked)
 
 
 def make_map(shape: Shape, body: Scalar) -> Map:
@@ -244,6 +248,8 @@ def make_call(
 ) -> tuple[Call, ...]:
     """All outputs of one invocation of a special kernel."""
     facts = tuple(sorted(attributes.items()))
+    if may_refuse(kernel, len(operands)):
+        note_check(kernel)
     return tuple(
         _intern(
             ("call", kernel, operands, facts, k, outputs),

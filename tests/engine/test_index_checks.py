@@ -117,3 +117,86 @@ def test_what_is_not_chosen_is_not_checked() -> None:
     assert session.run(None, feeds | {"c": np.array(False)})[0].tolist() == [0, 0]
     with pytest.raises(_OFF, match="index 9"):
         session.run(None, feeds | {"c": np.array(True)})
+
+
+#: Type of y, constants, nodes: y has no element that hangs on `q`, elements of `v` at `i`, as each
+#: has an operand that decides nothing.
+UNDECIDED: dict[str, tuple[str, str, str]] = {
+    "equal choices": ("float[K]", "", "c = Greater(q, n) y = Where(c, w, w)"),
+    "equal choices of sizes that are known":
+        ("float[2]", "float[2] u = {1, 2}", "c = Greater(s, n) y = Where(c, u, u)"),
+    "equal numbers": ("float[K]", "float z = {4}", "c = Greater(q, n) y = Where(c, z, z)"),
+    "choices that fall together":
+        ("float[K]", "", "k = Greater(q, n) c = Not(k) o = Neg(w) p = Neg(o) m = Neg(o)"
+         " y = Where(c, p, m)"),
+    "what a sum decides": ("float[K]", "", "c = Greater(s, n) y = Where(c, w, w)"),
+    "what rows decide":
+        ("float[K]", "float z = {0}", "r = Softmax(q) c = Greater(r, z) y = Where(c, w, w)"),
+    "what a product decides":
+        ("float", "float[2,2] m = {1, 2, 3, 4}, float z = {0}, int64[2] t = {-1, 2}",
+         "r = Reshape(q, t) o = MatMul(r, m) u = ReduceSum<keepdims = 0>(o) c = Greater(u, z)"
+         " y = Where(c, n, n)"),
+    "what an extreme decides":
+        ("float[K]", "int64 z = {0}",
+         "r = ArgMax<keepdims = 0>(q) c = Greater(r, z) y = Where(c, w, w)"),
+    "never both": ("bool[K]", "bool f = {0}", "c = Greater(q, n) y = And(c, f)"),
+    "never both, turned": ("bool[K]", "bool f = {0}", "c = Greater(q, n) y = And(f, c)"),
+    "never both, of sizes that are known":
+        ("bool[2]", "bool[2] f = {0, 0}", "c = Greater(s, n) y = And(f, c)"),
+    "always one": ("bool[K]", "bool f = {1}", "c = Greater(q, n) y = Or(c, f)"),
+    "no infinity counts":
+        ("bool[K]", "", "y = IsInf<detect_positive = 0, detect_negative = 0>(q)"),
+    "a condition of a condition":
+        ("float[K]", "", "c = Greater(q, n) o = Where(c, w, w) d = Greater(o, n)"
+         " y = Where(d, w, w)"),
+    "inside a branch":
+        ("float[K]", "bool f = {0}", "b = Greater(n, n) y = If(b) <then_branch = has () =>"
+         " (float[K] p) { p = Identity(w) }, else_branch = not () => (float[K] o) {"
+         " c = Greater(q, n) o = Where(c, w, w) }>"),
+    "inside a loop":
+        ("float[K]", "int64 two = {2}, bool on = {1}",
+         "y = Loop(two, on, w) <body = b (int64 k, bool a, float[K] g) => (bool o, float[K] h) {"
+         " o = Identity(a) c = Greater(q, n) u = Where(c, w, w) h = Add(g, u) }>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_ALL", "ORT_DISABLE_ALL"])
+@pytest.mark.parametrize("case", UNDECIDED)
+def test_what_decides_nothing_is_checked(case: str, level: str) -> None:
+    kind, constants, nodes = UNDECIDED[case]
+    values = f"<{constants}>" if constants else ""
+    text = f"""g (float n, float[N] v, int64[K] i) => ({kind} y) {values} {{
+        q = Gather(v, i) s = ReduceSum<keepdims = 0>(q) w = Cast<to = 1>(i) {nodes} }}"""
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel[level]
+    session = sardonyx.InferenceSession(model_of(text, opset=20).SerializeToString(), options)
+    feeds = {"n": FEEDS["n"], "v": FEEDS["v"]}
+    (want,) = session.run(None, feeds | {"i": np.array([0, 1])})
+    assert want.size <= 2
+    for wrong in (2, -3):
+        with pytest.raises(_OFF, match=f"Gather_0.*index {wrong} is out of range for an axis of"):
+            session.run(None, feeds | {"i": np.array([0, wrong])})
+    (got,) = session.run(None, feeds | {"i": np.array([0, 1])})
+    assert got.tolist() == want.tolist()
+
+
+#: Type of y and nodes: y reads `q`, elements of `v` at `i`, not at all, or none of its elements.
+UNREAD: dict[str, tuple[str, str]] = {
+    "its shape": ("int64[1]", "y = Shape(q)"),
+    "how many": ("int64", "y = Size(q)"),
+    "its type": ("float[K]", "w = Cast<to = 1>(i) u = Sub(w, w) y = CastLike(u, q)"),
+    "what a constant leaves out": ("float[K]", "y = Where(f, n, q)"),
+    "what is cut off": ("float[L]", "y = Slice(q, z, z)"),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_is_not_read_is_not_checked(case: str) -> None:
+    kind, nodes = UNREAD[case]
+    text = f"""g (float n, float[N] v, int64[K] i) => ({kind} y)
+        <bool f = {{1}}, int64[1] z = {{0}}>
+        {{ q = Gather(v, i) {nodes} }}"""
+    session = sardonyx.InferenceSession(model_of(text, opset=20).SerializeToString())
+    feeds = {"n": FEEDS["n"], "v": FEEDS["v"]}
+    found = [session.run(None, feeds | {"i": np.array([0, k])})[0].tolist() for k in (1, 9)]
+    assert found[0] == found[1]
