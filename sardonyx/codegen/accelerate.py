@@ -2,8 +2,7 @@
 
 What of an epilogue no library knows becomes a kernel of its own, that changes the result in place.
 Constant filters are put in the order that libraries want, channels last; so is an image that lies
-otherwise. The kernel reads the same. Where factors of float may be rounded for tensor cores,
-constant ones are, to the nearest: the units cut off what they do not take.
+otherwise. The kernel reads the same.
 """
 
 from __future__ import annotations
@@ -40,15 +39,12 @@ from sardonyx.plan.plan import LibraryCall
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
 
 if TYPE_CHECKING:
     from sardonyx.codegen.form import Former
     from sardonyx.codegen.invocation import Invocation
-
-#: What lies above is not rounded: it could become infinite.
-_LARGEST = 3.4e38
 
 #: One way to offer a contraction: gives the invocations, or why it cannot be.
 _Way = Callable[["_Task", Product, Finish], "list[Invocation] | str"]
@@ -178,10 +174,8 @@ def _offered(
     steps: list[Invocation] = []
     has_columns = roles(group) is not None
     deep = has_columns and _wants_depth(group, form)
-    apart = form.right_is_scattered or deep
-    rounds = _is_rounded(task, group) and not form.refusal
-    if has_columns and is_constant(group.right) and (apart or rounds):
-        group, steps = _ordered(task, group, depth_last=deep or not apart)
+    if has_columns and is_constant(group.right) and (form.right_is_scattered or deep):
+        group, steps = _ordered(task, group, depth_last=deep)
         form = Matrices(group, finish, task.strides)
     if form.is_cut and not may_cut:
         form.refusal = "its rows or columns are several axes"
@@ -225,24 +219,9 @@ def _packed(
     """The constant right factor with its axes in an order; what packs it."""
     shape = tuple(map(length_of, order))
     body = rewrite(group.right, atoms=sizes.in_place_of(order, indices(shape)))
-    if _is_rounded(task, group):
-        body = _nearest_tf32(body)
     packed, steps = task.former.packed_buffer(make_map(shape, body), task.strides)
     task.strides[packed] = row_major(shape)
     return replace(group, right=load(packed, order)), steps
-
-
-def _is_rounded(task: _Task, group: Product) -> bool:
-    return task.accelerator.rounds and group.right.dtype is dtypes.FLOAT
-
-
-def _nearest_tf32(x: Scalar) -> Scalar:
-    """The nearest float of 10 bits of mantissa; of two, the one whose last bit is 0."""
-    bits = scalar.bitcast(x, dtypes.UINT32)
-    last = scalar.binary("shr", bits, 13) & 1
-    near = scalar.bitcast((bits + (last + 0xFFF)) & 0xFFFFE000, dtypes.FLOAT)
-    is_within = scalar.compare("lt", scalar.unary("abs", x), _LARGEST)
-    return scalar.select(is_within, near, x)
 
 
 def _patches(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:

@@ -127,15 +127,12 @@ class Libraries:
 
     Attributes:
         missing: Why functions are done by kernels alone, by function.
-        rounds: See `Accelerator`.
 
     Args:
         found: A library by function, or why there is none.
-        rounds: See `Accelerator`.
     """
 
-    def __init__(self, found: Mapping[str, Library | str], *, rounds: bool = False) -> None:
-        self.rounds = rounds
+    def __init__(self, found: Mapping[str, Library | str]) -> None:
         self._found = {name: x for name, x in found.items() if not isinstance(x, str)}
         self.missing = {name: x for name, x in found.items() if isinstance(x, str)}
         self._failures: set[str] = set()
@@ -235,4 +232,4 @@ def find_libraries(device: Device, settings: LibrarySettings) -> Libraries:
             library = f"{package} is not usable: {error}"
             _logger.info("no library for %s: %s", ", ".join(functions), library)
         found.update(dict.fromkeys(functions, library))
-    return Libraries(found, rounds=settings.tf32)
+    return Libraries(found)

@@ -61,13 +61,7 @@ class Offer:
 
 
 class Accelerator(Protocol):
-    """Says which offers a provider's libraries take.
-
-    Attributes:
-        rounds: Whether factors of float may be rounded to TF32, of 10 bits of mantissa.
-    """
-
-    rounds: bool
+    """Says which offers a provider's libraries take."""
 
     def refusal(self, offer: Offer) -> str:
         """Why an offer is not taken; "" if it is."""
