@@ -1,4 +1,10 @@
-"""Work of libraries that no run waits for, in a thread of its own."""
+"""Work of libraries that no run waits for, in a thread of its own.
+
+Much of it holds Python's lock (what builds a plan of cuDNN's does for up to some hundred
+milliseconds), or asks the driver for memory, while nothing else can happen. A run that launches
+each kernel from the host, as the first of its sizes does, would take several times as long beside
+it, so what it asks for begins when it is over.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import atexit
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from sardonyx.cuda.capturing import set_mode
@@ -14,10 +21,43 @@ from sardonyx.cuda.capturing import set_mode
 _IDLE_SECONDS = 10
 #: How long the end of the process waits for it.
 _END_SECONDS = 5
+#: Work waits for runs until so long after it was asked for, or so long after the last of them was
+#: launched: the device has to do it, and its results are copied.
+_PATIENCE_SECONDS, _QUIET_SECONDS = 0.1, 0.02
 
 
 #: What is done first: the thread's end, what runs could use, what can wait.
 _END, _SOON, _LATER = range(3)
+
+
+class _Walks:
+    """Runs that launch each kernel from the host: how many there are, and when the last ended."""
+
+    def __init__(self) -> None:
+        self._condition, self._count, self._ended = threading.Condition(), 0, 0.0
+
+    def __enter__(self) -> None:
+        with self._condition:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._condition:
+            self._count -= 1
+            self._ended = time.monotonic()
+            self._condition.notify_all()
+
+    def wait(self, deadline: float) -> None:
+        """Wait until there was none for a moment, or it is that late."""
+        with self._condition:
+            while (now := time.monotonic()) < deadline:
+                quiet = self._ended + _QUIET_SECONDS
+                if not self._count and now >= quiet:
+                    return
+                self._condition.wait((deadline if self._count else min(deadline, quiet)) - now)
+
+
+#: Those of this process: they share Python's lock, whatever device they are on.
+WALKS = _Walks()
 
 
 class Background:
@@ -31,7 +71,7 @@ class Background:
     def __init__(self, name: str, close: Callable[[], None]) -> None:
         self._name, self._finish = name, close
         #: The number between keeps the order of what is equally urgent.
-        self._wanted: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]]
+        self._wanted: queue.PriorityQueue[tuple[int, int, float, Callable[[], None] | None]]
         self._wanted = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
@@ -45,8 +85,9 @@ class Background:
             work: It must raise nothing.
             can_wait: Whether all that cannot wait is done first.
         """
+        urgency, latest = _LATER if can_wait else _SOON, time.monotonic() + _PATIENCE_SECONDS
         with self._lock:
-            self._wanted.put((_LATER if can_wait else _SOON, next(self._numbers), work))
+            self._wanted.put((urgency, next(self._numbers), latest, work))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -55,7 +96,7 @@ class Background:
         set_mode()  # what is done here must not break what a caller captures meanwhile
         while True:
             try:
-                *_, work = self._wanted.get(timeout=_IDLE_SECONDS)
+                *_, latest, work = self._wanted.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._wanted.empty():
@@ -64,11 +105,12 @@ class Background:
                 continue
             if work is None:
                 return
+            WALKS.wait(latest)
             work()
 
     def _close(self) -> None:
         thread = self._thread
         if thread is not None:
-            self._wanted.put((_END, next(self._numbers), None))
+            self._wanted.put((_END, next(self._numbers), 0.0, None))
             thread.join(_END_SECONDS)
         self._finish()

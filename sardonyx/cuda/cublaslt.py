@@ -3,7 +3,8 @@
 cuBLASLt's matrices have their columns one behind the other, so `out = left * right` is asked for as
 `out^T = right^T * left^T`. An algorithm is chosen once for each shape: the one that cuBLASLt thinks
 is the fastest, until those that it thinks are nearly as fast have been measured, in the background.
-It is tried before it is used, except where a caller captures a shape that was never run.
+It is tried before it is used, except where a caller captures a shape that was never run. Runs wait
+for some trials; the others are made in the background, and kernels do the work meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +48,8 @@ _COLUMNS = 1 << 31
 _MOST_MEASURED = 10
 _MEASURED_MS = 0.5
 _WORTH = 0.97
+#: Trials in a row that runs wait for take so long together, and are in a row with less between.
+_TRIED_SECONDS, _ROW_SECONDS = 0.02, 0.1
 
 
 class _Product:
@@ -87,7 +91,6 @@ class CublasLt:
         ImportError: The package is missing.
     """
 
-    pending = 0
     key = ""
 
     def __init__(self, device: Device, settings: LibrarySettings) -> None:
@@ -97,7 +100,9 @@ class CublasLt:
         self._lt = cublasLt
         self._handle = cublasLt.create()
         self._tf32, self._searches, self._device = settings.tf32, settings.product_search, device
-        self.version = self.searching = 0
+        self.version = self.searching = self.pending = 0
+        #: How long runs waited for trials in a row, and when the last one ended.
+        self._waited, self._tried = 0.0, 0.0
         #: Whether anything was found since the version changed.
         self._improved = False
         self._lock = threading.Lock()
@@ -129,14 +134,7 @@ class CublasLt:
         try:
             products = self._products[key]
         except KeyError:
-            while len(self._products) >= _MOST_SHAPES:
-                self._products.pop(next(iter(self._products)), None)
-            products = self._plan(work, alignments)
-            if products is not None and len(products) == 1:
-                is_free = not is_captured(self._device.stream_of(int(place.stream)))
-                if not self._prepare(products[0], work, alignments, may_try=is_free):
-                    products = None
-            self._products[key] = products
+            products = self._planned(key, work, alignments, int(place.stream))
         if products is None:
             return False
         workspace = place.workspace(WORKSPACE_BYTES)
@@ -161,6 +159,38 @@ class CublasLt:
             )  # fmt: skip
 
     # -- shapes -------------------------------------------------------------------------------
+
+    def _planned(
+        self, key: object, work: Work, alignments: tuple[int, ...], stream: int
+    ) -> list[_Product] | None:
+        """The calls of a command at sizes that are new; None if there are none, or none yet."""
+        while len(self._products) >= _MOST_SHAPES:
+            self._products.pop(next(iter(self._products)), None)
+        products = self._plan(work, alignments)
+        if products is not None and len(products) == 1:
+            product = products[0]
+            name = self._name_of(work, alignments)
+            if self._is_known(product, name):
+                pass
+            elif is_captured(self._device.stream_of(stream)):
+                self._improve_later(product, work, alignments, name)
+            elif self._may_wait():
+                began = time.monotonic()
+                if not self._prepare(product, work, alignments, name):
+                    products = None
+                self._tried = time.monotonic()
+                self._waited += self._tried - began
+            else:
+                self._prepare_later(key, product, work, alignments, name)
+                return None
+        self._products[key] = products
+        return products
+
+    def _may_wait(self) -> bool:
+        """Whether a run may wait for one more trial."""
+        if time.monotonic() - self._tried > _ROW_SECONDS:
+            self._waited = 0.0
+        return self._waited < _TRIED_SECONDS
 
     def _plan(self, work: Work, alignments: tuple[int, ...]) -> list[_Product] | None:
         """The calls that a command is at these sizes; None if there are none."""
@@ -264,43 +294,69 @@ class CublasLt:
 
     # -- measuring ----------------------------------------------------------------------------
 
-    def _prepare(
-        self, product: _Product, work: Work, alignments: tuple[int, ...], *, may_try: bool
-    ) -> bool:
-        """Let a product have an algorithm that was tried; False if none is right.
-
-        The fastest is taken if it is known, else it may be found in the background.
-
-        Args:
-            product: Has the first algorithm.
-            work: Of the run.
-            alignments: Of its operands.
-            may_try: Whether there may be other work on the device: not where a run is captured.
-        """
-        name = digest(
+    def _name_of(self, work: Work, alignments: tuple[int, ...]) -> str:
+        return digest(
             _KIND, _TRIED, self._lt.get_version(), self._device.name, self._tf32, self._searches,
             work.call.facts, work.numbers, alignments,
         )  # fmt: skip
+
+    def _is_known(self, product: _Product, name: str) -> bool:
+        """Let a product have the algorithm that was found for it before, if one was."""
         held = default_cache().read(name, _KIND)
-        if held is not None and len(held) == self._lt.matmul_heuristic_result_dtype.itemsize:
-            product.use(np.frombuffer(held, self._lt.matmul_heuristic_result_dtype).copy())
-            return True
-        if may_try:
-            try:
-                algorithm = self._first_right(product, work, alignments)
-            except Exception as error:  # noqa: BLE001 - without memory for that, say
-                _logger.info("an algorithm of cuBLASLt's is not tried: %s", error)
-            else:
-                if algorithm is None:
-                    return False
-                product.use(algorithm)
-                if not self._searches:
-                    default_cache().put(name, _KIND, algorithm.tobytes())
-        if self._searches:
-            with self._lock:
-                self.searching += 1
-            self._searcher.do(lambda: self._improve(product, work, alignments, name))
+        if held is None or len(held) != self._lt.matmul_heuristic_result_dtype.itemsize:
+            return False
+        product.use(np.frombuffer(held, self._lt.matmul_heuristic_result_dtype).copy())
         return True
+
+    def _prepare(
+        self, product: _Product, work: Work, alignments: tuple[int, ...], name: str
+    ) -> bool:
+        """Let a product have an algorithm that was tried; False if none is right.
+
+        A faster one may be found in the background.
+        """
+        try:
+            algorithm = self._first_right(product, work, alignments)
+        except Exception as error:  # noqa: BLE001 - without memory for that, say
+            _logger.info("an algorithm of cuBLASLt's is not tried: %s", error)
+        else:
+            if algorithm is None:
+                return False
+            product.use(algorithm)
+            if not self._searches:
+                default_cache().put(name, _KIND, algorithm.tobytes())
+        self._improve_later(product, work, alignments, name)
+        return True
+
+    def _prepare_later(
+        self, key: object, product: _Product, work: Work, alignments: tuple[int, ...], name: str
+    ) -> None:
+        """Have a product prepared in the background; None stands for it meanwhile."""
+        with self._lock:
+            if key in self._products:
+                return
+            self._products[key] = None
+            self.pending += 1
+
+        def prepare() -> None:
+            self._device.enter()
+            is_right = self._prepare(product, work, alignments, name)
+            with self._lock:
+                self.pending -= 1
+                if is_right and key in self._products:
+                    self._products[key] = [product]
+                    self.version += 1
+
+        self._searcher.do(prepare)
+
+    def _improve_later(
+        self, product: _Product, work: Work, alignments: tuple[int, ...], name: str
+    ) -> None:
+        if not self._searches:
+            return
+        with self._lock:
+            self.searching += 1
+        self._searcher.do(lambda: self._improve(product, work, alignments, name), can_wait=True)
 
     def _first_right(
         self, product: _Product, work: Work, alignments: tuple[int, ...]

@@ -15,6 +15,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.cuda import staging
+from sardonyx.cuda.background import WALKS
 from sardonyx.cuda.driver import call, error_text
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph, Key
@@ -197,7 +198,8 @@ class Walks(TensorRuns):
 
     def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
         self.device.turns.wait()
-        return self._enter_until_done(frame, items, None, outputs)
+        with WALKS:
+            return self._enter_until_done(frame, items, None, outputs)
 
     def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
         """The graph of a run; None if it cannot be captured.
@@ -217,7 +219,8 @@ class Walks(TensorRuns):
     def _captured(self, frame: CudaFrame, record: Callable[[], None]) -> Graph | None:
         self.device.turns.wait()
         try:
-            graph = frame.capture(record)
+            with WALKS:
+                graph = frame.capture(record)
         except SardonyxError as error:
             self._note_failure(error)
             return None

@@ -7,9 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from sardonyx.api.providers import cuda_is_missing
+from sardonyx.cuda import cublaslt
 from tests.support.fake_driver import FakeDriver, installed
 
 _MISSING = cuda_is_missing()
+
+
+@pytest.fixture(autouse=True)
+def _runs_wait_for_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look at what libraries did in first runs, however slow the machine is."""
+    monkeypatch.setattr(cublaslt, "_TRIED_SECONDS", float("inf"))
 
 
 @pytest.fixture

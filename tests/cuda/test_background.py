@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -56,3 +57,44 @@ def test_the_end_does_not_wait_for_what_is_left(worker: background.Background) -
     threading.Timer(0.05, may_go.set).start()
     worker._close()
     assert done == []
+
+
+def test_work_waits_for_runs(
+    worker: background.Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
+    is_done = threading.Event()
+    with background.WALKS:
+        with background.WALKS:
+            worker.do(is_done.set)
+            assert not is_done.wait(0.05)
+        assert not is_done.wait(0.05)
+    assert is_done.wait(10)
+
+
+def test_work_does_not_wait_for_runs_without_end(
+    worker: background.Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 0.1)
+    began, done = time.monotonic(), list[float]()
+    is_done = threading.Event()
+    with background.WALKS:
+        for _ in range(3):
+            worker.do(lambda: done.append(time.monotonic() - began))
+        worker.do(is_done.set)
+        assert is_done.wait(10)
+    assert min(done) > 0.09
+    assert max(done) < 5  # what was asked for at once waits at the same time
+
+
+def test_a_moment_between_two_runs_is_no_end(
+    worker: background.Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
+    monkeypatch.setattr(background, "_QUIET_SECONDS", 0.2)
+    is_done = threading.Event()
+    with background.WALKS:
+        worker.do(is_done.set)
+    with background.WALKS:
+        assert not is_done.wait(0.3)
+    assert is_done.wait(10)

@@ -115,6 +115,59 @@ def test_shapes_are_bounded_and_descriptors_destroyed(
     assert len(bindings.held) <= 3 * 4
 
 
+# -- trials that no run waits for -----------------------------------------------------------------
+
+_FOUR = (
+    "g (float[N,12] x) => (float[N,12] y)"
+    " { a = MatMul(x, w) b = Add(a, x) c = MatMul(b, w) y = MatMul(c, v) }"
+)
+
+
+def _no_longer_pending(library: Any) -> None:
+    deadline = time.monotonic() + 30
+    while library.pending and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not library.pending
+
+
+@pytest.mark.parametrize("broken", ["", "idle", "wrong"])
+@pytest.mark.parametrize("seconds", [0, 1e-9])
+def test_a_first_run_waits_for_few_trials(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch, seconds: float, broken: str
+) -> None:
+    monkeypatch.setattr(module, "_TRIED_SECONDS", seconds)
+    monkeypatch.setattr(module, "_ROW_SECONDS", 1e9)
+    if broken:
+        getattr(bindings, broken).add(0)
+    weights = {n: np.eye(12, dtype=np.float32) * f for n, f in (("w", 2), ("v", 3))}
+    there, _ = _engines(bindings, _FOUR, weights)
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    library._tried = time.monotonic()
+    x = np.arange(24, dtype=np.float32).reshape(2, 12)
+    done = 1 if seconds and not broken else 0  # the first one used up what there was
+    for turn in range(4):
+        assert there.run([x])[0].tolist() == (18 * x).tolist()
+        if turn == 0:
+            assert len(executable._undone) == 3 - done
+            _no_longer_pending(library)
+    assert len(executable._undone) == (3 if broken else 0)
+
+
+def test_a_pause_between_runs_is_time_for_trials(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TRIED_SECONDS", 1e-9)
+    monkeypatch.setattr(module, "_ROW_SECONDS", 0.02)
+    there, _ = _engines(bindings, _TEXT, {})
+    executable: Any = there.executable
+    for size in (3, 4, 5):
+        time.sleep(0.05)
+        x = np.eye(size, dtype=np.float32)
+        there.run([x, x])
+        assert executable._undone == set()
+
+
 # -- the fastest algorithm ------------------------------------------------------------------------
 
 
