@@ -95,6 +95,8 @@ class Builder(InstructionBuilder):
         self.append(Parallel(index, body))
         with self._block(body):
             yield index
+        while self._at_end:
+            self._at_end.pop()()
 
     @contextmanager
     def while_(self, condition: Callable[[], Operand]) -> Iterator[None]:

@@ -82,30 +82,40 @@ def is_total(x: Scalar | Dim, at_hand: Callable[[Scalar], bool]) -> bool:
         x: What is asked about.
         at_hand: Whether a part of it has been written before.
     """
-    known: dict[Scalar, bool] = {}
+    total = _Total(at_hand)
+    return total.of_scalar(x) if isinstance(x, Scalar) else total.of_dim(x)
 
-    def of_dim(value: Dim) -> bool:
+
+class _Total:
+    """What `is_total` finds out. Closures that call each other would be left to the collector."""
+
+    __slots__ = ("_at_hand", "_known")
+
+    def __init__(self, at_hand: Callable[[Scalar], bool]) -> None:
+        self._at_hand = at_hand
+        self._known: dict[Scalar, bool] = {}
+
+    def of_dim(self, value: Dim) -> bool:
         for atom in sizes.atoms_of(value) if isinstance(value, sizes.Size) else ():
-            if isinstance(atom.payload, Scalar) and not of_scalar(atom.payload):
+            if isinstance(atom.payload, Scalar) and not self.of_scalar(atom.payload):
                 return False
             if atom.kind == "floordiv" and not isinstance(atom.arguments[1], int):
                 return False
         return True
 
-    def of_scalar(part: Scalar) -> bool:
-        if part not in known:
-            known[part] = at_hand(part) or of_parts(part)
-        return known[part]
+    def of_scalar(self, part: Scalar) -> bool:
+        found = self._known.get(part)
+        if found is None:
+            found = self._known[part] = self._at_hand(part) or self._of_parts(part)
+        return found
 
-    def of_parts(part: Scalar) -> bool:
+    def _of_parts(self, part: Scalar) -> bool:
         if part.op in ("load", "check_index"):
             return False
         if part.op == "size":
-            return of_dim(part.dim)
+            return self.of_dim(part.dim)
         if part.op in ("div", "rem") and part.arguments[0].dtype.is_integer:
             divisor = part.arguments[1]
             if divisor.op != "constant" or not divisor.payload:
                 return False
-        return all(map(of_scalar, part.arguments))
-
-    return of_scalar(x) if isinstance(x, Scalar) else of_dim(x)
+        return all(map(self.of_scalar, part.arguments))

@@ -20,6 +20,7 @@ from sardonyx.kernel.checks import check_divisor, check_index
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, is_total, needs_guard
 from sardonyx.kernel.error_functions import as_complement
+from sardonyx.kernel.hoisting import Hoisting
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import (
     HALVES,
@@ -145,45 +146,18 @@ class Expression(SymbolicIntegers):
         loops may have no iteration: what reads memory or may fail is then written where there is
         one; None for all.
         """
-        seen: set[Scalar] = set()
-        found: list[Scalar | Dim] = []
-
-        def take(value: Dim, guarded: bool) -> None:
-            fixed = self.dependence.split(value, inside, loads)[0]
-            if not guarded or is_total(fixed, at_hand):
-                found.append(fixed)
-
-        def at_hand(x: Scalar) -> bool:
-            return self._find(x, None) is not None
-
-        def visit(x: Scalar, guarded: bool) -> None:
-            if x in seen or (x, None) in self._values:
-                return
-            seen.add(x)
-            if x.op != "constant" and not guarded and not self.dependence.varies(x, inside, loads):
-                found.append(x)
-                return
-            if x.op == "load":
-                tensor, indices = x.tensor, x.at
-                for i in indices:
-                    for atom in sizes.opaque_in(i):
-                        if isinstance(atom.payload, Scalar):
-                            visit(atom.payload, guarded)
-                if x not in loads and addresses:
-                    take(self.place(tensor).offset(indices), guarded)
-            elif x.op == "size":
-                take(x.dim, guarded)
-            elif x.op == "select":
-                visit(x.arguments[0], guarded)
-                visit(x.arguments[1], True)
-                visit(x.arguments[2], True)
-                return
-            for argument in x.arguments:
-                visit(argument, guarded)
-
+        hoisting = Hoisting(self, inside, loads, addresses=addresses)
         for expression in expressions:
-            visit(expression, False)
-        self._write_ahead(found, inside if loops is None else loops)
+            hoisting.visit(expression, guarded=False)
+        self._write_ahead(hoisting.found, inside if loops is None else loops)
+
+    def has_value(self, x: Scalar) -> bool:
+        """Whether a value was written or given here, and not outside."""
+        return (x, None) in self._values
+
+    def is_written(self, x: Scalar) -> bool:
+        """Whether a value is at hand that no guard keeps from being read."""
+        return self._find(x, None) is not None
 
     def _write_ahead(self, found: list[Scalar | Dim], loops: frozenset[Atom]) -> None:
         """Write expressions before loops; what may fail only if the loops have iterations."""
@@ -191,7 +165,7 @@ class Expression(SymbolicIntegers):
         unsure = sorted((d for d in extents if not integer.is_nonnegative(d - 1)), key=repr)
         left: list[Scalar | Dim] = []
         for x in found:
-            if unsure and not is_total(x, lambda part: self._find(part, None) is not None):
+            if unsure and not is_total(x, self.is_written):
                 left.append(x)
             elif isinstance(x, Scalar):
                 self.scalar(x)
@@ -462,7 +436,12 @@ class Expression(SymbolicIntegers):
             return self
         if self._first_lane is None:
             self._first_lane = self.child({}, vector=self.vector, lanes=1, mask=self.mask)
+            self.builder.at_end(self._forget_first_lane)
         return self._first_lane
+
+    def _forget_first_lane(self) -> None:
+        """Let go of what refers to this one: the collector would have to find all of both."""
+        self._first_lane = None
 
     # -- memory -------------------------------------------------------------------------------
 

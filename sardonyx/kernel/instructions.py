@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import overload
+from weakref import ref
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.operations import BINARY, COMPARE, REDUCE, UNARY
@@ -45,8 +46,9 @@ class InstructionBuilder:
         noalias: Collection[str] = (),
         cold: bool = False,
     ) -> None:
-        self._count = 0
+        self._count, self._reference = 0, ref(self)
         self._stack = [Block()]
+        self._at_end: list[Callable[[], None]] = []
         self.program = Program(
             name,
             kind,
@@ -62,11 +64,15 @@ class InstructionBuilder:
     def fresh(self, type: Type) -> Value:
         """A new value that a statement will define."""
         self._count += 1
-        return Value(type, self._count, self)
+        return Value(type, self._count, self._reference)
 
     def append(self, statement: Statement) -> None:
         """Add a statement at the current place."""
         self._stack[-1].statements.append(statement)
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Have something done when the parallel axis is written, such as to let go of caches."""
+        self._at_end.append(action)
 
     def parameter(self, name: str) -> Value:
         """The parameter called `name`."""

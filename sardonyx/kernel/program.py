@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING
+from weakref import ref
 
+from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.types import Type
 
@@ -40,12 +42,21 @@ class Value:
 
     type: Type
     number: int
-    owner: InstructionBuilder = field(repr=False)
+    #: Its builder, which has the program, and that its values: strong references would be cycles.
+    made_by: ref[InstructionBuilder] = field(repr=False)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
 
-    # Arithmetic is delegated to the builder that made the value.
+    # Arithmetic is delegated to the builder that made the value, and that is still at work.
+    @property
+    def owner(self) -> InstructionBuilder:
+        """Its builder. Raises EngineError when that is gone, and the program with it complete."""
+        builder = self.made_by()
+        if builder is None:
+            raise EngineError(message("kernel", f"What wrote {self!r} has done its work"))
+        return builder
+
     def __add__(self, other: object) -> Value:
         return self.owner.binary("add", self, other)
 

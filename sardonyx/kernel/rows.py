@@ -473,40 +473,40 @@ class RowsKernel:
         loops = [i for i in self.schedule.inner if i is not self.schedule.vector]
         if self.schedule.vector_inside:
             loops.append(self.schedule.vector)  # type: ignore[arg-type]  # it is set where lanes are used
+        yield from self._nest(row, loops, extents)
 
-        def nest(level: Expression, rest: list[Dim]) -> Iterator[Expression]:
-            if not rest:
-                yield level
-                return
-            variable, *further = rest
-            zero = Constant(memory_type(dtypes.INT64), 0)
-            if variable in self.schedule.in_pieces:
-                with self.builder.pieces(zero, extents[variable], PIECE) as (low, high):
-                    yield from loop(level, variable, low, high, further)
-            else:
-                yield from loop(level, variable, zero, extents[variable], further)
+    def _nest(
+        self, level: Expression, rest: list[Dim], extents: dict[Dim, Operand]
+    ) -> Iterator[Expression]:
+        """Loops in each other; each item is the body of the innermost, to fill."""
+        if not rest:
+            yield level
+            return
+        zero = Constant(memory_type(dtypes.INT64), 0)
+        if rest[0] in self.schedule.in_pieces:
+            with self.builder.pieces(zero, extents[rest[0]], PIECE) as (low, high):
+                yield from self._loop(level, low, high, rest, extents)
+        else:
+            yield from self._loop(level, zero, extents[rest[0]], rest, extents)
 
-        def loop(
-            level: Expression, variable: Dim, low: Operand, high: Operand, further: list[Dim]
-        ) -> Iterator[Expression]:
-            atom = sizes.variable(variable)
-            if variable is self.schedule.vector:
-                for position, lanes, mask in self._vector_loop(low, high, variable):
-                    yield from nest(
-                        level.child({atom: position}, vector=atom, lanes=lanes, mask=mask),
-                        further,
-                    )
-                return
-            with self.builder.for_(low, high) as i:
-                inside = level.child(
-                    {atom: i},
-                    vector=level.vector,
-                    lanes=level.lanes,
-                    mask=level.mask,
-                )
-                yield from nest(inside, further)
-
-        yield from nest(row, loops)
+    def _loop(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        rest: list[Dim],
+        extents: dict[Dim, Operand],
+    ) -> Iterator[Expression]:
+        variable, *further = rest
+        atom = sizes.variable(variable)
+        if variable is self.schedule.vector:
+            for position, lanes, mask in self._vector_loop(low, high, variable):
+                inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
+                yield from self._nest(inside, further, extents)
+            return
+        with self.builder.for_(low, high) as i:
+            inside = level.child({atom: i}, vector=level.vector, lanes=level.lanes, mask=level.mask)
+            yield from self._nest(inside, further, extents)
 
     def _write_element(
         self,

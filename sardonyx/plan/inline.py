@@ -92,18 +92,17 @@ class Root:
 
 def cost_of(body: Scalar) -> int:
     """Estimated vector instructions for one evaluation, shared parts counted once."""
-    seen: set[Scalar] = set()
+    return _cost_of(body, set())
 
-    def visit(x: Scalar) -> int:
-        if x in seen:
-            return 0
-        seen.add(x)
-        here = _COSTS.get(x.op, 1)
-        if x.op == "load":
-            here += sum(3 for i in x.at if sizes.opaque_in(i))
-        return here + sum(visit(a) for a in x.arguments)
 
-    return visit(body)
+def _cost_of(x: Scalar, seen: set[Scalar]) -> int:
+    if x in seen:
+        return 0
+    seen.add(x)
+    here = _COSTS.get(x.op, 1)
+    if x.op == "load":
+        here += sum(3 for i in x.at if sizes.opaque_in(i))
+    return here + sum([_cost_of(a, seen) for a in x.arguments])
 
 
 def is_view(body: Scalar) -> bool:

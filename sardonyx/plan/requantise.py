@@ -56,17 +56,24 @@ def is_fixed(x: Scalar) -> bool:
 
 def requantised(x: Scalar) -> Scalar:
     """The expression with everything that is rounded to codes in its shortest form."""
-    memo: dict[Scalar, Scalar] = {}
+    return _Requantising().visit(x)
 
-    def visit(node: Scalar) -> Scalar:
-        found = memo.get(node)
+
+class _Requantising:
+    """What `requantised` does. A closure that calls itself would be left to the collector."""
+
+    __slots__ = ("_memo",)
+
+    def __init__(self) -> None:
+        self._memo: dict[Scalar, Scalar] = {}
+
+    def visit(self, node: Scalar) -> Scalar:
+        found = self._memo.get(node)
         if found is None:
-            found = memo[node] = _code(node, visit) or _remade(
-                node, tuple(map(visit, node.arguments))
+            found = self._memo[node] = _code(node, self.visit) or _remade(
+                node, tuple(map(self.visit, node.arguments))
             )
         return found
-
-    return visit(x)
 
 
 def _remade(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:

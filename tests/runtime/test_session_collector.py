@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from sardonyx.base.errors import SardonyxError
+from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.program import Let
 from sardonyx.runtime import session
 from sardonyx.runtime.engine_options import EngineOptions
 from tests.support.session import model_of
@@ -63,3 +66,33 @@ def test_the_collector_goes_on_after_an_error(during):
     with pytest.raises(SardonyxError):
         make(b"no model")
     assert gc.isenabled()
+
+
+WINDOW = """g (float[1, 32, 20, 20] x) => (float[1, 32, 20, 20] y) {
+    a = Conv <group = 32, pads = [1, 1, 1, 1]> (x, w) s = Sigmoid (a) y = Mul (a, s) }"""
+GATHER = """g (float[9, 64] x, int64[5] i) => (float[5, 64] y) { a = Gather (x, i) y = Erf (a) }"""
+MEAN = """g (float[40, 65] x) => (float[40, 65] y) {
+    m = ReduceMean <axes = [1], keepdims = 1> (x) y = Sub (x, m) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [(TEXT, (64, 64)), (WINDOW, (32, 1, 3, 3)), (GATHER, None), (MEAN, None)],
+    ids=["product and softmax", "window", "gather", "mean"],
+)
+def test_what_writes_kernels_is_gone_without_the_collector(text, weight):
+    weights = {} if weight is None else {"w": np.ones(weight, np.float32)}
+    model = model_of(text, weights, 17).SerializeToString()
+    options = EngineOptions(use_cache=False)
+    kinds = (Builder, Expression, Let)
+    assert session.create_engine(model, options)  # functions of all models are kept by the process
+    gc.collect()
+    gc.disable()
+    try:
+        before = {id(x) for x in gc.get_objects() if isinstance(x, kinds)}
+        made = session.create_engine(model, options)
+        left = [x for x in gc.get_objects() if isinstance(x, kinds) and id(x) not in before]
+    finally:
+        gc.enable()
+    assert made is not None
+    assert left == []
