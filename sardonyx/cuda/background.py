@@ -21,8 +21,8 @@ from sardonyx.cuda.capturing import set_mode
 _IDLE_SECONDS = 10
 #: How long the end of the process waits for it.
 _END_SECONDS = 5
-#: Work waits for runs until so long after it was asked for, or so long after the last of them was
-#: launched: the device has to do it, and its results are copied.
+#: Work waits for runs until so long after it was asked for, or so long after the last of them:
+#: somebody copies its results, or waits for it himself.
 _PATIENCE_SECONDS, _QUIET_SECONDS = 0.1, 0.02
 
 
@@ -31,7 +31,10 @@ _END, _SOON, _LATER = range(3)
 
 
 class _Walks:
-    """Runs that launch each kernel from the host: how many there are, and when the last ended."""
+    """Runs that launch each kernel from the host, until what waits for them has waited.
+
+    Counts them, and knows when the last one ended.
+    """
 
     def __init__(self) -> None:
         self._condition, self._count, self._ended = threading.Condition(), 0, 0.0

@@ -18,6 +18,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.texts import bytes_text
 from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
+from sardonyx.cuda.background import WALKS
 from sardonyx.cuda.binding import Result, give_feed, leave, spans_of
 from sardonyx.cuda.captured import RunsCaptured
 from sardonyx.cuda.device import Device
@@ -335,10 +336,13 @@ class CudaExecutable(RunsCaptured):
             if not frame.copied:
                 remember(wanted, frame.serial, feeds, given, frame.graph, version)
             self.remember_shapes(frame, feeds, version)
-        if wanted.waits:
-            self._finish(frame, cancel)
-        else:
+        if not wanted.waits:
             leave(frame, feeds, kept, [*given, *wanted.written])
+        elif frame.graph is None:
+            with WALKS:
+                self._finish(frame, cancel)
+        else:
+            self._finish(frame, cancel)
         return given
 
     def _walk(self, frame: CudaFrame, outputs: list[Any], cancel: CancelFlag | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.cuda import background
 from sardonyx.cuda import cublaslt as module
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
@@ -152,6 +153,28 @@ def test_a_first_run_waits_for_few_trials(
             assert len(executable._undone) == 3 - done
             _no_longer_pending(library)
     assert len(executable._undone) == (3 if broken else 0)
+
+
+def test_trials_begin_when_a_first_run_is_over(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
+    there, _ = _engines(bindings, _TEXT, {})
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    finish, seen = executable._finish, list[int]()
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.1)
+        seen.append(library.pending)
+        finish(*arguments)
+
+    monkeypatch.setattr(type(executable), "_finish", lambda _, *given: slowly(*given))
+    x = np.eye(4, dtype=np.float32)
+    there.run([x, x])
+    assert seen == [1]
+    _no_longer_pending(library)
 
 
 def test_a_pause_between_runs_is_time_for_trials(
