@@ -122,6 +122,17 @@ def installing(extra: str) -> str:
     return f'pip install "sardonyx[{extra}]", or in a checkout pip install -e ".[{extra}]"'
 
 
+def too_deep(where: str) -> InvalidGraph:
+    """What a RecursionError while a model is read or compiled becomes."""
+    return InvalidGraph(
+        message(
+            where, "It is nested too deeply for what is left of Python's stack",
+            do="Load it where fewer calls are nested, raise sys.setrecursionlimit, or split the "
+            "model into several",
+        )
+    )  # fmt: skip
+
+
 def message(where: str, what: str, *, expected: str = "", got: str = "", do: str = "") -> str:
     """Compose an error text of the project's one form."""
     text = f"[{where}] {what.rstrip('.')}."

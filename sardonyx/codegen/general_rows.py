@@ -31,7 +31,7 @@ from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import remake
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import loads_of, parts_of
 
 #: Maps over shorter rows have kernels of their own: with sizes as arguments a row costs two
 #: divisions (12,544 rows of 2 vectors: 52 us instead of 35; 3,136 of 9: 44 instead of 39).
@@ -153,11 +153,10 @@ def general_map(canonical: Canonical, lanes: int) -> GeneralRows | None:
 
 def _is_plain(x: Scalar, axes: frozenset[Dim]) -> bool:
     """Whether an expression is of floats alone, loaded from where they lie along whole axes."""
-    if x.op == "load":
-        return x.dtype == dtypes.FLOAT and axes.issuperset(x.at)
-    if x.dtype != dtypes.FLOAT:
-        return False
-    return all(_is_plain(argument, axes) for argument in x.arguments)
+    return all(
+        part.dtype == dtypes.FLOAT and (part.op != "load" or axes.issuperset(part.at))
+        for part in parts_of(x)
+    )
 
 
 def _is_window(group: Rows) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim, Monomial
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.traverse import parts_of
 
 
 class Dependence:
@@ -68,11 +69,13 @@ class Dependence:
 
 def needs_guard(x: Scalar) -> bool:
     """Whether evaluating `x` reads memory or checks an index: not where it is not chosen."""
-    if x.op in ("load", "check_index"):
-        return True
+    return any(map(_reads_or_checks, parts_of(x)))
+
+
+def _reads_or_checks(x: Scalar) -> bool:
     if x.op == "size":
         return any(isinstance(a.payload, Scalar) for a in sizes.opaque_in(x.dim))
-    return any(needs_guard(a) for a in x.arguments)
+    return x.op in ("load", "check_index")
 
 
 def is_total(x: Scalar | Dim, at_hand: Callable[[Scalar], bool]) -> bool:

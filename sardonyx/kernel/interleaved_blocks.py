@@ -16,7 +16,7 @@ from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.member import Member
 from sardonyx.kernel.strided import interleaved, pays
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.inline import node_count
+from sardonyx.plan.cuts import node_count
 from sardonyx.tensor.tensor import Tensor
 
 #: Neighbours at most.

@@ -19,8 +19,9 @@ from sardonyx.kernel.strided import LONGEST_STRIDE
 from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks, members_at
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.cuts import node_count
 from sardonyx.plan.groups import Rows
-from sardonyx.plan.inline import cost_of, node_count
+from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor

@@ -23,10 +23,11 @@ from sardonyx.kernel.representation import HALVES, from_memory
 from sardonyx.kernel.transpose import turned
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.inline import node_count
+from sardonyx.plan.cuts import node_count
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import parts_of
 
 #: A body of more nodes is not written out for every neighbour.
 _MOST_NODES = 80
@@ -166,9 +167,6 @@ def _lies_along(offset: Dim, axis: Dim, vector: Dim) -> bool:
 
 def _certain_loads(body: Scalar) -> Iterator[Scalar]:
     """Loads that happen in every lane: none under a condition, none at places that are loaded."""
-    if body.op == "load":
-        if not any(sizes.opaque_in(i) for i in body.at):
-            yield body
-        return
-    for argument in body.arguments[:1] if body.op == "select" else body.arguments:
-        yield from _certain_loads(argument)
+    for x in parts_of(body, lambda x: x.arguments[:1] if x.op == "select" else x.arguments):
+        if x.op == "load" and not any(sizes.opaque_in(i) for i in x.at):
+            yield x

@@ -26,7 +26,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import Rewriting, rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import loads_of, parts_of
 
 #: Neighbours at most: their sums, and what they read of a row, fit 32 registers.
 _MOST = 8
@@ -294,11 +294,9 @@ def members_inside(
 
 
 def _conjuncts(condition: Scalar) -> Iterator[Scalar]:
-    if condition.op == "and":
-        for argument in condition.arguments:
-            yield from _conjuncts(argument)
-    else:
-        yield condition
+    for x in parts_of(condition, lambda x: x.arguments if x.op == "and" else ()):
+        if x.op != "and":
+            yield x
 
 
 def split_condition(body: Scalar, unchanging: float) -> tuple[Scalar | bool, Scalar]:

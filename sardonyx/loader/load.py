@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sardonyx.base.errors import InvalidGraph, InvalidProtobuf, message
+from sardonyx.base.errors import InvalidGraph, InvalidProtobuf, message, too_deep
 from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
@@ -89,7 +89,7 @@ def load(
         builder.build_model(model.graph)
         sort(graph)
     except RecursionError:
-        raise InvalidGraph(message(opened.name, "The model is nested too deeply")) from None
+        raise too_deep(opened.name) from None
     graph.files, graph.has_hidden_data = external.identities, tensors.has_hidden_data
     return graph
 

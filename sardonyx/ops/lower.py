@@ -7,7 +7,7 @@ from dataclasses import field
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT64
-from sardonyx.base.errors import message
+from sardonyx.base.errors import message, too_deep
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -132,7 +132,10 @@ class _Lowering:
         """Lower the nodes of a graph."""
         for node in graph.nodes:
             checkpoint()
-            self._node(node)
+            try:
+                self._node(node)
+            except RecursionError:
+                raise too_deep(where(node)) from None
 
     def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
         """The outputs of a graph whose nodes belong to this one."""

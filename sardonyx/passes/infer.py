@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.errors import InvalidGraph, message, too_deep
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
@@ -83,7 +83,10 @@ class _Inference:
     def run(self, graph: Graph) -> None:
         for node in list(graph.nodes):
             checkpoint()
-            self.visit(node)
+            try:
+                self.visit(node)
+            except RecursionError:
+                raise too_deep(where(node)) from None
 
     def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
         """The outputs of a graph whose nodes belong to this one."""

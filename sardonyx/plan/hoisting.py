@@ -87,17 +87,26 @@ def _moved(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar | None:
     if not isinstance(volume, int) or volume > _MOST:
         return None
     places: dict[Atom, sizes.Dim] = dict(zip(atoms, indices(shape), strict=True))
-    exact = scalar.cast(_widened(rewrite(x, atoms=places), stored), x.dtype)
+    exact = scalar.cast(_widened(rewrite(x, atoms=places), stored, {}), x.dtype)
     contents = make_map(shape or (1,), exact)
     return load(stored(contents), tuple(variables) or (0,))
 
 
-def _widened(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar:
-    """An expression of floats in double: factors of factors are rounded once, at the end."""
+def _widened(x: Scalar, stored: Callable[[Map], Buffer], known: dict[Scalar, Scalar]) -> Scalar:
+    """An expression of floats in double: factors of factors are rounded once, at the end.
+
+    `known` has the parts that were met before.
+    """
+    if x not in known:
+        known[x] = _in_double(x, stored, known)
+    return known[x]
+
+
+def _in_double(x: Scalar, stored: Callable[[Map], Buffer], known: dict[Scalar, Scalar]) -> Scalar:
     if x.dtype is not dtypes.FLOAT:
         return x
     if x.op in ("add", "sub", "mul", "div", "neg"):
-        return remake(x, tuple(_widened(a, stored) for a in x.arguments))
+        return remake(x, tuple(_widened(a, stored, known) for a in x.arguments))
     if x.op == "cast" and x.arguments[0].dtype.is_integer:
         return scalar.cast(x.arguments[0], dtypes.DOUBLE)
     if x.op == "constant":

@@ -14,6 +14,14 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.codes import CODES
+from sardonyx.plan.cuts import (
+    MOST_LEVELS,
+    MOST_NODES,
+    has_long_indices,
+    is_long,
+    levels_of,
+    node_count,
+)
 from sardonyx.plan.dequantised import Dequantised, is_decoded
 from sardonyx.plan.meetings import Meetings
 from sardonyx.plan.weights import packs, weights_of
@@ -42,11 +50,6 @@ _COSTS = {
 }  # fmt: skip
 #: Marks a buffer whose contents kernels compute from constants, once.
 COMPUTED = object()
-#: Beyond this many nodes an expression is cut, so that chains cannot grow without bound.
-_MOST_NODES = 600
-#: The same of all atoms in its indices. Networks have up to 35 (segformer_b0); with each Reshape
-#: to sizes of a run behind another the work doubles at least.
-_MOST_ATOMS = 300
 
 
 @dataclass(eq=False, slots=True)
@@ -157,33 +160,6 @@ def is_plain_operand(body: Scalar) -> bool:
     return False
 
 
-def node_count(body: Scalar, limit: int) -> int:
-    """How many different nodes an expression has, counted up to `limit`."""
-    seen: set[Scalar] = set()
-    stack = [body]
-    while stack and len(seen) < limit:
-        x = stack.pop()
-        if x not in seen:
-            seen.add(x)
-            stack.extend(x.arguments)
-    return len(seen)
-
-
-def has_long_indices(body: Scalar) -> bool:
-    """Whether the indices of its loads have `_MOST_ATOMS` atoms or more, shared ones once."""
-    seen: set[Dim] = set()
-    stack = [index for x in loads_of(body) for index in x.at]
-    count = 0
-    while stack and count < _MOST_ATOMS:
-        index = stack.pop()
-        if isinstance(index, sizes.Size) and index not in seen:
-            seen.add(index)
-            atoms = [atom for monomial, _ in index.terms for atom in monomial]
-            count += len(atoms)
-            stack.extend(argument for atom in atoms for argument in atom.arguments)
-    return count >= _MOST_ATOMS
-
-
 class _Inliner:
     def __init__(
         self,
@@ -292,9 +268,11 @@ class _Inliner:
         ):
             return False
         loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
-        nodes = sum(node_count(r.bodies[0], _MOST_NODES) for r in (root, reader))
+        nodes = sum(node_count(r.bodies[0], MOST_NODES) for r in (root, reader))
         same = root.never_changes == reader.never_changes
-        return same and len(loads) == 1 and nodes < _MOST_NODES
+        if not (same and len(loads) == 1 and nodes < MOST_NODES):
+            return False
+        return levels_of(root.bodies[0]) + levels_of(reader.bodies[0]) < MOST_LEVELS
 
     def _copy_root(self, tensor: Buffer) -> Root:
         body = load(tensor, indices(tensor.shape))
@@ -370,12 +348,12 @@ class _Inliner:
         if has_long_indices(body):
             return True
         if is_view(body) or _only_widens(body):
-            return node_count(body, _MOST_NODES) >= _MOST_NODES or self._is_gathered(tensor, body)
+            return is_long(body) or self._is_gathered(tensor, body)
         if not loads_of(body) and cost_of(body) <= 4:
             return False
         if self.integers and tensor.dtype in CODES and self._meetings.has(tensor):
             return True
-        if len(self.reads(tensor)) > 1 or node_count(body, _MOST_NODES) >= _MOST_NODES:
+        if len(self.reads(tensor)) > 1 or is_long(body):
             return True
         if self.integers and tensor.dtype in CODES:
             readers = self.reads(tensor)  # rather codes in memory than what they stand for

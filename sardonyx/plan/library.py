@@ -119,12 +119,23 @@ def uncast(x: Scalar, kinds: tuple[DType, ...]) -> Scalar:
     return x
 
 
+#: A library adds up a few; what is doubled again and again would be any number.
+_MOST_SUMMANDS = 64
+
+
 def summands(x: Scalar, kinds: tuple[DType, ...]) -> list[Scalar]:
     """What is added up, whatever is rounded between."""
-    x = uncast(x, kinds)
-    if x.op != "add":
-        return [x]
-    return [t for argument in x.arguments for t in summands(argument, kinds)]
+    found: list[Scalar] = []
+    stack = [x]
+    while stack:
+        part = uncast(stack.pop(), kinds)
+        if part.op == "add":
+            stack.extend(reversed(part.arguments))
+        else:
+            found.append(part)
+        if len(found) > _MOST_SUMMANDS:
+            return [x]
+    return found
 
 
 def result_kinds(group: Product) -> tuple[DType, ...]:

@@ -23,7 +23,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import remake
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import loads_of, parts_of
 
 _ZERO, _ONE = (scalar.constant(value, dtypes.FLOAT) for value in (0.0, 1.0))
 #: What float32 holds.
@@ -129,9 +129,13 @@ def _code(node: Scalar, visit: Callable[[Scalar], Scalar]) -> Scalar | None:
 
 
 def _has_integers(x: Scalar) -> bool:
-    if x.op == "cast" and x.arguments[0].dtype in (dtypes.INT32, *CODES):
-        return not is_fixed(x)
-    return any(_has_integers(a) for a in x.arguments if a.dtype is dtypes.FLOAT)
+    def inside(part: Scalar) -> list[Scalar]:
+        return [] if is_integer(part) else [a for a in part.arguments if a.dtype is dtypes.FLOAT]
+
+    def is_integer(part: Scalar) -> bool:
+        return part.op == "cast" and part.arguments[0].dtype in (dtypes.INT32, *CODES)
+
+    return any(is_integer(part) and not is_fixed(part) for part in parts_of(x, inside))
 
 
 # -- linear forms -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sardonyx.base.errors import (
     SardonyxError,
     WrongType,
     message,
+    too_deep,
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
@@ -114,7 +115,7 @@ def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _
         except SardonyxError:
             raise
         except RecursionError:
-            raise InvalidGraph(message("session", "The model is nested too deeply")) from None
+            raise too_deep("session") from None
         except MemoryError:
             raise OutOfMemory(message("session", "The system refuses memory")) from None
         except Exception as error:

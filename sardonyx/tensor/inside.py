@@ -24,7 +24,7 @@ from sardonyx.base.substitution import rebuild, substitute
 from sardonyx.tensor.assumptions import Assumption, assume_equal, collected
 from sardonyx.tensor.scalar import Scalar, whole_number
 from sardonyx.tensor.tensor import Contract, Reduce, Tensor
-from sardonyx.tensor.traverse import bodies_of, loads_of
+from sardonyx.tensor.traverse import bodies_of, loads_of, parts_of
 
 #: More index variables in one index have too many corners; no lowering makes such.
 _MOST_VARIABLES = 4
@@ -117,22 +117,33 @@ def _loads(body: Scalar) -> Iterator[tuple[Scalar, _Known]]:
 def _positions(condition: Scalar) -> frozenset[Atom]:
     """Variables whose values a condition compares, apart from those that it reads at."""
     found: set[Atom] = set()
-    stack = [condition]
-    while stack:
-        node = stack.pop()
+    for node in parts_of(condition):  # a load has no parts
         if node.op == "size":
             found |= sizes.atoms_of(node.dim)
-        elif node.op != "load":
-            stack.extend(node.arguments)
     return frozenset(found)
 
 
 def _facts(condition: Scalar, holds: bool) -> tuple[Dim, ...]:
     """What follows from a condition, or from its opposite, for positions."""
-    if condition.op == ("and" if holds else "or"):
-        return tuple(fact for x in condition.arguments for fact in _facts(x, holds))
-    if condition.op == "not":
-        return _facts(condition.arguments[0], not holds)
+    found: dict[Dim, None] = {}
+    stack = [(condition, holds)]
+    seen: set[tuple[Scalar, bool]] = set()
+    while stack:
+        node, holds = part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if node.op == ("and" if holds else "or"):
+            stack.extend((x, holds) for x in reversed(node.arguments))
+        elif node.op == "not":
+            stack.append((node.arguments[0], not holds))
+        else:
+            found.update(dict.fromkeys(_fact(node, holds)))
+    return tuple(found)
+
+
+def _fact(condition: Scalar, holds: bool) -> tuple[Dim, ...]:
+    """The same of one comparison."""
     if condition.op not in _AT_LEAST_ZERO:
         return ()
     left, right = map(whole_number, condition.arguments)

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Call, Contract, Map, Reduce, Tensor
+
+
+def _arguments(x: Scalar) -> Sequence[Scalar]:
+    return x.arguments
+
+
+def parts_of(
+    x: Scalar, inside: Callable[[Scalar], Sequence[Scalar]] = _arguments
+) -> Iterator[Scalar]:
+    """An expression and what `inside` gives of it, and of that, each once: `x + x` has one part.
+
+    Walked again and again, an expression whose parts are shared takes twice as long for each level.
+    """
+    seen = {x}
+    stack = [x]
+    while stack:
+        node = stack.pop()
+        yield node
+        for part in reversed(inside(node)):
+            if part not in seen:
+                seen.add(part)
+                stack.append(part)
 
 
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:

@@ -177,6 +177,10 @@ def slice_tensor(
     return x
 
 
+#: Each is a choice inside the one before it.
+_MOST_PARTS = 32
+
+
 def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
     """Tensors one after the other along an axis."""
     first = parts[0]
@@ -196,6 +200,11 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
     shape[axis] = sizes.total(part.shape[axis] for part in used)
     if len(used) == 1:
         return used[0]
+    if len(used) > _MOST_PARTS:  # choices among choices: of thousands one is found in few steps
+        count = _MOST_PARTS
+        while count * _MOST_PARTS < len(used):
+            count *= _MOST_PARTS
+        return concat([concat(used[k : k + count], axis) for k in range(0, len(used), count)], axis)
     at = indices(tuple(shape))
     begins: list[Dim] = [0]
     for part in used:
