@@ -109,6 +109,20 @@ def test_what_is_made_twice_of_one_operand(kind: str, reader: str) -> None:
     np.testing.assert_array_equal(found, expected((X > 0).astype(np.float32) if is_logical else X))
 
 
+def test_positions_that_are_made_twice_of_each_other() -> None:
+    """What a choice leaves out is asked whether it reads memory: numbers alone do not."""
+    nodes = chain(60, "Max(@, @)", "Neg(@)").split(" y = ")[0].removeprefix("v0 = Identity(x)")
+    text = f"""g (float[N] x) => (float[M] y)
+        <int64 zero = {{0}}, int64 one = {{1}}, float zf = {{0}}> {{
+        s = Shape(x) n = Squeeze(s) r = Range(zero, n, one) v0 = Cast<to = 1>(r)
+        {nodes} c = Greater(x, zf) y = Where(c, v60, x) }}"""
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.load_timeout_seconds", "30")
+    session = sardonyx.InferenceSession(model_of(text, opset=17).SerializeToString(), options)
+    (found,) = session.run(None, {"x": np.float32([5, -6, 7, 8])})
+    assert found.tolist() == [0, -6, 2, 3]
+
+
 def test_numbers_that_are_indices_of_each_other() -> None:
     text = f"""g (int64[K] x, int64[T] t) => (int64[K] y) {{ {chain(301, "Gather(t, @)")} }}"""
     session = sardonyx.InferenceSession(model_of(text, opset=17).SerializeToString())
