@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT64
-from sardonyx.base.errors import message, too_deep
+from sardonyx.base.errors import InvalidGraph, message, too_deep
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -25,10 +26,10 @@ from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.elementwise import cast, known_tensor
 from sardonyx.tensor.inside import assume_inside
-from sardonyx.tensor.measuring import Asked, Measured, measuring
+from sardonyx.tensor.measuring import LARGEST, Asked, Measured, measuring
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, forgetting, partial_elements_of, remember
-from sardonyx.tensor.tensor import Buffer, Tensor, buffer
+from sardonyx.tensor.tensor import Buffer, Contract, Reduce, Tensor, buffer
 from sardonyx.tensor.traverse import topological
 
 
@@ -203,7 +204,22 @@ class _Lowering:
             for made in topological([tensor], lowered.origins):
                 if not isinstance(made, Buffer):
                     lowered.origins[made] = node.origin or (node.name,)
+                    _check_steps(made, node)
                     assume_inside(made, where(node))
+
+
+def _check_steps(tensor: Tensor, node: Node) -> None:
+    """Refuse what takes more steps than can be counted; of sizes of a run plans check that.
+
+    Raises:
+        InvalidGraph: It does.
+    """
+    extents = tensor.extents if isinstance(tensor, (Reduce, Contract)) else ()
+    lengths = [d for d in (*tensor.shape, *extents) if isinstance(d, int)]
+    if 0 not in lengths and math.prod(lengths) > LARGEST:
+        what = f"It computes {list(tensor.shape)} elements"
+        what += f", each from {list(extents)}" if extents else ""
+        raise InvalidGraph(message(where(node), what, expected=f"at most {LARGEST}"))
 
 
 class _Scope:

@@ -134,6 +134,8 @@ def _contents(x: Tensor) -> Partial | None:
 
 def _positions(shape: tuple[Dim, ...], variables: tuple[Dim, ...]) -> list[dict[Atom, Dim]]:
     """For every element, in row-major order, the values of the index variables."""
+    if 0 in shape:  # beside an axis of any length
+        return []
     ranges = []
     for extent in shape:
         if not isinstance(extent, int):
