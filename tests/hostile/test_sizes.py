@@ -39,8 +39,9 @@ def test_products_of_sizes(node: str, shape: tuple[int, ...], reader: str) -> No
 def test_no_elements_beside_many(shape: tuple[int, ...]) -> None:
     listed = ", ".join(map(str, shape))
     text = f"""g (float x) => (float y, int64 z)
-        <int64[{len(shape)}] s = {{{listed}}}, int64 k = {{1}}> {{ t = Expand(x, s) y = ReduceSum<keepdims = 0>(t)
-        u = Expand(k, s) z = ReduceProd<keepdims = 0>(u) }}"""
+        <int64[{len(shape)}] s = {{{listed}}}, int64 k = {{1}}> {{
+        t = Expand(x, s) y = ReduceSum<keepdims = 0>(t) u = Expand(k, s)
+        z = ReduceProd<keepdims = 0>(u) }}"""
     session = sardonyx.InferenceSession(model_of(text, opset=17).SerializeToString())
     y, z = session.run(None, {"x": np.float32(1)})
     assert (y, z) == (0, 1)
