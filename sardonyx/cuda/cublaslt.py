@@ -339,8 +339,12 @@ class CublasLt:
             self.pending += 1
 
         def prepare() -> None:
-            self._device.enter()
-            is_right = self._prepare(product, work, alignments, name)
+            is_right = False
+            try:
+                self._device.enter()
+                is_right = self._prepare(product, work, alignments, name)
+            except Exception as error:  # noqa: BLE001 - the library raises what it likes
+                _logger.info("a product of cuBLASLt's is not prepared: %s", error)
             with self._lock:
                 self.pending -= 1
                 if is_right and key in self._products:

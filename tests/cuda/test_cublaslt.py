@@ -155,6 +155,24 @@ def test_a_first_run_waits_for_few_trials(
     assert len(executable._undone) == (3 if broken else 0)
 
 
+def test_what_fails_in_the_background_is_left_to_the_kernel(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise OSError("no room for an entry of the cache")
+
+    monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
+    monkeypatch.setattr(module.CublasLt, "_prepare", fail)
+    there, _ = _engines(bindings, _TEXT, {})
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    for size in (3, 4):  # the thread goes on
+        x = np.eye(size, dtype=np.float32)
+        assert there.run([x, x])[0].tolist() == x.tolist()
+        _no_longer_pending(library)
+    assert executable._undone != set()
+
+
 def test_trials_begin_when_a_first_run_is_over(
     bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
