@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim, Monomial
+from sardonyx.tensor.noted_checks import may_divide_by_zero
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import parts_of
 
@@ -117,8 +118,4 @@ class _Total:
             return False
         if part.op == "size":
             return self.of_dim(part.dim)
-        if part.op in ("div", "rem") and part.arguments[0].dtype.is_integer:
-            divisor = part.arguments[1]
-            if divisor.op != "constant" or not divisor.payload:
-                return False
-        return all(map(self.of_scalar, part.arguments))
+        return not may_divide_by_zero(part) and all(map(self.of_scalar, part.arguments))

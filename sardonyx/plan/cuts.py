@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import held_in, loads_of
 
 #: Beyond this many nodes an expression is cut, so that chains cannot grow without bound.
 MOST_NODES = 600
@@ -58,10 +58,7 @@ def levels_of(body: Scalar) -> int:
 
 def _inside(x: Scalar) -> list[tuple[Scalar, int]]:
     """The parts of a node, with what they count for beside their own levels."""
-    held = x.at if x.op == "load" else (x.dim,) if x.op in ("size", "check_index") else ()
-    atoms = (atom for value in held for atom in sizes.opaque_in(value))
-    values = [a.payload for a in atoms if isinstance(a.payload, Scalar)]
-    return [(part, 0) for part in x.arguments] + [(part, _LEVELS_OF_INDEX) for part in values]
+    return [(part, 0) for part in x.arguments] + [(part, _LEVELS_OF_INDEX) for part in held_in(x)]
 
 
 def has_long_indices(body: Scalar) -> bool:

@@ -5,21 +5,22 @@ axis along which all elements are the same has them whatever the index is, so th
 the load is replaced by what is loaded. Then the check goes beside the element.
 
 An operand that decides nothing (a condition whose choices are equal) is dropped only if nothing is
-checked where it is computed (`can_be_dropped`). Where an operator does not read elements, they are
-not checked: those of which a Shape is asked, which a Slice or a constant condition leaves out.
+checked where it is computed, neither indices nor divisors (`can_be_dropped`). Where an operator
+does not read elements, they are not checked: those of which a Shape is asked, which a Slice or a
+constant condition leaves out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.tensor.noted_checks import may_refuse
+from sardonyx.tensor.noted_checks import may_divide_by_zero, may_refuse
 from sardonyx.tensor.scalar import Scalar, compare, constant, make_node
 from sardonyx.tensor.tensor import Buffer, Call, Tensor
-from sardonyx.tensor.traverse import bodies_of, loads_of, topological
+from sardonyx.tensor.traverse import bodies_of, held_in, loads_of, parts_of, topological
 
 Checks = tuple[Scalar, ...]
 
@@ -99,4 +100,11 @@ def is_checked(tensor: Tensor) -> bool:
 
 
 def _has_checks(x: Scalar) -> bool:
-    return bool(checks_of(x)) or any(is_checked(load.tensor) for load in loads_of(x))
+    if checks_of(x) or any(map(may_divide_by_zero, parts_of(x, _inside))):
+        return True
+    return any(is_checked(load.tensor) for load in loads_of(x))
+
+
+def _inside(x: Scalar) -> Sequence[Scalar]:
+    held = held_in(x)
+    return [*x.arguments, *held] if held else x.arguments

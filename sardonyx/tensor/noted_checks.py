@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from sardonyx.base.settings import Setting
+
+if TYPE_CHECKING:
+    from sardonyx.tensor.scalar import Scalar
 
 #: Kernels that refuse nothing in the tensors that they order, pick from and add up.
 _HARMLESS = frozenset(("compact", "scan", "sort_rows", "top_k"))
@@ -20,6 +24,14 @@ def noting_checks() -> Setting[list[str]]:
 def may_refuse(kernel: str, operands: int) -> bool:
     """Whether a kernel with loops of its own, a region or the host may check so many operands."""
     return kernel not in _HARMLESS or operands > 1  # a second one says how many, or which axis
+
+
+def may_divide_by_zero(x: Scalar) -> bool:
+    """Whether a node divides integers by what is not known: a run refuses to divide by 0."""
+    if x.op not in ("div", "rem") or not x.dtype.is_integer:
+        return False
+    divisor = x.arguments[1]
+    return divisor.op != "constant" or not divisor.payload
 
 
 def note_check(what: str) -> None:

@@ -17,7 +17,7 @@ from sardonyx.base.errors import EngineError, InvalidGraph, message
 from sardonyx.base.interning import WeakTable
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import arithmetic
-from sardonyx.tensor.noted_checks import note_check
+from sardonyx.tensor.noted_checks import may_divide_by_zero, note_check
 from sardonyx.tensor.operations import OF_FLOATS, OF_INTEGERS
 from sardonyx.tensor.rounding import NEAREST, Rounding
 
@@ -317,7 +317,10 @@ def binary(op: str, a: object, b: object) -> Scalar:
             return x
         if op in ("add", "sub") and y.payload == 0.0 and (op == "sub" or _sign(y) < 0):
             return x  # x - 0 -> x, x + -0.0 -> x; x + 0.0 turns -0.0 into 0.0
-    return make_node(op, x.dtype, (x, y))
+    made = make_node(op, x.dtype, (x, y))
+    if may_divide_by_zero(made):
+        note_check("divisor")
+    return made
 
 
 def clamp(value: Scalar, low: object, high: object) -> Scalar:

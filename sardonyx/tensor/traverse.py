@@ -33,6 +33,13 @@ def parts_of(
                 stack.append(part)
 
 
+def held_in(x: Scalar) -> list[Scalar]:
+    """The expressions inside the indices of a load, or inside the symbolic integer of a node."""
+    held = x.at if x.op == "load" else (x.dim,) if x.op in ("size", "check_index") else ()
+    values = [atom.payload for value in held for atom in sizes.opaque_in(value)]
+    return [value for value in values if isinstance(value, Scalar)]
+
+
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:
     """Every load in the expression, also those inside indices, each once, in a fixed order."""
     if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit

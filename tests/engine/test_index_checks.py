@@ -1,4 +1,4 @@
-"""An index outside of its axis is refused even where no element depends on the index."""
+"""An index outside of its axis, or a divisor of 0, is refused even if no element depends on it."""
 
 from __future__ import annotations
 
@@ -177,6 +177,43 @@ def test_what_decides_nothing_is_checked(case: str, level: str) -> None:
         with pytest.raises(_OFF, match=f"Gather_0.*index {wrong} is out of range for an axis of"):
             session.run(None, feeds | {"i": np.array([0, wrong])})
     (got,) = session.run(None, feeds | {"i": np.array([0, 1])})
+    assert got.tolist() == want.tolist()
+
+
+#: Node that refuses and nodes: `whole`, int64[K], of `i` and divisors `by`, int64[K].
+QUOTIENTS: dict[str, tuple[str, str]] = {
+    "a quotient": ("Div_0", "whole = Div(i, by)"),
+    "a remainder": ("Mod_0", "whole = Mod(i, by)"),
+    "a remainder of bytes":
+        ("(Mod_2|Cast_0)",
+         "byte = Cast<to = 2>(i) other = Cast<to = 2>(by) rest = Mod(byte, other)"
+         " whole = Cast<to = 7>(rest)"),
+    "what is gathered at a remainder": ("Mod_0", "at = Mod(i, by) whole = Gather(i, at)"),
+    "a quotient by a difference":
+        ("Div_1", "less = Sub(by, i) often = Div(i, less) whole = Abs(often)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_ALL", "ORT_DISABLE_ALL"])
+@pytest.mark.parametrize("quotient", QUOTIENTS)
+@pytest.mark.parametrize("case", UNDECIDED)
+def test_a_divisor_that_decides_nothing_is_checked(case: str, quotient: str, level: str) -> None:
+    kind, constants, nodes = UNDECIDED[case]
+    node, quotients = QUOTIENTS[quotient]
+    values = f"<{constants}>" if constants else ""
+    text = f"""g (float n, int64[K] i, int64[K] by) => ({kind} y) {values} {{
+        {quotients} q = Cast<to = 1>(whole) s = ReduceSum<keepdims = 0>(q) w = Cast<to = 1>(i)
+        {nodes} }}"""
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel[level]
+    session = sardonyx.InferenceSession(model_of(text, opset=20).SerializeToString(), options)
+    bad = 1 if "difference" in quotient else 0
+    right = {"n": FEEDS["n"], "i": np.array([0, 1]), "by": np.array([2, 3])}
+    (want,) = session.run(None, right)
+    assert want.size <= 2
+    with pytest.raises(errors.DivisionByZero, match=f"{node}.*integer division by zero"):
+        session.run(None, right | {"by": np.array([2, bad])})
+    (got,) = session.run(None, right)
     assert got.tolist() == want.tolist()
 
 
