@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: One run compiles what is left to compile, the next is captured on a GPU, the third is as all
 #: later ones.
 _RUNS = 3
-#: So long a GPU's libraries may look for better algorithms before `warmup` returns.
+#: So long what a GPU has done in the background may go on before `warmup` returns.
 _SEARCH_SECONDS = 30.0
 
 
@@ -105,11 +105,9 @@ def warm_up(
     arrays = {name: _array(info, given.get(name)) for name, info in inputs.items()}
     for _ in range(_RUNS):
         session.run(None, arrays)
-    libraries = getattr(session._engine.executable, "libraries", None)
-    if libraries is not None:
-        while libraries.pending or libraries.searching:
-            if time.perf_counter() - began > _SEARCH_SECONDS:
-                break
+    executable = session._engine.executable
+    if executable.is_settling:
+        while executable.is_settling and time.perf_counter() - began <= _SEARCH_SECONDS:
             time.sleep(0.005)
         for _ in range(_RUNS):
             session.run(None, arrays)

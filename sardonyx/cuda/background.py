@@ -3,13 +3,15 @@
 Much of it holds Python's lock (what builds a plan of cuDNN's does for up to some hundred
 milliseconds), or asks the driver for memory, while nothing else can happen. A run that launches
 each kernel from the host, as the first of its sizes does, would take several times as long beside
-it, so what it asks for begins when it is over.
+it. So what it asks for begins 20 ms after such runs, the wait for their results included, or 0.1 s
+after it was asked for, whatever comes first.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import queue
 import threading
 import time
@@ -21,10 +23,10 @@ from sardonyx.cuda.capturing import set_mode
 _IDLE_SECONDS = 10
 #: How long the end of the process waits for it.
 _END_SECONDS = 5
-#: Work waits for runs until so long after it was asked for, or so long after the last of them:
-#: somebody copies its results, or waits for it himself.
-_PATIENCE_SECONDS, _QUIET_SECONDS = 0.1, 0.02
-
+#: Work begins so long after it was asked for at the latest.
+_PATIENCE_SECONDS = 0.1
+#: It begins so long after the last run: somebody copies its results, or waits for it himself.
+_QUIET_SECONDS = 0.02
 
 #: What is done first: the thread's end, what runs could use, what can wait.
 _END, _SOON, _LATER = range(3)
@@ -72,7 +74,7 @@ class Background:
     """
 
     def __init__(self, name: str, close: Callable[[], None]) -> None:
-        self._name, self._finish = name, close
+        self._name, self._finish, self._process = name, close, os.getpid()
         #: The number between keeps the order of what is equally urgent.
         self._wanted: queue.PriorityQueue[tuple[int, int, float, Callable[[], None] | None]]
         self._wanted = queue.PriorityQueue()
@@ -112,6 +114,8 @@ class Background:
             work()
 
     def _close(self) -> None:
+        if os.getpid() != self._process:
+            return  # forked off: it has no such thread, and what close would free is not its own
         thread = self._thread
         if thread is not None:
             self._wanted.put((_END, next(self._numbers), 0.0, None))

@@ -46,7 +46,9 @@ class Cudnn:
         #: Plans that others took the place of: there may be graphs that have their kernels.
         self._replaced: deque[Built] = deque(maxlen=_MOST_PLANS)
         self.pending = self.version = self.searching = 0
-        #: How many plans were replaced since the version changed.
+        #: Whether there are plans that were not there when the version changed.
+        self._is_new = False
+        #: How many plans were replaced since then.
         self._improved = 0
         # What the package has made must go before its module does.
         self._builder = Background("sardonyx-cudnn", self._forget)
@@ -114,9 +116,13 @@ class Cudnn:
             is_wanted = key in self._plans and self._plans[key] is None
             if is_wanted:
                 self._plans[key] = built
-                self.version += built.graph is not None
+                self._is_new = self._is_new or built.graph is not None
             searches = searches and is_wanted
             self.pending -= 1
+            # Once for all of them: the graphs of other sizes are made anew, too.
+            if self._is_new and not self.pending:
+                self._is_new = False
+                self.version += 1
             self.searching += searches
         if searches:
             self._builder.do(lambda: self._search(key, work, rehearsal, built), can_wait=True)

@@ -283,6 +283,11 @@ class Launches:
         if self._pinned:
             self._pinned[-1] = (self._pinned[-1][0], event)
 
+    def is_ready(self, number: int) -> bool:
+        """Whether a kernel can be launched from here without waiting for the driver's compiler."""
+        has_function = bool(self._records[number, LAUNCHED["function"]])
+        return has_function or self._module.is_ready(self._names[number])
+
     def launch(self, number: int, *, early: bool = True) -> bool:
         """Launch a kernel from here: the command of a library that did not take it.
 

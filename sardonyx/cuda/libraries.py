@@ -32,11 +32,13 @@ class Place:
         stream: The queue.
         workspace: Gives the address of so many bytes that only this queue's work uses.
         rehearse: Gives what does the same work by the command's own kernel, on other memory.
+        is_ready: Says whether that kernel can do the work without having to be compiled.
     """
 
     stream: Any
     workspace: Callable[[int], int]
     rehearse: Callable[[], Rehearsal | None] = lambda: None
+    is_ready: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,13 @@ class Library(Protocol):
         key: What of it changes what it takes.
     """
 
-    pending: int
     searching: int
     version: int
     key: str
+
+    @property
+    def pending(self) -> int:
+        """See above."""
 
     def refusal(self, offer: Offer) -> str:
         """Why it does not take an offer, when a plan is made; "" if it does."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+from weakref import ref
 
 from sardonyx.base.errors import NotFound, RuntimeException, message
 from sardonyx.base.forks import RenewedLock
+from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
+from sardonyx.cuda.background import Background
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call, release
+
+_logger = get_logger("cuda")
+#: https://docs.nvidia.com/cuda/parallel-thread-execution/#kernel-and-function-directives-entry
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
+_COMPILER = Background("sardonyx-modules", lambda: None)
 
 
 class Module:
@@ -19,38 +29,44 @@ class Module:
     Args:
         device: Where.
         texts: PTX, as several modules.
-        spare: Those of kernels that are hardly ever needed: compiled when one of them is.
+        spare: Those of kernels that runs can do without: compiled in the background, or when one of
+            them is asked for before that.
     """
 
     def __init__(self, device: Device, texts: Sequence[str], spare: Sequence[str] = ()) -> None:
-        self._device, self._spare = device, list(spare)
+        self._device = device
         self._modules = _all_loaded(device, texts)
         self._functions: dict[str, Any] = {}
-        self._lock = RenewedLock()
+        self._spare: dict[str, SparePart] = {}
+        for text in spare:
+            part = SparePart(device, text)
+            self._spare.update(dict.fromkeys(_ENTRY.findall(text), part))
+            # The driver takes some 0.1 s for one that it has not compiled before.
+            _COMPILER.do(partial(_load_if_wanted, ref(part)))
+
+    @property
+    def pending(self) -> int:
+        """How many parts of it are still to be compiled in the background."""
+        return sum(part.is_pending for part in set(self._spare.values()))
+
+    def is_ready(self, symbol: str) -> bool:
+        """Whether nobody has to wait for the compiler to get that kernel."""
+        part = self._spare.get(symbol)
+        return part is None or part.module is not None
 
     def function(self, symbol: str) -> Any:
         """The kernel of that name.
 
         Raises:
             NotFound: There is none.
+            OutOfMemory: There is no room for it on the device.
         """
         found = self._functions.get(symbol)
         if found is None:
-            with self._lock:
-                for text in [t for t in self._spare if f".entry {symbol}(" in t]:
-                    self._modules.append(_loaded(text))
-                    self._spare.remove(text)
-            found = self._functions[symbol] = self._find(symbol)
+            part = self._spare.get(symbol)
+            modules = self._modules if part is None else [part.load()]
+            found = self._functions[symbol] = _find(modules, symbol)
         return found
-
-    def _find(self, symbol: str) -> Any:
-        reason: Exception | None = None
-        for module in self._modules:
-            try:
-                return call("cuModuleGetFunction", module, symbol.encode())
-            except RuntimeException as error:
-                reason = error
-        raise NotFound(message("CUDA", f"There is no kernel {symbol!r}: {reason}")) from None
 
     def address(self, symbol: str) -> int:
         """Not 0: native code calls no kernel itself."""
@@ -58,8 +74,64 @@ class Module:
 
     def __del__(self) -> None:
         for module in getattr(self, "_modules", ()):
-            if release is not None:
-                release("cuModuleUnload", module, device=self._device)
+            _unload(self._device, module)
+
+
+class SparePart:
+    """A part of a module that is compiled later.
+
+    Attributes:
+        module: None until it is.
+        is_pending: Whether that has not been tried in the background as yet.
+    """
+
+    def __init__(self, device: Device, text: str) -> None:
+        self._device, self._text, self._lock = device, text, RenewedLock()
+        self.module: Any = None
+        self.is_pending = True
+
+    def load(self) -> Any:
+        """Compile it, unless it is; gives the module."""
+        with self._lock:
+            if self.module is None:
+                self.module = _loaded(self._text)
+                self._text = ""
+        return self.module
+
+    def load_early(self) -> None:
+        """Compile it though nobody has asked: what fails then is tried again when somebody does."""
+        try:
+            self._device.enter()
+            self.load()
+        except Exception as error:  # noqa: BLE001 - without memory for that, say
+            _logger.info("a module of kernels is not compiled in advance: %s", error)
+        self.is_pending = False
+
+    def __del__(self) -> None:
+        if getattr(self, "module", None) is not None:
+            _unload(self._device, self.module)
+
+
+def _load_if_wanted(part: ref[SparePart]) -> None:
+    """Compile a part in the background, if its session is still there."""
+    found = part()
+    if found is not None:
+        found.load_early()
+
+
+def _find(modules: Sequence[Any], symbol: str) -> Any:
+    reason: Exception | None = None
+    for module in modules:
+        try:
+            return call("cuModuleGetFunction", module, symbol.encode())
+        except RuntimeException as error:
+            reason = error
+    raise NotFound(message("CUDA", f"There is no kernel {symbol!r}: {reason}")) from None
+
+
+def _unload(device: Device, module: Any) -> None:
+    if release is not None:  # else the interpreter goes away
+        release("cuModuleUnload", module, device=device)
 
 
 def _all_loaded(device: Device, texts: Sequence[str]) -> list[Any]:

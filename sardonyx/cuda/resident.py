@@ -106,6 +106,12 @@ class Resident(Executable):
         return f"{self.device.name} ({self.device.architecture})"
 
     @property
+    def is_settling(self) -> bool:
+        """See `Executable.is_settling`."""
+        libraries = self.libraries
+        return bool(libraries.pending or libraries.searching or self.module.pending)
+
+    @property
     def memory_kind(self) -> CudaMemory:
         """See `Executable.memory_kind`."""
         return self.device_memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -303,12 +304,14 @@ class Walks(TensorRuns):
         def rehearse() -> Rehearsal | None:
             return Rehearsal.of(frame, self.image, number, self.module)
 
-        place = Place(frame.launches.queue.handle, work_in, rehearse)
+        launches = frame.launches
+        is_ready = partial(launches.is_ready, number)
+        place = Place(launches.queue.handle, work_in, rehearse, is_ready)
         if self.libraries.run(library_call, words, place):
             self._undone.discard(number)
         else:
             self._undone.add(number)
-            frame.launches.launch(number, early=early)
+            launches.launch(number, early=early)
         frame.go_on(number + 1)
 
     def _draw(self, frame: CudaFrame, number: int) -> None:

@@ -42,7 +42,7 @@ class Value:
 
     type: Type
     number: int
-    #: Its builder, which has the program, and that its values: strong references would be cycles.
+    #: Its builder; weak, as the builder has the program, and the program its values.
     made_by: ref[InstructionBuilder] = field(repr=False)
 
     def __repr__(self) -> str:

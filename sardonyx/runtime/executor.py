@@ -123,6 +123,11 @@ class Executable(RunsAgain):
         """The machine that kernels run on, in words."""
         return host_target().name
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether something is made in the background that later runs need, or are faster with."""
+        return False
+
     def remarks(self) -> list[str]:
         """What is to be said about runs beside the plan, one line each."""
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -59,10 +60,19 @@ def test_the_end_does_not_wait_for_what_is_left(worker: background.Background) -
     assert done == []
 
 
+def _begin(worker: background.Background, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the thread running, on a busy machine, too: what does not wait is done at once."""
+    monkeypatch.setattr(background, "_IDLE_SECONDS", 10)
+    has_begun = threading.Event()
+    worker.do(has_begun.set)
+    assert has_begun.wait(10)
+
+
 def test_work_waits_for_runs(
     worker: background.Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
+    _begin(worker, monkeypatch)
     is_done = threading.Event()
     with background.WALKS:
         with background.WALKS:
@@ -92,9 +102,21 @@ def test_a_moment_between_two_runs_is_no_end(
 ) -> None:
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
     monkeypatch.setattr(background, "_QUIET_SECONDS", 0.2)
+    _begin(worker, monkeypatch)
     is_done = threading.Event()
     with background.WALKS:
         worker.do(is_done.set)
     with background.WALKS:
         assert not is_done.wait(0.3)
     assert is_done.wait(10)
+
+
+def test_a_forked_process_frees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    made = background.Background("a test", lambda: closed.append(True))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        made._close()
+    assert not closed
+    made._close()
+    assert closed

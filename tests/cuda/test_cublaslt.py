@@ -138,6 +138,7 @@ def test_a_first_run_waits_for_few_trials(
 ) -> None:
     monkeypatch.setattr(module, "_TRIED_SECONDS", seconds)
     monkeypatch.setattr(module, "_ROW_SECONDS", 1e9)
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
     if broken:
         getattr(bindings, broken).add(0)
     weights = {n: np.eye(12, dtype=np.float32) * f for n, f in (("w", 2), ("v", 3))}
@@ -152,6 +153,7 @@ def test_a_first_run_waits_for_few_trials(
         if turn == 0:
             assert len(executable._undone) == 3 - done
             _no_longer_pending(library)
+            assert library.version == (not broken)  # once, however many they are
     assert len(executable._undone) == (3 if broken else 0)
 
 
@@ -207,6 +209,108 @@ def test_a_pause_between_runs_is_time_for_trials(
         x = np.eye(size, dtype=np.float32)
         there.run([x, x])
         assert executable._undone == set()
+
+
+def test_no_run_waits_for_the_compiler_of_kernels(
+    bindings: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
+    weights = {n: np.eye(12, dtype=np.float32) for n in ("w", "v")}
+    there, _ = _engines(bindings, _FOUR, weights)
+    executable: Any = there.executable
+    commands = executable.plan.commands
+    executable.module.late = {commands[n].kernel for n in list(executable._calls)[1:]}
+    assert executable.module.late
+    x = np.ones((2, 12), np.float32)
+    there.run([x])
+    assert executable._undone == {
+        n for n in executable._calls if commands[n].kernel not in executable.module.late
+    }
+
+
+@pytest.fixture
+def later(bindings: CublasLt, monkeypatch: pytest.MonkeyPatch) -> CublasLt:
+    """The library where no run waits for trials, and trials wait for runs as long as it takes."""
+    monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
+    return bindings
+
+
+def test_what_another_thread_has_found_meanwhile_is_used(
+    later: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 0)  # the first thread's run goes on
+    there, _ = _engines(later, _TEXT, {})
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    x, others = np.eye(4, dtype=np.float32), [True]
+
+    def late(*_: Any) -> bool:
+        if others:  # the first thread is overtaken by a second
+            others.pop()
+            second = threading.Thread(target=there.run, args=([x, x],))
+            second.start()
+            second.join()
+            _no_longer_pending(library)
+        return False
+
+    monkeypatch.setattr(module.CublasLt, "_may_wait", late)
+    there.run([x, x])
+    assert executable._undone == set()
+
+
+def test_a_product_that_is_dropped_while_it_is_prepared(
+    later: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, prepared = module.CublasLt._prepare, list[int]()
+
+    def counted(library: module.CublasLt, case: Any) -> bool:
+        prepared.append(case.work.numbers[0])
+        return prepare(library, case)
+
+    monkeypatch.setattr(module.CublasLt, "_prepare", counted)
+    monkeypatch.setattr(module, "_MOST_SHAPES", 1)
+    there, _ = _engines(later, _TEXT, {})
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    with background.WALKS:
+        for size, pending in ((3, 1), (4, 2), (3, 2)):
+            x = np.eye(size, dtype=np.float32)
+            assert there.run([x, 2 * x])[0].tolist() == (2 * x).tolist()
+            assert library.pending == pending
+    _no_longer_pending(library)
+    assert len(library._products) == 1
+    assert len(prepared) == len(set(prepared)) == 2  # what is being prepared is not asked for again
+    x = np.eye(3, dtype=np.float32)
+    assert there.run([x, 2 * x])[0].tolist() == (2 * x).tolist()
+    assert executable._undone == set()
+
+
+def test_a_caller_who_captures_gets_the_library_though_it_was_not_tried(
+    later: CublasLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later.wrong.add(0)
+    there, _ = _engines(later, _TEXT, {})
+    executable: Any = there.executable
+    (library,) = executable.libraries._every
+    wrong, x = np.eye(3, dtype=np.float32), np.eye(4, dtype=np.float32)
+    there.run([wrong, wrong])
+    _no_longer_pending(library)
+    later.wrong.clear()
+    with background.WALKS:
+        there.run([x, x])
+        assert library.pending == 1 and executable._undone
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "is_captured", lambda _: True)
+            # What was tried and is wrong is left to the kernel all the same.
+            for given, done in ((x, True), (wrong, False)):
+                assert there.run([given, given])[0].tolist() == given.tolist()
+                assert (executable._undone == set()) == done
+        there.run([x, x])
+        assert executable._undone
+    _no_longer_pending(library)
+    there.run([x, x])
+    assert executable._undone == set()
 
 
 # -- the fastest algorithm ------------------------------------------------------------------------

@@ -166,7 +166,8 @@ def test_plans_that_do_not_do_the_work_are_not_used(
 def test_runs_use_first_plans_until_all_are_measured(
     package: Cudnn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Better ones change the version once, and the first ones stay: graphs may have them."""
+    """The first and the better ones change the version once; those stay: graphs may have them."""
+    monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)  # all are wanted before one is made
     may_measure, name = threading.Event(), "two convolutions with a shortcut"
 
     def measured(work: Any, stream: int, _: Device) -> float:
@@ -182,7 +183,7 @@ def test_runs_use_first_plans_until_all_are_measured(
     deadline = time.monotonic() + 20
     while libraries.pending and time.monotonic() < deadline:
         time.sleep(0.005)
-    assert (libraries.pending, libraries.searching, libraries.version) == (0, 3, 3)
+    assert (libraries.pending, libraries.searching, libraries.version) == (0, 3, 1)
     package.asked.clear()
     _run(there, here, name)
     assert set(package.asked) == {0}
@@ -194,7 +195,7 @@ def test_runs_use_first_plans_until_all_are_measured(
         _run(there, here, name)
     assert set(package.asked) == {1}
     (library,) = libraries._every
-    assert libraries.version == 4
+    assert libraries.version == 2
     assert [built.index for built in library._replaced] == [0, 0, 0]
 
 

@@ -39,6 +39,7 @@ from sardonyx.cuda import (
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.cuda.module import SparePart
 from sardonyx.kernel.context import FIELDS
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.provider import Generated
@@ -605,11 +606,18 @@ class FakeDriver:
 
 
 class _Module:
+    pending = 0
+    #: Kernels that have to be compiled first.
+    late: frozenset[str] = frozenset()
+
     def __init__(self, code: Any) -> None:
         self._code = code
 
     def function(self, symbol: str) -> int:
         return int(self._code.address(symbol))
+
+    def is_ready(self, symbol: str) -> bool:
+        return symbol not in self.late
 
     def address(self, symbol: str) -> int:
         return 1
@@ -655,11 +663,17 @@ class FakeProvider(provider.CudaProvider):
         return CudaExecutable(plan, code, constants, self.device, budget, **given)
 
 
-def _wait_for_libraries() -> None:
-    """With a GPU, what a library still does in the background would come to the fake."""
+def _wait_for_the_background() -> None:
+    """With a GPU, what is still done in the background would come to the fake."""
     deadline = time.monotonic() + 60
-    for library in [x for x in gc.get_objects() if isinstance(x, CublasLt | Cudnn)]:
-        while (library.pending or library.searching) and time.monotonic() < deadline:
+
+    def is_busy(found: CublasLt | Cudnn | SparePart) -> bool:
+        if isinstance(found, SparePart):
+            return found.is_pending
+        return bool(found.pending or found.searching)
+
+    for found in [x for x in gc.get_objects() if isinstance(x, CublasLt | Cudnn | SparePart)]:
+        while is_busy(found) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
@@ -667,7 +681,7 @@ def _wait_for_libraries() -> None:
 def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
     """The driver in place of NVIDIA's, until the block ends; of a class of its own with `kind`."""
     if driver.bindings.cache_info().currsize:
-        _wait_for_libraries()
+        _wait_for_the_background()
     fake = (kind or FakeDriver)()
     modules = {name: types.ModuleType(name) for name in ("cuda", "cuda.bindings")}
     modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
