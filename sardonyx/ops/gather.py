@@ -18,7 +18,9 @@ from sardonyx.tensor.language import (
     compute,
     normalise_axis,
 )
+from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.symbolic import elements_of
 from sardonyx.tensor.tensor import make_call
 
 
@@ -262,5 +264,9 @@ def top_k_10(
 ) -> tuple[Tensor, ...]:
     """The k largest or smallest along an axis, and where they were."""
     check_list(k, "The number of elements")
-    (count,) = contents(k, "The number of elements", 0)
+    extent = x.shape[normalise_axis(axis, x.rank, "TopK")]
+    # A limit that is no number may be known later than what it limits: that is left to the kernel.
+    is_limit = isinstance(extent, int) and elements_of(k) is None
+    most = extent if is_limit else LARGEST
+    (count,) = contents(k, "The number of elements", 0, most)
     return top_k(x, count, axis, largest, sorted)

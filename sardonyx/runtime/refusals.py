@@ -36,6 +36,7 @@ from sardonyx.runtime.native_layout import (
     UNEQUAL,
 )
 from sardonyx.tensor.assumptions import SEVERAL
+from sardonyx.tensor.measuring import LARGEST
 
 #: Fault codes -> errors; of others RuntimeException.
 _FAULT_ERRORS: dict[int, type[RuntimeException]] = {1: IndexOutOfRange, 2: DivisionByZero}
@@ -108,9 +109,12 @@ def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) ->
 
 
 def _mismeasured(measure: Measure, value: int) -> InvalidArgument:
-    expected = f"from {measure.low!r} to {measure.high!r}"
+    high = measure.high
+    expected = f"from {measure.low!r} to {high!r}"
+    is_beyond = isinstance(high, int) and high != LARGEST and value > high  # an axis, as a rule
+    kind = IndexOutOfRange if is_beyond else InvalidArgument
     what = f"It computes the size {value}"
-    return InvalidArgument(message(f"node {', '.join(measure.origin)}", what, expected=expected))
+    return kind(message(f"node {', '.join(measure.origin)}", what, expected=expected))
 
 
 def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:

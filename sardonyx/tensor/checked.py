@@ -92,7 +92,7 @@ def is_checked(tensor: Tensor) -> bool:
             if isinstance(made, Buffer):
                 continue
             if isinstance(made, Call):
-                refuses = may_refuse(made.kernel, len(made.operands))
+                refuses = may_refuse(made.kernel, made.operands, made.all_outputs)
                 _memo[made] = refuses or any(map(is_checked, made.operands))
             else:
                 _memo[made] = any(map(_has_checks, bodies_of(made)))

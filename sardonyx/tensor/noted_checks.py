@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
+from operator import sub
 from typing import TYPE_CHECKING
 
+from sardonyx.base import integer
+from sardonyx.base.dtypes import DType
 from sardonyx.base.settings import Setting
+from sardonyx.base.sizes import Dim
 
 if TYPE_CHECKING:
     from sardonyx.tensor.scalar import Scalar
+    from sardonyx.tensor.tensor import Tensor
 
-#: Kernels that refuse nothing in the tensors that they order, pick from and add up.
-_HARMLESS = frozenset(("compact", "scan", "sort_rows", "top_k"))
+#: Kernels that refuse nothing in the tensors that they order and add up.
+_HARMLESS = frozenset(("compact", "scan", "sort_rows"))
 
 _noted: ContextVar[list[str] | None] = ContextVar("noted checks", default=None)
 
@@ -21,9 +27,13 @@ def noting_checks() -> Setting[list[str]]:
     return Setting(_noted, [])
 
 
-def may_refuse(kernel: str, operands: int) -> bool:
-    """Whether a kernel with loops of its own, a region or the host may check so many operands."""
-    return kernel not in _HARMLESS or operands > 1  # a second one says how many, or which axis
+def may_refuse(
+    kernel: str, operands: Sequence[Tensor], outputs: Sequence[tuple[Sequence[Dim], DType]]
+) -> bool:
+    """Whether a kernel with loops of its own, a region or the host may check what it is given."""
+    if kernel == "top_k":  # more than there are
+        return not all(map(integer.is_nonnegative, map(sub, operands[0].shape, outputs[0][0])))
+    return kernel not in _HARMLESS or len(operands) > 1  # a second one says how many, or which axis
 
 
 def may_divide_by_zero(x: Scalar) -> bool:

@@ -248,7 +248,7 @@ def make_call(
 ) -> tuple[Call, ...]:
     """All outputs of one invocation of a special kernel."""
     facts = tuple(sorted(attributes.items()))
-    if may_refuse(kernel, len(operands)):
+    if may_refuse(kernel, operands, outputs):
         note_check(kernel)
     return tuple(
         _intern(

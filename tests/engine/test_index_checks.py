@@ -1,4 +1,4 @@
-"""An index outside of its axis, or a divisor of 0, is refused even if no element depends on it."""
+"""Indices outside of their axes, and divisors of 0, are refused even if nothing depends on them."""
 
 from __future__ import annotations
 
@@ -237,3 +237,41 @@ def test_what_is_not_read_is_not_checked(case: str) -> None:
     feeds = {"n": FEEDS["n"], "v": FEEDS["v"]}
     found = [session.run(None, feeds | {"i": np.array([0, k])})[0].tolist() for k in (1, 9)]
     assert found[0] == found[1]
+
+
+#: Axis of `x`, type of y, constants, nodes: y is made of what TopK gives, or decides nothing by it.
+COUNTED: dict[str, tuple[str, str, str, str]] = {
+    "equal choices":
+        ("N", "float[L]", "float z = {0}", "s = ReduceSum<keepdims = 0>(q) c = Greater(s, z)"
+         " y = Where(c, x, x)"),
+    "equal choices by places":
+        ("N", "float[L]", "int64 z = {9}", "s = ReduceSum<keepdims = 0>(p) c = Greater(s, z)"
+         " y = Where(c, x, x)"),
+    "never both":
+        ("N", "bool[K]", "float z = {0}, bool f = {0}", "c = Greater(q, z) y = And(c, f)"),
+    "always one": ("N", "bool[K]", "float z = {0}, bool f = {1}", "c = Greater(q, z) y = Or(c, f)"),
+    "what is read": ("N", "float[K]", "", "y = Neg(q)"),
+    "what is read of a known axis": ("3", "float[K]", "", "y = Neg(q)"),
+    "places of a known axis": ("3", "int64[K]", "", "y = Neg(p)"),
+    "the shape of a known axis": ("3", "int64[1]", "", "y = Shape(q)"),
+    "how many along a known axis": ("3", "int64", "", "y = Size(p)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_ALL", "ORT_DISABLE_ALL"])
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_count_beyond_the_axis_is_refused(case: str, level: str) -> None:
+    axis, kind, constants, nodes = COUNTED[case]
+    values = f"<{constants}>" if constants else ""
+    text = f"""g (float[{axis}] x, int64[1] k) => ({kind} y) {values} {{
+        q, p = TopK(x, k) {nodes} }}"""
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel[level]
+    session = sardonyx.InferenceSession(model_of(text, opset=18).SerializeToString(), options)
+    x = np.array([5, 7, 6], np.float32)
+    (want,) = session.run(None, {"x": x, "k": np.array([3])})
+    for wrong in (4, 9):
+        with pytest.raises(_OFF, match=f"node TopK_0.* {wrong}.* 3\\b"):
+            session.run(None, {"x": x, "k": np.array([wrong])})
+    (got,) = session.run(None, {"x": x, "k": np.array([3])})
+    assert got.tolist() == want.tolist()
