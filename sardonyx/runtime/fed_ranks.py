@@ -30,11 +30,15 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
         items = feed if info.dtype.form == "sequence" else [feed]
         if not isinstance(items, (list, tuple)):
             got = type(feed).__name__
-            raise InvalidArgument(message(where, "The feed is no list", expected="list", got=got))
+            do = "Feed a list of arrays"
+            raise InvalidArgument(
+                message(where, "The feed is no list", expected="list", got=got, do=do)
+            )
         ranks = {_axes_of(item, where) for item in items if item is not None}
         if len(ranks) > 1:
             what = "The tensors of one sequence have different numbers of axes"
-            raise InvalidArgument(message(where, what, got=str(sorted(ranks))))
+            got, do = str(sorted(ranks)), "Feed tensors that have as many axes as each other"
+            raise InvalidArgument(message(where, what, expected="one number", got=got, do=do))
         return ranks.pop() if ranks else 1
     if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
         raise InvalidArgument(
@@ -46,13 +50,14 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
     if not info.shape:
         return int(feed.ndim)
     if feed.ndim != 1:
-        what = "The feed has the wrong rank"
-        raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim)))
+        what, do = "The feed has the wrong rank", "Feed a list of numbers"
+        raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim), do=do))
     length = int(feed.shape[0])
     if length > MOST_AXES:  # each would be an axis of a plan
         what = "A list that decides how many axes there are is too long"
         expected = f"at most {MOST_AXES} elements"
-        raise InvalidArgument(message(where, what, expected=expected, got=str(length)))
+        do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
+        raise InvalidArgument(message(where, what, expected=expected, got=str(length), do=do))
     return length
 
 

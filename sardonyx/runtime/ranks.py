@@ -33,6 +33,8 @@ _logger = get_logger("session")
 _TRIED = (4, 3, 2, 1, 0, 5, 6)
 #: Each trial takes the model through all passes. Eighty lists one behind another need as many.
 _MOST_TRIALS = 256
+#: Inputs that an error names.
+_MOST_NAMED = 4
 
 
 def unranked_inputs(graph: Graph) -> tuple[str, ...]:
@@ -96,7 +98,8 @@ def inputs_that_decide(
     Raises:
         SardonyxError: The refusal that comes whatever they are, or what to declare.
     """
-    names = ", ".join(inputs_that_may_decide(graph))
+    deciding = inputs_that_may_decide(graph)
+    names = ", ".join(deciding)
     _logger.info("Lengths or ranks of %s are tried, as without them: %s", names, refused)
     count = 0
 
@@ -108,7 +111,7 @@ def inputs_that_decide(
                 f"{count} trials did not tell which numbers fit. Without any: {refused}"
             )
             do = "Declare how many elements the lists have, or how many axes the items have"
-            raise errors.NotImplemented(message(f"input {names}", what, do=do))
+            raise errors.NotImplemented(message(_inputs(deciding), what, do=do))
         count += 1
         trial = graph.clone()
         give_ranks(trial, ranks)
@@ -173,10 +176,17 @@ def _ranks_that_fit(
     what = "The number of axes of the model's tensors depends on it, and no number that was tried"
     raise errors.NotImplemented(
         message(
-            f"input {', '.join(read or names)}", f"{what} fits: {last}",
+            _inputs(read or names), f"{what} fits: {last}",
             do="Declare how many elements the list has, or how many axes its items have",
         )
     ) from refused  # fmt: skip
+
+
+def _inputs(names: Sequence[str]) -> str:
+    """Where an error is: inputs, of which the first few are named."""
+    more = len(names) - _MOST_NAMED
+    named = ", ".join(names[:_MOST_NAMED])
+    return f"input {named} and {more} more" if more > 0 else f"input {named}"
 
 
 def _candidates(graph: Graph) -> list[int]:

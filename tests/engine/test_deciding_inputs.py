@@ -236,7 +236,7 @@ ONE = np.array(1)
 REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     "rank of a list": (
         RESHAPE, {"x": of(1, 1), "s": ints(1).reshape(1, 1)}, errors.InvalidArgument,
-        r"input s.*wrong rank.*Expected 1, got 2",
+        r"input s.*wrong rank.*Expected 1, got 2\. Feed a list of numbers",
     ),
     "type of a list": (
         RESHAPE, {"x": of(1, 1), "s": np.ones(1)}, errors.InvalidArgument, r"input s.*type",
@@ -246,9 +246,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
     ),
     "items of different ranks": (
         SEQUENCE, {"s": [of(1), of(1, 1)], "i": ONE}, errors.InvalidArgument,
-        r"input s.*different numbers of axes.*\[1, 2\]",
+        r"input s.*different numbers of axes\. Expected one number, got \[1, 2\]\. Feed tensors",
     ),
-    "no sequence": (SEQUENCE, {"s": of(3), "i": ONE}, errors.InvalidArgument, r"input s.*no list"),
+    "no sequence": (
+        SEQUENCE, {"s": of(3), "i": ONE}, errors.InvalidArgument,
+        r"input s.*no list\. Expected list, got ndarray\. Feed a list of arrays",
+    ),
     "type of an item": (
         SEQUENCE, {"s": [np.ones(1)], "i": ONE}, errors.InvalidArgument, r"input s.*type",
     ),
@@ -328,9 +331,23 @@ def test_few_trials_find_lengths_and_the_log_says_so(
 
 
 def test_trials_end() -> None:
-    part = r"^\[input s0, s1.*too many inputs: 256 trials .*Reshape_0.*Declare how many elements"
-    with pytest.raises(errors.NotImplemented, match=part):
+    part = (
+        r"^\[input s0, s1, s2, s3 and 36 more\] .*too many inputs: 256 trials"
+        r" .*node Reshape_0 \(Reshape\).*Declare how many elements"
+    )
+    with pytest.raises(errors.NotImplemented, match=part) as error:
         sardonyx.InferenceSession(model(clash(40), "y").SerializeToString())
+    assert "s4" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "named"), [(2, "s1, s0"), (4, "s3, s2, s1, s0"), (6, "s5, s4, s3, s2 and 2 more")]
+)
+def test_few_inputs_are_named_where_no_lengths_fit(count: int, named: str) -> None:
+    what = r"no number that was tried fits: \[node Transpose_\d \(Transpose\)\]"
+    part = rf"^\[input {named}\] .*{what}.*Declare how many elements"
+    with pytest.raises(errors.NotImplemented, match=part):
+        sardonyx.InferenceSession(model(clash(count), "y").SerializeToString())
 
 
 def test_errors_that_no_length_mends() -> None:
@@ -355,7 +372,8 @@ def test_a_list_of_another_input_does_not_wait_for_an_operator() -> None:
 def test_a_list_that_decides_is_no_longer_than_arrays_have_axes(length: int) -> None:
     session = sardonyx.InferenceSession(model(RESHAPE, "y").SerializeToString())
     given = np.broadcast_to(np.int64(1), (length,))  # no memory of the caller's
-    with pytest.raises(errors.InvalidArgument, match="input s.*too long.*at most 64 elements, got"):
+    part = rf"^\[input s\] .*too long. Expected at most 64 elements, got {length}\. Feed as many"
+    with pytest.raises(errors.InvalidArgument, match=part):
         session.run(None, {"x": of(1, 1), "s": given})
     one = np.ones((1, 1), np.float32)
     for most in (1, 64):
