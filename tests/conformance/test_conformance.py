@@ -37,17 +37,21 @@ def exclusions(short: str, kind: str = "exclusions") -> dict[str, str]:
     return {name: reason for name, _, reason in pairs}
 
 
-def _outcome(number: int, short: str) -> Outcome:
-    return outcome(CASES[number], PROVIDERS[short])
+def _outcome(number: int, provider: Provider) -> Outcome:
+    return outcome(CASES[number], provider)
 
 
 @pytest.fixture(scope="module")
 def on_gpu() -> dict[str, Outcome]:
-    """Every case has been run on a GPU, in processes of their own: what faults there ends them."""
+    """Every case has been run on a GPU, in processes of their own: what faults there ends them.
+
+    A process gets the provider, and does not look it up: were the driver not to start there, for
+    want of memory, cases would say so.
+    """
     count, workers = len(CASES), len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")  # a driver does not survive a fork
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        found = pool.map(_outcome, range(count), ["cuda"] * count, chunksize=_TURN)
+        found = pool.map(_outcome, range(count), [PROVIDERS["cuda"]] * count, chunksize=_TURN)
         return dict(zip((c.name for c in CASES), found, strict=True))
 
 
