@@ -2,7 +2,7 @@
 
 The buffers of a group are replaced by placeholders, numbered in the order in which they appear. Two
 groups that then consist of the same (hash-consed) expressions over the same strides get one kernel,
-called with different arguments.
+called with different arguments. Operands that commute are in one order by then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Product, Rows, Stage
 from sardonyx.plan.inline import Root
 from sardonyx.plan.layout import row_major
+from sardonyx.tensor.commuting import Commuting
 from sardonyx.tensor.rewriting import Renaming
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
@@ -51,9 +52,10 @@ class Canonical:
         self.buffers: dict[Buffer, Buffer] = {}
         self._strides_before = strides
         self._renaming = Renaming(self._rename)
+        self._commuting = Commuting(group.result if isinstance(group, Product) else None)
         self.strides: dict[Tensor, Strides] = {}
         self.group = self._renamed(group)
-        del self._renaming  # it holds what holds it
+        del self._renaming, self._commuting  # the former holds what holds it
         shapes = tuple((b.shape, b.dtype, self.strides[b]) for b in self._names.values())
         self.key = (*structure_of(self.group), shapes)
 
@@ -66,6 +68,7 @@ class Canonical:
         return found
 
     def _body(self, body: Scalar) -> Scalar:
+        body = self._commuting.ordered(body)
         for x in loads_of(body):
             self._rename(x.buffer)
         return self._renaming.visit(body)
