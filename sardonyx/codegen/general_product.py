@@ -24,7 +24,7 @@ from sardonyx.codegen.invocation import is_prepared
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule, panel_vectors
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule, is_long, panel_vectors
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Product
@@ -50,7 +50,6 @@ class GeneralProduct:
         group: It, over stand-ins.
         strides: Of the stand-ins.
         block_rows: Rows of a block.
-        is_deep: Whether its sums are long enough to ask for memory ahead.
         is_brief: Whether it runs once, for a short time.
         grain: How much a block does otherwise.
         key: Equal where one kernel serves.
@@ -61,7 +60,6 @@ class GeneralProduct:
     group: Product
     strides: dict[Tensor, tuple[Dim, ...]]
     block_rows: Dim
-    is_deep: bool
     is_brief: bool
     grain: Grain
     key: tuple[object, ...]
@@ -71,8 +69,7 @@ class GeneralProduct:
     def build(self, lanes: int, name: str) -> tuple[Kernel, list[Packing]]:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
-        schedule.block_rows, schedule.is_deep = self.block_rows, self.is_deep
-        schedule.is_brief = self.is_brief
+        schedule.block_rows, schedule.is_brief = self.block_rows, self.is_brief
         with compiling:
             from sardonyx.kernel.product import ProductKernel
 
@@ -204,8 +201,9 @@ class _Making(Generaliser):
             self._extents[sizes.variable(row)] = self._size(extent_of(row), "row")
         panels = -(-width // panel)
         if heads == 0:
-            units = (panel, self._lanes, 1) if not self._is_slight else (1,)
-            unit = next(n for n in units if width % n == 0)
+            # Full panels matter only to an epilogue that finishes several vectors at once.
+            units = (panel, self._lanes) if is_long(g.epilogue) else (self._lanes,)
+            unit = next((n for n in units if width % n == 0 and not self._is_slight), 1)
             self._extents[sizes.variable(column)] = sizes.multiply(
                 self._symbol("column", width // unit), unit
             )
@@ -213,17 +211,14 @@ class _Making(Generaliser):
             count_of_heads = int(extent_of(heads))
             self._extents[sizes.variable(heads)] = self._symbol("heads", count_of_heads)
             panels *= count_of_heads
-        deep = int(extent_of(depth))
-        is_deep = deep >= SHORTEST_AHEAD and not self._is_slight
-        self._extents[sizes.variable(depth)] = self._symbol("depth", deep)
+        self._extents[sizes.variable(depth)] = self._symbol("depth", extent_of(depth))
         block = balanced_rows(count, panels, grain.rows)
         block_rows = self._symbol("block", block)
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralProduct(
-            group, self._strides, block_rows, is_deep, self._is_brief,
-            replace(grain, vectors=vectors),
-            ("general", vectors, is_deep, self._is_brief, *structure_of(group), shapes),
+            group, self._strides, block_rows, self._is_brief, replace(grain, vectors=vectors),
+            ("general", vectors, self._is_brief, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_finish import Finish
-from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.types import I64, Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
@@ -334,8 +334,6 @@ class ProductKernel(Finish):
     def _awaited(self) -> list[tuple[Tensor, Dim]]:
         """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""
         s = self.schedule
-        if not s.is_deep:
-            return []
         column, rows = sizes.variable(s.column), set(map(sizes.variable, s.rows))
         places = [(x.tensor, x.at) for x in loads_of(s.epilogue) if x is not s.token]
         found: dict[tuple[Tensor, Dim], None] = {}
@@ -350,8 +348,22 @@ class ProductKernel(Finish):
     def _ask_ahead(self, row: Expression, first_column: Operand) -> None:
         """Let what the epilogue of a row needs come from memory while its products are summed."""
         s, b = self.schedule, self.b
+        depth = sizes.product(map(extent_of, s.reduced))
+        awaited = self._awaited()
+        if not awaited or (isinstance(depth, int) and depth < SHORTEST_AHEAD):
+            return
+        if isinstance(depth, int):
+            self._ask_for(awaited, row, first_column)
+            return
+        with b.if_(b.compare("ge", self.outside.dim(depth), SHORTEST_AHEAD)):
+            self._ask_for(awaited, row.child(), first_column)
+
+    def _ask_for(
+        self, places: list[tuple[Tensor, Dim]], row: Expression, first_column: Operand
+    ) -> None:
+        s, b = self.schedule, self.b
         here = row.child({sizes.variable(s.column): first_column})
-        for tensor, offset in self._awaited():
+        for tensor, offset in places:
             element = memory_type(tensor.dtype)
             start = b.lift(here.dim(offset), I64)
             for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):

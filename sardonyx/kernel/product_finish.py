@@ -13,19 +13,18 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import divisible
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.product_schedule import ProductSchedule
+from sardonyx.kernel.product_schedule import ProductSchedule, is_long
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.transpose import build_transpose, transpose_name
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
 
 #: Vectors of a row that are finished side by side, so that none waits for its own operations alone:
-#: as many of these as divide those of a panel, where there are about so many operations.
-_TOGETHER, _LONG = (4, 2, 1), range(16, 49)
+#: as many of these as divide those of a panel.
+_TOGETHER = (4, 2, 1)
 
 
 class Finish:
@@ -134,7 +133,7 @@ class Finish:
     def _lanes_at_once(self) -> int:
         """Lanes that a row is finished by: several vectors where panels are full, loads dense."""
         s = self.schedule
-        full = divisible(extent_of(s.column), s.width) and cost_of(s.epilogue) in _LONG
+        full = divisible(extent_of(s.column), s.width) and is_long(s.epilogue)
         if not full or not all(map(self._lies_dense, loads_of(s.epilogue))):
             return s.lanes
         return next(n for n in _TOGETHER if s.vectors % n == 0) * s.lanes

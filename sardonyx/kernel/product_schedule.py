@@ -34,6 +34,8 @@ from sardonyx.tensor.traverse import loads_of
 
 #: Sums of fewer products take less time than asking for memory ahead saves.
 SHORTEST_AHEAD = 64
+#: Operations of an epilogue of which several vectors are finished at once.
+_LONG = range(16, 49)
 #: Elements that a tap walks in place, at least: shorter runs are copied. On a device, too.
 _LEAST_RUN, _LEAST_ON_DEVICE = 5, 8
 
@@ -65,7 +67,6 @@ class ProductSchedule:
         factor: Type of factors where rows of the left one lie.
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
-        is_deep: Whether sums are long enough to ask for memory ahead.
         is_brief: Whether little code is worth more than speed: a tile has one row.
         block_rows: Rows of a block, at most: a number, or an argument of the kernel.
 
@@ -95,8 +96,6 @@ class ProductSchedule:
         self._set_axes(*found)
         self._set_depth()
         self._set_width(grain.vectors_of(self.row_count()))
-        depth = sizes.product(map(extent_of, self.reduced))
-        self.is_deep = not isinstance(depth, int) or depth >= SHORTEST_AHEAD
         self.is_brief = False
 
     # -- axes ---------------------------------------------------------------------------------
@@ -361,3 +360,8 @@ def panel_vectors(columns: int, lanes: int, most: int) -> int:
         return needed
     counts = range(max(1, most // 2), most + 1)
     return min(counts, key=lambda v: (-(-needed // v) * v - needed, -v))
+
+
+def is_long(epilogue: Scalar) -> bool:
+    """Whether several vectors of a full panel are finished at once: one would wait for itself."""
+    return cost_of(epilogue) in _LONG

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from sardonyx.codegen.module import emit_unit
 from sardonyx.codegen.target import host_target
 from sardonyx.loader.load import load as load_model
 from sardonyx.ops.lower import lower
@@ -69,6 +70,18 @@ def products(model):
     return [c for c in compiled.main.calls if c.kernel.startswith("product")]
 
 
+def texts_of(model):
+    """Each product's code as its text, in the order in which they run."""
+    graph = load_model(model.SerializeToString())
+    optimise(graph)
+    target = host_target()
+    compiled, _ = compile_lowered(graph, lower(graph), target)
+    programs = {p.name: p for p in compiled.programs()}
+    listed = list(programs.values())
+    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("product")]
+    return [emit_unit(programs[name], listed, target, "unit") for name in names]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_products_of_other_sizes_are_right(name):
     text, held, feeds = MODELS[name]
@@ -87,6 +100,51 @@ def test_layers_that_differ_in_their_sizes_share_a_kernel():
     assert len(calls) == 5
     assert len({c.kernel for c in calls[1:-1]}) == 1
     check(model, images(1, 64, 12, 12))
+
+
+# Layers of one form: channels, and what comes behind a convolution `s` of the image `x`.
+ALIKE = {
+    "whole vectors": ((64, 240), (64, 144), (64, 80), "y = Relu(s)"),
+    "short and long sums": ((16, 64), (63, 64), (64, 64), (240, 64), "y = Relu(s)"),
+    "long epilogue": ((16, 64), (64, 128), "r = Sigmoid(s) y = Mul(r, s)"),
+    "part of a vector": ((20, 20), (72, 20), (72, 24), "y = Relu(s)"),
+    "panels of one width": ((40, 128), (40, 112), "y = Relu(s)"),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_layers_of_one_width_of_panels_share_a_kernel(name):
+    *layers, behind = ALIKE[name]
+    calls, kernels = [], set()
+    for inner, outer in layers:
+        text = (
+            f"g (float[1, 8, 6, 6] z) => (float[1, 8, 6, 6] t) {{ a = Conv(z, u) x = Relu(a) "
+            f"s = Conv(x, w, b) {behind} t = Conv(y, v) }}"
+        )
+        held = {
+            "u": weights(inner, 8, 1, 1), "w": weights(outer, inner, 1, 1), "b": weights(outer),
+            "v": weights(8, outer, 1, 1),
+        }  # fmt: skip
+        model = model_of(text, held)
+        check(model, [{"z": weights(1, 8, 6, 6)}])
+        texts = texts_of(model)
+        calls.append(len(texts))
+        kernels |= {texts[1]}
+    assert calls == [3] * len(layers)
+    assert len(kernels) == 1
+
+
+def test_a_residual_is_added_by_one_kernel_from_either_side():
+    found = set()
+    for added in ("Add(c, b)", "Add(b, c)"):
+        text = (
+            "g (float[1, 8, 6, 6] x) => (float[1, 8, 6, 6] y) { a = Conv(x, w0) b = Relu(a) "
+            f"c = Conv(b, w1, bias) d = {added} y = Conv(d, w2) }}"
+        )
+        model = model_of(text, {**filters(8, 64, 64, 8), "bias": weights(64)})
+        check(model, images(1, 8, 6, 6))
+        found.add(texts_of(model)[1])
+    assert len(found) == 1
 
 
 def test_projections_to_heads_share_a_kernel():
