@@ -1,5 +1,7 @@
 """Copies of constants for any sizes: one kernel packs the weights of many layers, in any model.
 
+So are transformed filters, and whatever else is computed once of constants.
+
 Packing runs once, so nothing is lost where its kernel gets extents and strides as arguments. Here
 `p[i0, i1, i2] = w[48 * i0 + i2, i1]` over (2, 16, 48), strides (16, 1), becomes the same over
 (a, b, 48), strides (c, 1), called with a = 2, b = 16, c = 16.
@@ -24,12 +26,15 @@ from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import remake, rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import loads_of, parts_of
 
 #: Elements of whole vectors, whatever the target.
 _LANES = 16
 #: Other innermost axes of up to so many elements stay numbers.
 _MOST_LANES = 128
+#: Extents and steps of up to so many elements (a filter's taps) of what is read stay numbers where
+#: something is computed of it: elements that its lanes, or loops, have in common are seen by them.
+_FEW = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +125,19 @@ def structure_of_copy(
 
 
 def general_copy(
-    contents: Map, target: Buffer, strides: dict[Tensor, tuple[Dim, ...]]
+    contents: Map,
+    target: Buffer,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    *,
+    runs_once: bool = False,
 ) -> GeneralCopy | None:
-    """A map of constants as a copy for any sizes; None if it is more than a copy.
+    """A map as a copy for any sizes; None if it is more than a copy, or its sizes are not known.
 
     Args:
         contents: What is written.
         target: Where, row-major.
         strides: Of what it reads.
+        runs_once: Whether little code is worth more than speed: it may compute something, too.
     """
 
     def strides_of(tensor: Tensor) -> tuple[Dim, ...]:
@@ -135,7 +145,8 @@ def general_copy(
 
     read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     known = all(isinstance(d, int) for t in read for d in (*t.shape, *strides_of(t)))
-    if not read or not known or not is_view(contents.body):
+    is_copy = is_view(contents.body)
+    if not read or not known or not (is_copy or (runs_once and _is_computed(contents.body))):
         return None
     if not contents.shape or not all(isinstance(d, int) and d > 0 for d in contents.shape):
         return None
@@ -149,14 +160,23 @@ def general_copy(
         values[sizes.variable(made)] = value
         return made
 
+    def size(value: Dim) -> Dim:
+        """The same for extents and steps of what is read."""
+        stays = not is_copy and isinstance(value, int) and value <= _FEW
+        return value if stays else symbol(value)
+
     *outer, last = contents.shape
-    shape = (*map(symbol, outer), lanes_extent(int(last), values))
+    kept = set() if is_copy else _told_apart(contents.body)
+    axes = zip(indices(contents.shape), outer, strict=False)
+    lead = tuple(n if sizes.as_atom(i) in kept else symbol(n) for i, n in axes)
+    is_narrow = not is_copy and int(last) <= _MOST_LANES
+    shape = (*lead, last if is_narrow else lanes_extent(int(last), values))
     stand_ins: dict[Buffer, Buffer] = {}
     moved: dict[Tensor, tuple[Dim, ...]] = {}
     for number, tensor in enumerate(read):
-        stand_in = placeholder(number, tuple(map(symbol, tensor.shape)), tensor.dtype)
+        stand_in = placeholder(number, tuple(map(size, tensor.shape)), tensor.dtype)
         stand_ins[tensor] = stand_in
-        moved[stand_in] = tuple(map(symbol, strides_of(tensor)))
+        moved[stand_in] = tuple(map(size, strides_of(tensor)))
     atoms = sizes.in_place_of(indices(contents.shape), indices(shape))
 
     def stand(x: Scalar) -> Scalar:
@@ -166,11 +186,23 @@ def general_copy(
     def limit(value: int) -> Scalar:
         return scalar.size(symbol(value))
 
-    body = _general_view(contents.body, stand, limit, lambda i: _moved(i, atoms, last, shape[-1]))
+    body = _general_body(contents.body, stand, limit, lambda i: _moved(i, atoms, last, shape[-1]))
     made = make_map(shape, body)
     place = placeholder(len(read), shape, contents.dtype)
     actual = {b: t for t, b in stand_ins.items()}
     return GeneralCopy(made, place, moved, {**actual, place: target}, values)
+
+
+def _told_apart(body: Scalar) -> set[Atom]:
+    """Index variables whose values are told apart, such as those of a transformed filter."""
+    compared = (x for x in parts_of(body) if x.op == "eq")
+    positions = (a.dim for x in compared for a in x.arguments if a.op == "size")
+    return {atom for position in positions for atom in sizes.atoms_of(position, "index")}
+
+
+def _is_computed(body: Scalar) -> bool:
+    """Whether what is computed reads where positions say, so that its sizes may be symbols."""
+    return not any(sizes.opaque_in(i) for x in loads_of(body) for i in x.at)
 
 
 def _moved(index: Dim, atoms: Mapping[Atom, Dim], width: Dim, general: Dim) -> Dim:
@@ -182,16 +214,16 @@ def _moved(index: Dim, atoms: Mapping[Atom, Dim], width: Dim, general: Dim) -> D
     return sizes.total(terms)
 
 
-def _general_view(
+def _general_body(
     x: Scalar,
     stand: Callable[[Scalar], Scalar],
     limit: Callable[[int], Scalar],
     moved: Callable[[Dim], Dim],
 ) -> Scalar:
-    """A view with other loads and indices, and a symbol where an index ends.
+    """An expression with other loads and indices, and a symbol where an index ends.
 
     Args:
-        x: It, see `plan.inline.is_view`.
+        x: It.
         stand: What is there for a load.
         limit: What is there for a number that an index is compared with.
         moved: What is there for an index.
@@ -206,4 +238,4 @@ def _general_view(
         return scalar.compare(x.op, scalar.size(moved(index.dim)), made)
     if not x.arguments:
         return x
-    return remake(x, tuple(_general_view(a, stand, limit, moved) for a in x.arguments))
+    return remake(x, tuple(_general_body(a, stand, limit, moved) for a in x.arguments))

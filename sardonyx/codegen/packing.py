@@ -46,7 +46,9 @@ class Packings:
         if key in self._known:
             before, held, made = self._known[key]
             return moved_to(made, {**dict(zip(before, read, strict=True)), held: packed})
-        copy = strided_copy(contents, packed, strides) or general_copy(contents, packed, strides)
+        copy = strided_copy(contents, packed, strides) or general_copy(
+            contents, packed, strides, runs_once=never_changes
+        )
         if copy is None:
             return former.pack(contents, packed, strides)
         made = former.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)

@@ -104,6 +104,44 @@ def test_only_copies_of_known_sizes_are_general():
     assert general_copy(empty, target, {source: (3, 1)}) is None
 
 
+def test_filters_of_all_sizes_are_transformed_by_one_kernel():
+    """Three convolutions by Winograd's filters over other channels, panels of one width."""
+    text = (
+        "g (float[1, 64, 24, 24] x) => (float[1, 64, 24, 24] y) { "
+        "a = Conv<pads = [1, 1, 1, 1]>(x, u) b = Conv<pads = [1, 1, 1, 1]>(a, v) "
+        "c = Conv<pads = [1, 1, 1, 1]>(b, w) y = Conv<pads = [1, 1, 1, 1]>(c, t) }"
+    )
+    held = {
+        "u": weights(128, 64, 3, 3) / 32, "v": weights(192, 128, 3, 3) / 32,
+        "w": weights(640, 192, 3, 3) / 32, "t": weights(64, 640, 3, 3) / 64,
+    }  # fmt: skip
+    model = model_of(text, held)
+    graph = load_model(model.SerializeToString())
+    optimise(graph)
+    compiled, _ = compile_lowered(graph, lower(graph), host_target())
+    calls = [c.kernel for p in compiled.preparations for c in p.plan.calls]
+    transformed = [name for name in calls if name.startswith("map")]
+    assert len(transformed) == 4
+    assert len(set(transformed)) == 2  # one panel has a form of its own
+    check(model, [{"x": weights(1, 64, 24, 24)}], tolerance=1e-4)
+
+
+def test_what_runs_once_may_compute_something():
+    target = buffer("target", (20, 30), dtypes.FLOAT)
+    changed, source = contents(20, 30, of=lambda x: x + x)
+    assert general_copy(changed, target, {source: (30, 1)}) is None
+    found = general_copy(changed, target, {source: (30, 1)}, runs_once=True)
+    assert found is not None
+    # Lanes, and what of them is computed, are seen as they are.
+    assert found.contents.shape[1] == 30
+    assert sorted(found.values.values()) == [20, 20, 30, 30]
+    place = scalar.cast(scalar.load(source, (0, 0)), dtypes.INT64)
+    looked_up = make_map(
+        (20, 30), scalar.load(source, (scalar.as_index(place, 20), indices((20, 30))[1]))
+    )
+    assert general_copy(looked_up, target, {source: (30, 1)}, runs_once=True) is None
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_of_a_device_are_packed_before_any_run(name):
     text, held, _, _ = MODELS[name]
