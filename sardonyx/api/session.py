@@ -406,7 +406,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
                 shape, zeros are fed. Call it once for each shape that will come.
 
         Returns:
-            The seconds that it took. On a GPU it waits until libraries have found algorithms.
+            The seconds that it took. On a GPU it waits, for up to 30 s, until libraries have
+            found algorithms and all kernels are compiled.
 
         Raises:
             InvalidArgument: There is no such input, or its sizes are not known.

@@ -1,4 +1,4 @@
-"""Work of libraries that no run waits for, in a thread of its own.
+"""Work that no run waits for, of libraries and of the driver's compiler, in threads of its own.
 
 Much of it holds Python's lock (what builds a plan of cuDNN's does for up to some hundred
 milliseconds), or asks the driver for memory, while nothing else can happen. A run that launches
@@ -17,7 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from sardonyx.base.log import get_logger
 from sardonyx.cuda.capturing import set_mode
+
+_logger = get_logger("cuda")
 
 #: The thread ends when there was nothing to do for so long.
 _IDLE_SECONDS = 10
@@ -83,19 +86,28 @@ class Background:
         self._lock = threading.Lock()
         atexit.register(self._close)
 
-    def do(self, work: Callable[[], None], *, can_wait: bool = False) -> None:
+    def do(self, work: Callable[[], None], *, can_wait: bool = False) -> bool:
         """Do something in the thread.
 
         Args:
-            work: It must raise nothing.
+            work: It should raise nothing: whoever waits for it would not know.
             can_wait: Whether all that cannot wait is done first.
+
+        Returns:
+            Whether it will be done: there may be no more threads, or the process ends.
         """
         urgency, latest = _LATER if can_wait else _SOON, time.monotonic() + _PATIENCE_SECONDS
         with self._lock:
+            if self._thread is None or self._process != os.getpid():
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    _logger.warning("%s: nothing is done in the background: %s", self._name, error)
+                    return False
+                self._thread, self._process = thread, os.getpid()
             self._wanted.put((urgency, next(self._numbers), latest, work))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        return True
 
     def _run(self) -> None:
         set_mode()  # what is done here must not break what a caller captures meanwhile
@@ -111,7 +123,10 @@ class Background:
             if work is None:
                 return
             WALKS.wait(latest)
-            work()
+            try:
+                work()
+            except Exception:
+                _logger.exception("%s: what was done in the background failed", self._name)
 
     def _close(self) -> None:
         if os.getpid() != self._process:

@@ -47,6 +47,8 @@ _WORTH = 0.97
 #: Runs wait for trials until these have taken so long together. The time is granted anew when
 #: there was none for so long.
 _TRIED_SECONDS, _ROW_SECONDS = 0.02, 0.1
+#: The same where kernels have to be compiled first: about what one module takes.
+_COMPILED_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class CublasLt:
         self.version = self.searching = 0
         #: How long runs waited for trials in a row, and when the last one ended.
         self._waited, self._tried = 0.0, 0.0
-        #: Whether anything was prepared, or improved, since the version changed.
-        self._prepared = self._improved = False
+        #: Whether anything was improved since the version changed.
+        self._improved = False
         self._lock = threading.Lock()
         self._stream: Any = None
         self._searcher = Background("sardonyx-cublaslt", lambda: None)
@@ -120,9 +122,6 @@ class CublasLt:
             products = self._products[key]
         except KeyError:
             products = self._planned(key, work, alignments, place)
-        if products is None and key in self._preparing and self._is_captured(place):
-            # The caller's graph would do without cuBLASLt for good.
-            products = self._calls.plan(work, alignments)
         if products is None:
             return False
         workspace = place.workspace(WORKSPACE_BYTES)
@@ -145,7 +144,9 @@ class CublasLt:
             if self._is_known(case):
                 pass
             elif self._is_captured(place):
-                self._improve_later(case)
+                # For this graph alone: nothing can be tried, or waited for, in a capture.
+                self._prepare_later(key, case)
+                return self._calls.plan(work, alignments)
             elif self._may_wait(place):
                 began = time.monotonic()
                 if not self._prepare(case):
@@ -168,8 +169,10 @@ class CublasLt:
         """Whether a run may wait for one more trial."""
         if time.monotonic() - self._tried > _ROW_SECONDS:
             self._waited = 0.0
-        # Compiling the kernel that would do the work meanwhile takes longer than a trial.
-        return self._waited < _TRIED_SECONDS or not place.is_ready()
+        if self._waited < _TRIED_SECONDS:
+            return True
+        # Compiling the kernel that would do the work meanwhile takes longer than some trials.
+        return self._waited < _COMPILED_SECONDS and not place.is_ready()
 
     # -- measuring ----------------------------------------------------------------------------
 
@@ -192,10 +195,13 @@ class CublasLt:
 
         A faster one may be found in the background.
         """
+        wrong: list[Any] = []
         try:
-            algorithm = self._first_right(case)
+            algorithm = self._first_right(case, wrong)
         except Exception as error:  # noqa: BLE001 - without memory for that, say
             _logger.info("an algorithm of cuBLASLt's is not tried: %s", error)
+            if wrong:  # the product has one of these
+                return False
         else:
             if algorithm is None:
                 return False
@@ -226,13 +232,14 @@ class CublasLt:
                 self._preparing.discard(key)
                 if is_right and key in self._products:
                     self._products[key] = [case.product]
-                    self._prepared = True
-                # Once for all of them: the graphs of other sizes are made anew, too.
-                if self._prepared and not self._preparing:
-                    self._prepared = False
+                # Once for all of them: the graphs of other sizes are made anew, too. Also where
+                # nothing is right: a graph may have been captured with what was not tried.
+                if not self._preparing:
                     self.version += 1
 
-        self._searcher.do(prepare)
+        if not self._searcher.do(prepare):
+            with self._lock:
+                self._preparing.discard(key)
         return None
 
     def _improve_later(self, case: _Case) -> None:
@@ -240,10 +247,17 @@ class CublasLt:
             return
         with self._lock:
             self.searching += 1
-        self._searcher.do(lambda: self._improve(case), can_wait=True)
+        if not self._searcher.do(lambda: self._improve(case), can_wait=True):
+            with self._lock:
+                self.searching -= 1
 
-    def _first_right(self, case: _Case) -> Any | None:
-        """The first algorithm that does the work, on memory of its own; None if none does."""
+    def _first_right(self, case: _Case, wrong: list[Any]) -> Any | None:
+        """The first algorithm that does the work, on memory of its own; None if none does.
+
+        Args:
+            case: The product, which has the last of them that was tried.
+            wrong: Gets those that do not.
+        """
         product, calls = case.product, self._calls
         lent = self._device.lend_stream()
         stream = lent.handle
@@ -259,6 +273,7 @@ class CublasLt:
                         )
                         if trial.right({0: result}):
                             return algorithm
+                        wrong.append(algorithm)
                         _logger.info("an algorithm of cuBLASLt's has another result, or none")
         finally:
             self._device.take_back(lent)
@@ -272,10 +287,10 @@ class CublasLt:
                 self._stream = self._device.lend_stream()
             found = self._calls.algorithms(product, case.alignments, _MOST_MEASURED)
             best = self._fastest(found, case) if len(found) > 1 else 0
-            if found:
+            if found and best is not None:
                 default_cache().put(case.name, _KIND, found[best].tobytes())
-            is_better = best > 0
-            if is_better:
+            is_better = bool(best)
+            if best:
                 with product.lock:
                     product.use(found[best])
         except Exception as error:  # noqa: BLE001 - the library raises what it likes
@@ -287,8 +302,8 @@ class CublasLt:
                 self._improved = False
                 self.version += 1
 
-    def _fastest(self, found: list[Any], case: _Case) -> int:
-        """Which algorithm is the fastest that is right, measured on memory of its own."""
+    def _fastest(self, found: list[Any], case: _Case) -> int | None:
+        """Which algorithm is the fastest that is right, measured on memory of its own, if any."""
         stream = self._stream.handle
         planned = self._calls.plan(case.work, case.alignments)
         if not planned:
@@ -317,6 +332,8 @@ class CublasLt:
         right = trial.right(results)
         if wrong := sorted(set(results).difference(right)):
             _logger.info("algorithms %s of cuBLASLt's have other results, or none", wrong)
-        best = min(right, key=times.__getitem__, default=0)
+        if not right:
+            return None
+        best = min(right, key=times.__getitem__)
         first = times[0] if 0 in right else float("inf")
         return best if times.get(best, 0) < _WORTH * first else 0

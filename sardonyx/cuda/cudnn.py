@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 
+from sardonyx.base.log import get_logger
 from sardonyx.cuda.background import Background
 from sardonyx.cuda.cudnn_plans import FORMS, Built, Maker
 from sardonyx.cuda.device import Device
@@ -18,6 +20,7 @@ from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
 
+_logger = get_logger("cuda")
 #: Plans that are kept; the oldest goes first.
 _MOST_PLANS = 1024
 #: So many better plans are worth new graphs though others are still being measured.
@@ -98,19 +101,17 @@ class Cudnn:
                 return
             self._plans[key] = None
             self.pending += 1
-        self._builder.do(lambda: self._build(key, work, rehearsal))
+        if not self._builder.do(lambda: self._build(key, work, rehearsal)):
+            with self._lock:
+                self.pending -= 1
 
     def _build(self, key: object, work: Work, rehearsal: Rehearsal | None) -> None:
         """Have what runs can use now; the rest is done when nobody waits for that any more."""
-        maker = self._maker
-        maker.enter()
-        built, searches = maker.kept(work, rehearsal), False
-        if built is None:
-            if rehearsal is not None and not FORMS[work.call.function].is_worth(work):
-                built, searches = Built(), True
-            else:
-                built = maker.first(work, rehearsal) or Built()
-                searches = maker.measures and built.graph is not None
+        try:
+            built, searches = self._made(work, rehearsal)
+        except Exception as error:  # noqa: BLE001 - the kernel does what a library fails at
+            _logger.warning("a plan of cuDNN's is not made: %s", error)
+            built, searches = Built(), False
         with self._lock:
             # A plan that was dropped and asked for again may be there already, and in use.
             is_wanted = key in self._plans and self._plans[key] is None
@@ -124,8 +125,22 @@ class Cudnn:
                 self._is_new = False
                 self.version += 1
             self.searching += searches
-        if searches:
-            self._builder.do(lambda: self._search(key, work, rehearsal, built), can_wait=True)
+        search = partial(self._search, key, work, rehearsal, built)
+        if searches and not self._builder.do(search, can_wait=True):
+            with self._lock:
+                self.searching -= 1
+
+    def _made(self, work: Work, rehearsal: Rehearsal | None) -> tuple[Built, bool]:
+        """What runs can use at once, and whether there may be something better."""
+        maker = self._maker
+        maker.enter()
+        built = maker.kept(work, rehearsal)
+        if built is not None:
+            return built, False
+        if rehearsal is not None and not FORMS[work.call.function].is_worth(work):
+            return Built(), True
+        built = maker.first(work, rehearsal) or Built()
+        return built, maker.measures and built.graph is not None
 
     def _search(self, key: object, work: Work, rehearsal: Rehearsal | None, first: Built) -> None:
         """Replace a plan by one that is faster.

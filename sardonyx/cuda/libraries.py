@@ -94,7 +94,8 @@ class Library(Protocol):
     Attributes:
         pending: How many plans are being made in the background, which runs do without as yet.
         searching: How many plans that are in use already may get better in the background.
-        version: Changes when a plan has been made that another call used to do without.
+        version: Changes when plans have been made that other calls used to do without, once for
+            all that are made in a row.
         key: What of it changes what it takes.
     """
 

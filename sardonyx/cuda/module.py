@@ -42,7 +42,8 @@ class Module:
             part = SparePart(device, text)
             self._spare.update(dict.fromkeys(_ENTRY.findall(text), part))
             # The driver takes some 0.1 s for one that it has not compiled before.
-            _COMPILER.do(partial(_load_if_wanted, ref(part)))
+            if not _COMPILER.do(partial(_load_if_wanted, ref(part))):
+                part.is_pending = False
 
     @property
     def pending(self) -> int:
@@ -50,9 +51,9 @@ class Module:
         return sum(part.is_pending for part in set(self._spare.values()))
 
     def is_ready(self, symbol: str) -> bool:
-        """Whether nobody has to wait for the compiler to get that kernel."""
+        """Whether it is no use to wait for that kernel: it is there, or is compiled on demand."""
         part = self._spare.get(symbol)
-        return part is None or part.module is not None
+        return part is None or part.module is not None or not part.is_pending
 
     def function(self, symbol: str) -> Any:
         """The kernel of that name.

@@ -101,7 +101,7 @@ def test_a_moment_between_two_runs_is_no_end(
     worker: background.Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
-    monkeypatch.setattr(background, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(background, "_QUIET_SECONDS", 2)
     _begin(worker, monkeypatch)
     is_done = threading.Event()
     with background.WALKS:
@@ -120,3 +120,29 @@ def test_a_forked_process_frees_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert not closed
     made._close()
     assert closed
+
+
+def test_a_failure_ends_nothing_else(worker: background.Background) -> None:
+    is_done = threading.Event()
+
+    def fail() -> None:
+        raise OSError("of a library")
+
+    worker.do(fail)
+    worker.do(is_done.set)
+    assert is_done.wait(10)
+
+
+def test_without_threads_the_caller_is_told_and_may_try_again(
+    worker: background.Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    is_done = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        assert not worker.do(is_done.set)
+    worker._close()
+    assert worker.do(is_done.set)
+    assert is_done.wait(10)

@@ -205,8 +205,9 @@ def test_a_plan_that_was_dropped_and_asked_for_again_is_not_replaced_by_its_firs
     """A graph may have the kernels of the one that is there; that has a search of its own."""
     jobs: list[tuple[bool, Any]] = []
 
-    def do(_: Any, work: Any, *, can_wait: bool = False) -> None:
+    def do(_: Any, work: Any, *, can_wait: bool = False) -> bool:
         jobs.append((can_wait, work))
+        return True
 
     def work(can_wait: bool) -> None:
         number = [waits for waits, _ in jobs].index(can_wait)

@@ -69,7 +69,7 @@ def test_kernels_in_reserve_are_loaded_when_nothing_else_is_to_be_done(lazy: Fak
     module = Module(device(0), [".entry a("], [".entry b(", ".entry c("])
     _no_longer_pending(module)
     assert loaded == [b".entry a(\0", b".entry b(\0", b".entry c(\0"]
-    assert [module.is_ready(name) for name in "abc"] == [True, False, True]
+    assert [module.is_ready(name) for name in "abc"] == [True] * 3  # nobody is at work on "b"
     assert [module.function(name) for name in "bc"] == [4, 3]  # what failed is tried again
 
 
@@ -94,7 +94,7 @@ def test_kernels_of_a_session_that_is_gone_are_not_loaded(
         module.function("b")
         del module
         gc.collect()
-        assert sorted(unloaded) == [11, 12]
+        assert set(unloaded) >= {11, 12}
         other = Module(device(0), [".entry a("], [".entry b("])
     _no_longer_pending(other)
     assert loaded == [b".entry a(\0", b".entry b(\0"] * 2

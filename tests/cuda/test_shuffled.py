@@ -71,11 +71,15 @@ class _Libraries:
         self._is_busy = False
         patch.setattr(cudnn_plans, "default_cache", lambda: Cache(None, 1))
         patch.setitem(sys.modules, "cudnn", Cudnn(driver))
-        patch.setattr(background.Background, "do", lambda _, work, **__: self._jobs.append(work))
+        patch.setattr(background.Background, "do", lambda _, work, **__: self._do(work))
         patch.setattr(ConvolutionForm, "competes", lambda *_: False)
         self._convolutions = module.Cudnn(device(0), LibrarySettings())
         self._products = FakeLibrary(driver, unable=True)
         self.all = Libraries({"convolution": self._convolutions, "matmul": self._products})
+
+    def _do(self, work: Callable[[], None]) -> bool:
+        self._jobs.append(work)
+        return True
 
     def go_on(self) -> None:
         if self._is_busy or self._convolutions._lock.locked():
