@@ -69,6 +69,12 @@ def test_file_length(path: Path) -> None:
     assert lines <= 700, f"{lines} lines: split the file"
 
 
+def test_length_of_tests() -> None:
+    tests = sorted(Path(__file__).parent.rglob("*.py"))
+    long = {str(p): n for p in tests if (n := len(p.read_text().splitlines())) > 700}
+    assert not long, "split the files"
+
+
 def test_only_the_command_line_prints() -> None:
     for path in FILES:
         if path.relative_to(PACKAGE).parts[0] == "cli":

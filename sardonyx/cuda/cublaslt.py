@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.base.errors import SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.cuda.background import Background
@@ -198,7 +199,7 @@ class CublasLt:
         wrong: list[Any] = []
         try:
             algorithm = self._first_right(case, wrong)
-        except Exception as error:  # noqa: BLE001 - without memory for that, say
+        except Exception as error:  # noqa: BLE001 - a capture would use what stays unknown, untried
             _logger.info("an algorithm of cuBLASLt's is not tried: %s", error)
             if wrong:  # the product has one of these
                 return False
@@ -226,21 +227,24 @@ class CublasLt:
             try:
                 self._device.enter()
                 is_right = self._prepare(case)
-            except Exception as error:  # noqa: BLE001 - the library raises what it likes
-                _logger.info("a product of cuBLASLt's is not prepared: %s", error)
-            with self._lock:
-                self._preparing.discard(key)
-                if is_right and key in self._products:
-                    self._products[key] = [case.product]
-                # Once for all of them: the graphs of other sizes are made anew, too. Also where
-                # nothing is right: a graph may have been captured with what was not tried.
-                if not self._preparing:
-                    self.version += 1
+            finally:  # the thread logs what was raised; the command's kernel does the work
+                self._prepared(key, case.product if is_right else None)
 
         if not self._searcher.do(prepare):
             with self._lock:
                 self._preparing.discard(key)
         return None
+
+    def _prepared(self, key: object, product: Product | None) -> None:
+        """Let runs use a product; None if none is right."""
+        with self._lock:
+            self._preparing.discard(key)
+            if product is not None and key in self._products:
+                self._products[key] = [product]
+            # Once for all of them: the graphs of other sizes are made anew, too. Also where nothing
+            # is right: a graph may have been captured with what was not tried.
+            if not self._preparing:
+                self.version += 1
 
     def _improve_later(self, case: _Case) -> None:
         if not self._searches:
@@ -293,14 +297,15 @@ class CublasLt:
             if best:
                 with product.lock:
                     product.use(found[best])
-        except Exception as error:  # noqa: BLE001 - the library raises what it likes
+        except (SardonyxError, self._lt.cuBLASLtError) as error:  # without memory for that, say
             _logger.info("algorithms of cuBLASLt are not measured: %s", error)
-        with self._lock:
-            self.searching -= 1
-            self._improved = is_better or self._improved
-            if self._improved and not self.searching:
-                self._improved = False
-                self.version += 1
+        finally:
+            with self._lock:
+                self.searching -= 1
+                self._improved = is_better or self._improved
+                if self._improved and not self.searching:
+                    self._improved = False
+                    self.version += 1
 
     def _fastest(self, found: list[Any], case: _Case) -> int | None:
         """Which algorithm is the fastest that is right, measured on memory of its own, if any."""

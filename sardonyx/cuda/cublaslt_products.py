@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Mapping
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -39,21 +40,20 @@ class Product:
     """
 
     def __init__(self, lt: Any, descriptor: int, layouts: tuple[int, ...], bias: int) -> None:
-        self._lt, self.descriptor, self.layouts, self.bias = lt, descriptor, layouts, bias
+        self.descriptor, self.layouts, self.bias = descriptor, layouts, bias
         self.lock = threading.Lock()
         self.left = self.right = self.out = 0
+        finalize(self, _destroy, lt, descriptor, layouts).atexit = False
 
     def use(self, algorithm: Any) -> None:
         """Set the record of the algorithm, whose address calls get."""
         self._algorithm, self.algorithm_address = algorithm, int(algorithm.ctypes.data)
 
-    def __del__(self) -> None:
-        try:
-            for layout in self.layouts:
-                self._lt.matrix_layout_destroy(layout)
-            self._lt.matmul_desc_destroy(self.descriptor)
-        except Exception:  # noqa: BLE001, S110, SIM105 - the library, or the interpreter, goes away
-            pass
+
+def _destroy(lt: Any, descriptor: int, layouts: tuple[int, ...]) -> None:
+    for layout in layouts:
+        lt.matrix_layout_destroy(layout)
+    lt.matmul_desc_destroy(descriptor)
 
 
 class Products:

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from functools import partial
 
-from sardonyx.base.log import get_logger
 from sardonyx.cuda.background import Background
 from sardonyx.cuda.cudnn_plans import FORMS, Built, Maker
 from sardonyx.cuda.device import Device
@@ -20,7 +19,6 @@ from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.rehearsal import Rehearsal
 from sardonyx.plan.library import Offer
 
-_logger = get_logger("cuda")
 #: Plans that are kept; the oldest goes first.
 _MOST_PLANS = 1024
 #: So many better plans are worth new graphs though others are still being measured.
@@ -107,28 +105,31 @@ class Cudnn:
 
     def _build(self, key: object, work: Work, rehearsal: Rehearsal | None) -> None:
         """Have what runs can use now; the rest is done when nobody waits for that any more."""
+        built, searches = Built(), False
         try:
             built, searches = self._made(work, rehearsal)
-        except Exception as error:  # noqa: BLE001 - the kernel does what a library fails at
-            _logger.warning("a plan of cuDNN's is not made: %s", error)
-            built, searches = Built(), False
+        finally:  # the thread logs what was raised; the command's kernel does the work
+            is_searched = self._put(key, built, searches=searches)
+        search = partial(self._search, key, work, rehearsal, built)
+        if is_searched and not self._builder.do(search, can_wait=True):
+            with self._lock:
+                self.searching -= 1
+
+    def _put(self, key: object, built: Built, *, searches: bool) -> bool:
+        """Let runs use a plan; gives whether a better one is still wanted."""
         with self._lock:
             # A plan that was dropped and asked for again may be there already, and in use.
             is_wanted = key in self._plans and self._plans[key] is None
             if is_wanted:
                 self._plans[key] = built
                 self._is_new = self._is_new or built.graph is not None
-            searches = searches and is_wanted
             self.pending -= 1
             # Once for all of them: the graphs of other sizes are made anew, too.
             if self._is_new and not self.pending:
                 self._is_new = False
                 self.version += 1
-            self.searching += searches
-        search = partial(self._search, key, work, rehearsal, built)
-        if searches and not self._builder.do(search, can_wait=True):
-            with self._lock:
-                self.searching -= 1
+            self.searching += searches and is_wanted
+        return searches and is_wanted
 
     def _made(self, work: Work, rehearsal: Rehearsal | None) -> tuple[Built, bool]:
         """What runs can use at once, and whether there may be something better."""
@@ -148,15 +149,19 @@ class Cudnn:
         The version changes when all are done, or many: for each, the graphs of all runs would be
         captured again.
         """
-        best = self._maker.fastest(work, rehearsal)
-        with self._lock:
-            # Another one is there if this one was dropped, and asked for again: it has a search.
-            is_there = self._plans.get(key) is first
-            if best is not None and best.index != first.index and is_there:
-                self._replaced.append(first)
-                self._plans[key] = best
-                self._improved += 1
-            self.searching -= 1
-            if self._improved >= (_MANY_IMPROVED if self.searching else 1):
-                self._improved = 0
-                self.version += 1
+        best = None
+        try:
+            best = self._maker.fastest(work, rehearsal)
+        finally:  # the thread logs what was raised; what there was stays
+            with self._lock:
+                # Another one is there if this one was dropped, and asked for again: it has a
+                # search.
+                is_there = self._plans.get(key) is first
+                if best is not None and best.index != first.index and is_there:
+                    self._replaced.append(first)
+                    self._plans[key] = best
+                    self._improved += 1
+                self.searching -= 1
+                if self._improved >= (_MANY_IMPROVED if self.searching else 1):
+                    self._improved = 0
+                    self.version += 1

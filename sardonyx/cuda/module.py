@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from sardonyx.base.errors import NotFound, RuntimeException, message
+from sardonyx.base.errors import NotFound, RuntimeException, SardonyxError, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
@@ -104,9 +104,10 @@ class SparePart:
         try:
             self._device.enter()
             self.load()
-        except Exception as error:  # noqa: BLE001 - without memory for that, say
+        except SardonyxError as error:  # without memory for that, say
             _logger.info("a module of kernels is not compiled in advance: %s", error)
-        self.is_pending = False
+        finally:
+            self.is_pending = False
 
     def __del__(self) -> None:
         if getattr(self, "module", None) is not None:

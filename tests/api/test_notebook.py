@@ -12,7 +12,8 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.api.providers import cuda_is_missing
-from tests.support.fake_driver import FakeDriver, installed
+from tests.support.fake_driver import FakeDriver
+from tests.support.fake_provider import installed
 from tests.support.session import model_of
 
 EVIL = "<script>alert('x')</script>&"

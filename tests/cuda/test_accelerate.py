@@ -18,8 +18,9 @@ from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.explain import explain
 from sardonyx.runtime.session import create_engine
-from tests.support.fake_driver import FakeDriver, FakeProvider, installed
+from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
+from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 
 _random = np.random.default_rng(11)

@@ -23,8 +23,9 @@ from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
-from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
+from tests.support.fake_provider import FakeProvider
 from tests.support.session import model_of
 
 _TEXT = "g (float[N] x, float[1] w) => (float[N] y) { a = Mul(x, w) y = Add(a, x) }"

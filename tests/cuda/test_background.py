@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from sardonyx.cuda import background
-from tests.support.fake_driver import installed
+from tests.support.fake_provider import installed
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
 from tests.cuda.test_accelerate import CASES, _feeds
 from tests.support.fake_cublaslt import CublasLt
-from tests.support.fake_driver import FakeProvider, installed
+from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 
 _PRODUCTS = [name for name, case in CASES.items() if "matmul" in case[3]]

@@ -29,7 +29,7 @@ from tests.cuda.test_accelerate import CASES, _feeds
 from tests.cuda.test_library_attention import CASES as ATTENTIONS
 from tests.cuda.test_library_attention import _feeds as attention_feeds
 from tests.support.fake_cudnn import Cudnn
-from tests.support.fake_driver import FakeProvider, installed
+from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 
 _CONVOLUTIONS = [name for name, case in CASES.items() if "convolution" in case[3]]

@@ -13,7 +13,8 @@ from sardonyx.cuda.graphs import GRAPH_ID, MOST_GRAPHS
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
-from tests.support.fake_driver import FakeDriver, FakeProvider, installed
+from tests.support.fake_driver import FakeDriver
+from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 
 _TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y)

@@ -18,7 +18,8 @@ from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_cublaslt import CublasLt
-from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.fake_driver import FakeDriver
+from tests.support.fake_provider import FakeProvider
 from tests.support.session import model_of
 
 CUDA = "CUDAExecutionProvider"

@@ -26,8 +26,8 @@ from sardonyx.cuda.device import device
 from sardonyx.cuda.libraries import Libraries, LibrarySettings
 from sardonyx.runtime.cache import Cache
 from tests.support.fake_cudnn import Cudnn
-from tests.support.fake_driver import FakeProvider, installed
 from tests.support.fake_library import FakeLibrary
+from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 from tests.support.shuffled_driver import ShuffledDriver
 

@@ -15,8 +15,9 @@ from sardonyx.base import errors
 from sardonyx.cuda import torch_tensors
 from sardonyx.cuda.device import device
 from sardonyx.cuda.libraries import Libraries
-from tests.support.fake_driver import FakeDriver, FakeProvider
+from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
+from tests.support.fake_provider import FakeProvider
 from tests.support.session import model_of
 
 _TEXT = "g (float[N,3] x) => (float[N,3] y) { y = Add(x, x) }"

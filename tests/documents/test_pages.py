@@ -23,7 +23,7 @@ import sardonyx
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.api.settings import FORMAT
 from tests.support.decoders import decoder
-from tests.support.fake_driver import installed
+from tests.support.fake_provider import installed
 from tests.support.session import model_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,8 @@ import pytest
 
 from examples import decode_loop, denoise, tiles
 from sardonyx.api.providers import cuda_is_missing
-from tests.support.fake_driver import FakeDriver, installed
+from tests.support.fake_driver import FakeDriver
+from tests.support.fake_provider import installed
 
 _MISSING = cuda_is_missing()
 

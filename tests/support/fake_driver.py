@@ -1,8 +1,8 @@
 """A driver whose device is the processor: kernels of the host, graphs that are lists of calls.
 
-`installed()` puts it where `cuda.bindings.driver` is looked for. It is as lazy as a driver may be:
-the work of a stream is done when somebody waits for it, or kept in a graph while the stream is
-captured. What is freed is filled with nonsense first.
+`fake_provider.installed()` puts it where `cuda.bindings.driver` is looked for. It is as lazy as a
+driver may be: the work of a stream is done when somebody waits for it, or kept in a graph while the
+stream is captured. What is freed is filled with nonsense first.
 """
 
 # ruff: noqa: N802, N815 - these are the driver's names
@@ -10,40 +10,14 @@ captured. What is freed is filled with nonsense first.
 from __future__ import annotations
 
 import ctypes
-import gc
-import itertools
-import sys
 import threading
-import time
 import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
-from sardonyx.base.forks import compiling
-from sardonyx.codegen.target import host_target
-from sardonyx.cuda import (
-    arenas,
-    captured,
-    device,
-    driver,
-    launching,
-    pausing,
-    provider,
-    row_writer,
-    values,
-)
-from sardonyx.cuda.cublaslt import CublasLt
-from sardonyx.cuda.cudnn import Cudnn
-from sardonyx.cuda.executor import CudaExecutable
-from sardonyx.cuda.module import SparePart
+from sardonyx.cuda import pausing, row_writer
 from sardonyx.kernel.context import FIELDS
-from sardonyx.runtime.executable import load_blob
-from sardonyx.runtime.provider import Generated
-from sardonyx.runtime.steering import turns_of
 from tests.support.driver_types import (
     DIRECT,
     ENTER,
@@ -51,7 +25,6 @@ from tests.support.driver_types import (
     GLOBAL,
     KERNEL,
     LAUNCH,
-    RELAXED,
     REPLAY,
     WAIT,
     CUmemorytype,
@@ -61,55 +34,36 @@ from tests.support.driver_types import (
     Names,
     signed,
 )
-
-_numbers = itertools.count(1000)
-#: What graphs of conditional nodes may have in them.
-_IN_NODES = ("launch", "copy", "set", "node")
-#: What a condition is before a kernel has set it.
-_UNSET = -7
-
+from tests.support.fake_graphs import NUMBERS, FakeGraphs
 
 #: So often somebody asks whether an event has happened, and it has: a device goes on by itself.
 _PATIENCE = 20
 
 
 @dataclass
-class FakeDriver:
+class FakeDriver(FakeGraphs):
     """The functions that the provider calls. Each gives a code, then its results.
 
     Attributes:
         memory: Blocks that are not freed, by address.
         slots: How many slots the kernel at an address has.
         launches: Kernels launched one by one.
-        replays: Graphs launched.
-        uncapturable: Calls that fail while a stream is captured.
         limit_bytes: How much memory the device has.
-        mode: What the stream that is captured now was begun in.
-        is_broken: Whether something happened that the capture does not survive.
         goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
     """
 
     memory: dict[int, Any] = field(default_factory=dict)
     pinned: set[int] = field(default_factory=set)
-    queues: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     done: dict[int, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
     events: dict[int, Event] = field(default_factory=dict)
     limit_bytes: int = 1 << 40
     devices: int = 1
     slots: dict[int, int] = field(default_factory=dict)
-    graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
-    capture: list[Callable[[], None]] | None = None
-    captured: int = 0
-    mode: int = 1
-    is_broken: bool = False
     launches: int = 0
-    captures: int = 0
-    replays: int = 0
     fail_launch: int = 0
     goes_on: bool = True
-    uncapturable: set[str] = field(default_factory=set)
     CUresult = CUresult
     CUmemorytype = CUmemorytype
     CUDA_MEMCPY2D = types.SimpleNamespace
@@ -121,20 +75,8 @@ class FakeDriver:
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._working = threading.RLock()
-        #: Graphs of conditional nodes; conditions, whose names are addresses of their values; and
-        #: what was captured when the capture to a node's graph began.
-        self._bodies: dict[int, list[Callable[[], None]]] = {}
-        self._conditions: dict[int, ctypes.c_int32] = {}
-        self._outer: list[tuple[list[Callable[[], None]] | None, int, dict[int, bool]]] = []
-        #: Other streams that are captured now, and whether what they do is waited for.
-        self._forked: dict[int, bool] = {}
-        #: How often conditional nodes did a graph of theirs.
-        self.passes = 0
-        self._modes = threading.local()
-        #: User objects: what to call with what, once no graph refers to them.
-        self._objects: dict[int, tuple[int, int]] = {}
-        self._retained: dict[int, list[int]] = {}
         self._direct = {
             name.encode(): ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(getattr(self, f"_{name}"))
             for name, kinds in DIRECT.items()
@@ -321,7 +263,7 @@ class FakeDriver:
         return (CUresult.CUDA_SUCCESS,)
 
     def cuEventCreate(self, flags: int) -> Any:
-        number = next(_numbers)
+        number = next(NUMBERS)
         self.events[number] = Event()
         return CUresult.CUDA_SUCCESS, number
 
@@ -451,264 +393,3 @@ class FakeDriver:
             scratch = ctypes.c_int64.from_address(context + FIELDS["scratch"]).value
             ctypes.c_int64.from_address(scratch).value = 0
         KERNEL(function)(ctypes.addressof(held), 0, blocks, context)
-
-    def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
-        """Put work in a stream, or in the graph that it is captured to."""
-        if self.capture is None or not self._takes(int(stream)):
-            self.queues.setdefault(int(stream), []).append(work)
-        elif what in self.uncapturable or (self._outer and what not in _IN_NODES):
-            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
-        else:
-            self.capture.append(work)
-            if int(stream) in self._forked:
-                self._forked[int(stream)] = False
-        return (CUresult.CUDA_SUCCESS,)
-
-    def _takes(self, stream: int) -> bool:
-        """Whether a stream's work becomes part of a graph."""
-        return self.capture is not None and (stream == self.captured or stream in self._forked)
-
-    # -- graphs -------------------------------------------------------------------------------
-
-    def cuStreamBeginCapture(self, stream: Any, mode: Any) -> Any:
-        assert self.capture is None
-        self.capture, self.captured, self.is_broken = [], int(stream), False
-        self.mode = mode if isinstance(mode, int) else 1
-        return (CUresult.CUDA_SUCCESS,)
-
-    def cuStreamEndCapture(self, stream: Any) -> Any:
-        assert self.capture is not None
-        if self._outer:  # to the graph of a node
-            assert all(self._forked.values()), "a branch of a graph is never waited for"
-            self.capture, self.captured, self._forked = self._outer.pop()
-            return CUresult.CUDA_SUCCESS, 0
-        self.is_broken |= not all(self._forked.values())
-        self._forked = {}
-        self.captures += 1
-        number = self.captures
-        self.graphs[number], self.capture = self.capture, None
-        if self.is_broken:
-            self.cuGraphDestroy(number)
-            return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
-        return CUresult.CUDA_SUCCESS, number
-
-    def _is_unsafe(self) -> bool:
-        """Whether this thread may not do now what could break a capture; then it has."""
-        mode = getattr(self._modes, "now", GLOBAL)
-        found = self.capture is not None and self.mode == GLOBAL and mode != RELAXED
-        self.is_broken |= found
-        return found
-
-    def _broken(self, code: CUresult) -> Any:
-        self.is_broken = True
-        return (code,)
-
-    def _cuStreamIsCapturing(self, stream: int | None, status: int) -> int:
-        is_it = self.capture is not None and (stream or 0) == self.captured
-        ctypes.c_int.from_address(status).value = is_it and (2 if self.is_broken else 1)
-        return 0
-
-    def _cuThreadExchangeStreamCaptureMode(self, mode: int) -> int:
-        held = ctypes.c_int.from_address(mode)
-        before = getattr(self._modes, "now", GLOBAL)
-        self._modes.now, held.value = held.value, before
-        return 0
-
-    def _cuStreamGetCaptureInfo(
-        self, stream: int, status: int, _: Any, graph: int, *__: Any
-    ) -> int:
-        ctypes.c_void_p.from_address(graph).value = self.captures + 1
-        return self._cuStreamIsCapturing(stream, status)
-
-    def _cuUserObjectCreate(self, made: int, given: int, function: int, *_: int) -> int:
-        number = ctypes.c_void_p.from_address(made).value = next(_numbers)
-        self._objects[number] = (function, given)
-        return 0
-
-    def _cuGraphRetainUserObject(self, graph: int, user_object: int, *_: int) -> int:
-        self._retained.setdefault(graph, []).append(user_object)
-        return 0
-
-    def _released(self, graph: int) -> None:
-        """A graph is gone; what only it retained is, too."""
-        for number in self._retained.pop(graph, []):
-            if not any(number in others for others in self._retained.values()):
-                function, given = self._objects.pop(number)
-                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(given)
-
-    def cuStreamGetCaptureInfo(self, stream: int) -> Any:
-        assert self.capture is not None and self._takes(int(stream))
-        graph = next((k for k, b in self._bodies.items() if b is self.capture), self.captures + 1)
-        return CUresult.CUDA_SUCCESS, 1, 0, graph, ["node"] * 5, [None] * 5, 1
-
-    def cuGraphConditionalHandleCreate(self, graph: int, *_: int) -> Any:
-        made = ctypes.c_int32(_UNSET)
-        address = ctypes.addressof(made)
-        self._conditions[address] = made
-        return CUresult.CUDA_SUCCESS, address
-
-    def cuGraphAddNode(self, graph: int, before: Any, edges: Any, count: int, given: Any) -> Any:
-        assert self.capture is not None and len(before) == len(edges) == count == 1
-        wanted = given.conditional
-        value, bodies = self._conditions[wanted.handle], []
-        for _ in range(wanted.size):
-            number = next(_numbers)
-            bodies.append(self._bodies.setdefault(number, []))
-            wanted.phGraph_out = [*getattr(wanted, "phGraph_out", ()), number]
-        is_loop = "WHILE" in wanted.type.name
-
-        def work() -> None:
-            assert value.value != _UNSET, "a kernel sets a condition before a node asks for it"
-            while True:
-                side = 0 if value.value else 1
-                if side < len(bodies):
-                    self.passes += 1
-                    for inner in bodies[side]:
-                        inner()
-                if not (is_loop and value.value):
-                    break
-            value.value = _UNSET
-
-        return self.do("node", work, self.captured) + ("node",)
-
-    def cuStreamUpdateCaptureDependencies(
-        self, stream: int, nodes: Any, edges: Any, count: int, flags: Any
-    ) -> Any:
-        assert nodes == ["node"] and edges is None and count == 1
-        return (CUresult.CUDA_SUCCESS,)
-
-    def cuStreamBeginCaptureToGraph(self, stream: int, graph: int, *_: Any) -> Any:
-        assert int(stream) != self.captured
-        self._outer.append((self.capture, self.captured, self._forked))
-        self.capture, self.captured, self._forked = self._bodies[graph], int(stream), {}
-        return (CUresult.CUDA_SUCCESS,)
-
-    def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
-        self.graphs[-graph] = self.graphs[graph]
-        self._retained[-graph] = list(self._retained.get(graph, []))
-        return CUresult.CUDA_SUCCESS, -graph
-
-    def cuGraphDestroy(self, graph: int) -> Any:
-        del self.graphs[graph]
-        self._released(graph)
-        return (CUresult.CUDA_SUCCESS,)
-
-    def cuGraphExecDestroy(self, graph: int) -> Any:
-        self.graphs.pop(graph, None)
-        self._released(graph)
-        return (CUresult.CUDA_SUCCESS,)
-
-    def cuGraphLaunch(self, graph: int, stream: Any) -> Any:
-        self.replays += 1
-        for work in self.graphs[graph]:
-            self.do("replay", work, stream)
-        return (CUresult.CUDA_SUCCESS,)
-
-
-class _Module:
-    pending = 0
-    #: Kernels that have to be compiled first.
-    late: frozenset[str] = frozenset()
-
-    def __init__(self, code: Any) -> None:
-        self._code = code
-
-    def function(self, symbol: str) -> int:
-        return int(self._code.address(symbol))
-
-    def is_ready(self, symbol: str) -> bool:
-        return symbol not in self.late
-
-    def address(self, symbol: str) -> int:
-        return 1
-
-
-class FakeProvider(provider.CudaProvider):
-    """As `CudaProvider`, with kernels of the host."""
-
-    accelerator: Any = None
-    fake: FakeDriver
-
-    def __init__(self, fake: FakeDriver, **options: Any) -> None:
-        super().__init__(0, options.pop("settings", None))
-        self.fake, self.options = fake, options
-        self.accelerator = options.get("libraries")
-        self.target = host_target()
-        self.key = f"fake {id(fake)}"
-
-    def generate(self, compiled: Any, phase: Any, units: Any) -> Generated:
-        self.check_plan(compiled)
-        with compiling:
-            from sardonyx.codegen.blob import build
-            from sardonyx.codegen.module import emit_module
-        turns = turns_of(compiled.main)
-        programs = [*compiled.programs(), *turns]
-        code = load_blob(build(emit_module(programs, self.target), self.target))
-        for program in turns:
-            self.fake.slots[code.address(program.name)] = len(program.parameters)
-        for invocation in compiled.invocations:
-            program = invocation.kernel.program
-            if invocation.kernel.host is not None:
-                continue
-            self.fake.slots[code.address(program.name)] = len(program.parameters)
-        return Generated(code, lambda: (b"", _Module(code)))
-
-    def load(self, path: Any) -> Any:
-        raise NotImplementedError
-
-    def executable(
-        self, plan: Any, code: Any, constants: Any, threads: int, budget: Any
-    ) -> CudaExecutable:
-        given = {"arena": self.arena, "stream": self._settings.stream, **self.options}
-        return CudaExecutable(plan, code, constants, self.device, budget, **given)
-
-
-def _wait_for_the_background() -> None:
-    """With a GPU, what is still done in the background would come to the fake."""
-    deadline = time.monotonic() + 60
-
-    def is_busy(found: CublasLt | Cudnn | SparePart) -> bool:
-        if isinstance(found, SparePart):
-            return found.is_pending
-        return bool(found.pending or found.searching)
-
-    for found in [x for x in gc.get_objects() if isinstance(x, CublasLt | Cudnn | SparePart)]:
-        while is_busy(found) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-
-@contextmanager
-def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
-    """The driver in place of NVIDIA's, until the block ends; of a class of its own with `kind`."""
-    if driver.bindings.cache_info().currsize:
-        _wait_for_the_background()
-    fake = (kind or FakeDriver)()
-    modules = {name: types.ModuleType(name) for name in ("cuda", "cuda.bindings")}
-    modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
-    before = {name: sys.modules.get(name) for name in modules}
-    caches = (
-        driver.bindings, driver.direct, launching.function_of_driver, launching._launching,
-        launching.begins_early, device.device, values.cuda_memory,
-    )  # fmt: skip
-    sys.modules.update(modules)
-    for cached in caches:
-        cached.cache_clear()
-    real = provider.CudaProvider
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arenas, "_default", {})
-            patch.setattr(arenas, "_registered", {})
-            patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
-            yield fake
-            captured._reserved.clear()  # graphs of this driver are gone with it
-            gc.collect()  # engines give back what they hold
-    finally:
-        assert provider.CudaProvider is real
-        gc.collect()
-        for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
-        for cached in caches:
-            cached.cache_clear()

@@ -16,7 +16,7 @@ import numpy as np
 
 import sardonyx
 from sardonyx.api.providers import cuda_is_missing
-from tests.support.fake_driver import installed
+from tests.support.fake_provider import installed
 from tests.support.session import model_of
 
 _ONES = np.ones((1, 1, 3), np.float32)

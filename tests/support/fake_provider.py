@@ -1,0 +1,134 @@
+"""The provider for CUDA with kernels of the host, on the driver whose device is the processor."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sardonyx.base.forks import compiling
+from sardonyx.codegen.target import host_target
+from sardonyx.cuda import arenas, captured, device, driver, launching, provider, values
+from sardonyx.cuda.cublaslt import CublasLt
+from sardonyx.cuda.cudnn import Cudnn
+from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.cuda.module import SparePart
+from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.steering import turns_of
+from tests.support.fake_driver import FakeDriver
+
+
+class _Module:
+    pending = 0
+    #: Kernels that have to be compiled first.
+    late: frozenset[str] = frozenset()
+
+    def __init__(self, code: Any) -> None:
+        self._code = code
+
+    def function(self, symbol: str) -> int:
+        return int(self._code.address(symbol))
+
+    def is_ready(self, symbol: str) -> bool:
+        return symbol not in self.late
+
+    def address(self, symbol: str) -> int:
+        return 1
+
+
+class FakeProvider(provider.CudaProvider):
+    """As `CudaProvider`, with kernels of the host."""
+
+    accelerator: Any = None
+    fake: FakeDriver
+
+    def __init__(self, fake: FakeDriver, **options: Any) -> None:
+        super().__init__(0, options.pop("settings", None))
+        self.fake, self.options = fake, options
+        self.accelerator = options.get("libraries")
+        self.target = host_target()
+        self.key = f"fake {id(fake)}"
+
+    def generate(self, compiled: Any, phase: Any, units: Any) -> Generated:
+        self.check_plan(compiled)
+        with compiling:
+            from sardonyx.codegen.blob import build
+            from sardonyx.codegen.module import emit_module
+        turns = turns_of(compiled.main)
+        programs = [*compiled.programs(), *turns]
+        code = load_blob(build(emit_module(programs, self.target), self.target))
+        for program in turns:
+            self.fake.slots[code.address(program.name)] = len(program.parameters)
+        for invocation in compiled.invocations:
+            program = invocation.kernel.program
+            if invocation.kernel.host is not None:
+                continue
+            self.fake.slots[code.address(program.name)] = len(program.parameters)
+        return Generated(code, lambda: (b"", _Module(code)))
+
+    def load(self, path: Any) -> Any:
+        raise NotImplementedError
+
+    def executable(
+        self, plan: Any, code: Any, constants: Any, threads: int, budget: Any
+    ) -> CudaExecutable:
+        given = {"arena": self.arena, "stream": self._settings.stream, **self.options}
+        return CudaExecutable(plan, code, constants, self.device, budget, **given)
+
+
+def _wait_for_the_background() -> None:
+    """With a GPU, what is still done in the background would come to the fake."""
+    deadline = time.monotonic() + 60
+
+    def is_busy(found: CublasLt | Cudnn | SparePart) -> bool:
+        if isinstance(found, SparePart):
+            return found.is_pending
+        return bool(found.pending or found.searching)
+
+    for found in [x for x in gc.get_objects() if isinstance(x, CublasLt | Cudnn | SparePart)]:
+        while is_busy(found) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+@contextmanager
+def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
+    """The driver in place of NVIDIA's, until the block ends; of a class of its own with `kind`."""
+    if driver.bindings.cache_info().currsize:
+        _wait_for_the_background()
+    fake = (kind or FakeDriver)()
+    modules = {name: types.ModuleType(name) for name in ("cuda", "cuda.bindings")}
+    modules["cuda.bindings"].driver = fake  # type: ignore[attr-defined]  # it has what the module has
+    before = {name: sys.modules.get(name) for name in modules}
+    caches = (
+        driver.bindings, driver.direct, launching.function_of_driver, launching._launching,
+        launching.begins_early, device.device, values.cuda_memory,
+    )  # fmt: skip
+    sys.modules.update(modules)
+    for cached in caches:
+        cached.cache_clear()
+    real = provider.CudaProvider
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arenas, "_default", {})
+            patch.setattr(arenas, "_registered", {})
+            patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
+            yield fake
+            captured._reserved.clear()  # graphs of this driver are gone with it
+            gc.collect()  # engines give back what they hold
+    finally:
+        assert provider.CudaProvider is real
+        gc.collect()
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+        for cached in caches:
+            cached.cache_clear()
