@@ -275,6 +275,22 @@ def test_a_shape_without_a_plan_is_left_to_the_kernel_for_good(package: Cudnn) -
     assert not package.executed
 
 
+@pytest.mark.parametrize("step", ["kept", "first", "fastest"])
+def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no more of it")
+
+    monkeypatch.setattr(cudnn_plans.Maker, step, broken)
+    there, here = _engines(package, *CASES["windows apart"][:2])
+    for _ in range(2):
+        _run(there, here, "windows apart")
+        executable = _wait(there)
+    assert len(executable._undone) == (step != "fastest")
+    assert "no more of it" in caplog.text
+
+
 def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_PLANS", 2)
     name = "windows with a border"
