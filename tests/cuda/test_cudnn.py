@@ -288,6 +288,9 @@ def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
         _run(there, here, "windows apart")
         executable = _wait(there)
     assert len(executable._undone) == (step != "fastest")
+    deadline = time.monotonic() + 20  # the thread logs when nobody waits for it any more
+    while "no more of it" not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.005)
     assert "no more of it" in caplog.text
 
 
