@@ -17,10 +17,12 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
     from sardonyx.runtime.declared import ValueInfo
 
+_logger = get_logger("session")
 #: One run compiles what is left to compile, the next is captured on a GPU, the third is as all
 #: later ones.
 _RUNS = 3
@@ -109,6 +111,9 @@ def warm_up(
     if executable.is_settling:
         while executable.is_settling and time.perf_counter() - began <= _SEARCH_SECONDS:
             time.sleep(0.005)
+        if executable.is_settling:
+            what = "plans or kernels are still made in the background: later runs may get faster"
+            _logger.warning("warmup: after %.0f s %s", _SEARCH_SECONDS, what)
         for _ in range(_RUNS):
             session.run(None, arrays)
     return time.perf_counter() - began

@@ -211,11 +211,10 @@ class RunsCaptured(Walks):
             queue.synchronize()
             queue.forget()
             frame.take_fault()  # of zeros, which say nothing about the feeds
-            libraries = self.libraries
-            is_busy = self._calls and (libraries.pending or libraries.searching)
+            is_busy = self._calls and self.is_settling
             if not is_busy or time.monotonic() > deadline:
                 return
-            while (libraries.pending or libraries.searching) and time.monotonic() < deadline:
+            while self.is_settling and time.monotonic() < deadline:
                 time.sleep(0.005)
 
     def _bind_again(self, frame: CudaFrame) -> None:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.api import load
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from tests.support.session import model_of
@@ -90,6 +91,17 @@ def test_warmup(session: sardonyx.InferenceSession) -> None:
     assert 0 < session.warmup({"x": (5, 3)}) < 60
     assert session.warmup(_FEEDS) > 0
     np.testing.assert_allclose(session(_X, _W)[0], _OUTER["y"])
+
+
+def test_warmup_gives_up_and_says_so(
+    session: sardonyx.InferenceSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(load, "_SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr(type(session._engine.executable), "is_settling", True)
+    assert session.warmup(_FEEDS) >= 0.05
+    assert "still made in the background" in caplog.text
 
 
 @pytest.mark.parametrize(
