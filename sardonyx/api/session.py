@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
@@ -12,6 +12,7 @@ from sardonyx.api.making import make_engine
 from sardonyx.api.model_config import take_model_config
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.output_names import OutputNames
 from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import check_names, choose
 from sardonyx.api.run_options import RunOptions, check_run_options
@@ -20,7 +21,7 @@ from sardonyx.api.under_way import UnderWay
 from sardonyx.api.value_runs import ValueRuns
 from sardonyx.base import knobs
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
@@ -105,6 +106,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         record = self._engine.record
         self._names = tuple(v.name for v in record.inputs)
         self._output_names = [v.name for v in record.outputs]
+        self._asked = OutputNames(self._output_names)
         self._every = list(range(len(self._output_names)))
         self._run = self._engine.run
         self._input_count = len(self._names)
@@ -314,10 +316,13 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
 
     def _chosen(self, names: Sequence[str]) -> tuple[Engine, list[int] | None]:
         """What gives these outputs, or inner values, and where they are among what it gives."""
+        known = self._asked.known(names)
+        if known is not None:
+            return self._engine, known[0]
         are_names = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
         unknown = set(names) - set(self._output_names) if are_names else None
         if not unknown:
-            return self._engine, self._places(names)
+            return self._engine, self._asked.places(names)
         listed = tuple(dict.fromkeys(names))
         try:
             engine = self._engine.with_inner(listed)
@@ -326,28 +331,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
             advice = nearest(missing[0], self._output_names)
             raise InvalidArgument(f"{error} {advice}".rstrip()) from None
         if engine is None:
-            return self._engine, self._places(names)
+            return self._engine, self._asked.places(names)
         return engine, [listed.index(n) for n in names]
-
-    def _places(self, names: Sequence[str]) -> list[int] | None:
-        """Where these outputs stand; None if there are no names, which means all."""
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise WrongType(
-                message(
-                    "run", "Names of outputs are no list", expected=f"[{names!r}]", got=repr(names)
-                )
-            )
-        places = []
-        for name in names:
-            if not isinstance(name, str) or name not in self._output_names:
-                raise InvalidArgument(
-                    message(
-                        "run", f"The model has no output {name!r}",
-                        do=nearest(name, self._output_names),
-                    )
-                )  # fmt: skip
-            places.append(self._output_names.index(name))
-        return places or None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with inputs in order or by name; one output comes alone, several as a tuple.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.devices import OrtDevice
@@ -14,6 +14,10 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.growing import GrownView
 from sardonyx.runtime.quick import QuickRun
 from sardonyx.runtime.storage import MemoryKind
+
+if TYPE_CHECKING:
+    from sardonyx.api.output_names import OutputNames
+    from sardonyx.runtime.engine import Engine
 
 
 class ValueRuns:
@@ -27,7 +31,9 @@ class ValueRuns:
     _is_on_host: bool
     _run_alike: QuickRun
     _leave_alike: QuickRun
-    _places: Callable[[Sequence[str]], list[int] | None]
+    _engine: Engine
+    _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
+    _asked: OutputNames
     _run_to: Callable[..., list[Any]]
 
     def run_with_ort_values(
@@ -43,14 +49,17 @@ class ValueRuns:
         With the run-config entry `disable_synchronize_execution_providers` the run may be under way
         when this returns: what uses the results later waits for it, on the device.
         """
-        if stream is None and output_names is None:
+        main, places = self._engine, None
+        if output_names is not None:
+            main, places = self._chosen(output_names)
+        if stream is None and main is self._engine:
             quick: list[OrtValue] | None = None
             if run_options is None:
                 quick = self._quick_values(input_dict_ort_values, self._run_alike)
             elif type(run_options) is RunOptions and run_options.only_leaves:
                 quick = self._quick_values(input_dict_ort_values, self._leave_alike)
             if quick is not None:
-                return quick
+                return quick if places is None else [quick[k] for k in places]
         feeding.check_mapping(input_dict_ort_values)
         given = {}
         for name, value in input_dict_ort_values.items():
@@ -65,9 +74,9 @@ class ValueRuns:
         if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
             found = self.run(output_names, given, run_options, stream=stream)
         else:
-            places = None if output_names is None else self._places(output_names)
-            places = self._every if places is None else places
-            found = self._run_to(given, places, self._kind, run_options, None, stream)
+            places = None if output_names is None else self._asked.places(output_names)
+            chosen = self._every if places is None else places
+            found = self._run_to(given, chosen, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]
 
     def _quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
