@@ -52,6 +52,7 @@ def convolve(
     batch, channels = x.shape[:2]
     features, depth = w.shape[:2]
     check_channels(x, w, groups)
+    window, skipped = window.cropped()
     depthwise = groups > 1 and depth == 1
     grouped = groups > 1 and not depthwise
     per_group = integer.floordiv(features, groups)
@@ -72,7 +73,8 @@ def convolve(
     inside = window.inside(positions)
     if inside is not None:
         factor = scalar.select(inside, factor, 0)
-    other = right(scalar.load(w, (feature, inner, *taps)), feature)
+    moved = (tap + first for tap, first in zip(taps, skipped, strict=True))
+    other = right(scalar.load(w, (feature, inner, *moved)), feature)
     result = make_contract(shape, extents, factor, other, dtype, accumulator(dtype))
     return reshape(result, (batch, features, *window.outputs)) if grouped else result
 

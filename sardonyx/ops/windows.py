@@ -47,15 +47,41 @@ class Window:
 
     @property
     def reachable(self) -> Shape:
-        """Taps that lie in the image for some window: a window may be larger than the image."""
-        found: list[Dim] = []
-        for taps, size, before, apart in zip(
-            self.kernel, self.inputs, self.before, self.dilations, strict=True
-        ):
-            if isinstance(taps, int) and isinstance(size, int) and isinstance(before, int):
-                taps = min(taps, max(1, (size - 1 + before) // apart + 1))
-            found.append(taps)
-        return tuple(found)
+        """Taps up to the last that lies in the image for some window: a window may be larger."""
+        return tuple(self._met(axis)[1] for axis in range(self.rank))
+
+    def _met(self, axis: int) -> tuple[int, Dim]:
+        """The first tap that lies in the image for some window, and the one behind the last."""
+        taps, size, before = self.kernel[axis], self.inputs[axis], self.before[axis]
+        count, apart = self.outputs[axis], self.dilations[axis]
+        if not (isinstance(taps, int) and isinstance(size, int) and isinstance(before, int)):
+            return 0, taps
+        behind = min(taps, max(1, (size - 1 + before) // apart + 1))
+        if not isinstance(count, int):
+            return 0, behind
+        missing = before - (count - 1) * self.strides[axis]  # to where the last window begins
+        # No window begins behind the image's first element: libraries know padding alone.
+        return min(behind - 1, max(0, -(-missing // apart)), max(0, before // apart)), behind
+
+    def cropped(self) -> tuple[Window, tuple[int, ...]]:
+        """The window without taps at its ends that are in the padding in all places.
+
+        Three taps that are 12 apart meet an image of 10 elements with the middle one alone.
+
+        Returns:
+            It, and how many taps are left out in front, for each axis.
+        """
+        met = [self._met(axis) for axis in range(self.rank)]
+        firsts = tuple(first for first, _ in met)
+        kernel = tuple(behind - first for first, behind in met)
+        lost = zip(self.kernel, met, self.dilations, strict=True)
+        before = (b - f * d for b, f, d in zip(self.before, firsts, self.dilations, strict=True))
+        after = (
+            a - (taps - behind) * d
+            for a, (taps, (_, behind), d) in zip(self.after, lost, strict=True)
+        )
+        cut = dataclasses.replace(self, kernel=kernel, before=tuple(before), after=tuple(after))
+        return cut, firsts
 
     def alone(self, axis: int) -> Window:
         """The window along one axis."""

@@ -108,6 +108,16 @@ CASES: dict[str, tuple[str, dict[str, Any], list[tuple[int, ...]], list[str]]] =
         " { y = Conv<pads=[2,1,0,1], strides=[2,3], dilations=[2,1]>(x, f) }",
         {"f": F3}, [(1, 4, 9, 8)], ["convolution"],
     ),
+    "windows with taps that meet nothing": (
+        "g (float[N,4,4,9] x) => (float[N,6,4,9] y)"
+        " { y = Conv<pads=[5,2,5,2], dilations=[5,2]>(x, f, b) }",
+        {"f": F3, "b": _normal(6)}, [(2, 4, 4, 9)], ["convolution"],
+    ),
+    "windows that begin behind the border": (
+        "g (float[N,4,8,8] x) => (float[N,6,1,P] y)"
+        " { y = Conv<pads=[3,1,0,1], dilations=[5,1], strides=[4,1]>(x, f) }",
+        {"f": F3}, [(2, 4, 8, 8)], ["convolution"],
+    ),
     "an image of one point": (
         "g (float[1,4,3,3] x) => (float[1,6,1,1] y) { y = Conv(x, f) }",
         {"f": F3}, [(1, 4, 3, 3)], ["matmul"],

@@ -38,6 +38,17 @@ CONVOLUTIONS = [
     ((2, 4, 8), (6, 4, 3), {"pads": [1, 1]}),
     ((2, 4, 8), (6, 4, 1), {}),
     ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"pads": [1, 0, 1, 0, 1, 1]}),
+    # Taps that meet only padding: in front, behind, both, along one axis, with steps, in groups.
+    ((2, 20, 6, 7), (18, 20, 3, 3), {"dilations": [8, 9], "pads": [8, 9, 8, 9]}),
+    ((2, 3, 6, 7), (4, 3, 3, 3), {"dilations": [8, 2], "pads": [8, 2, 8, 2]}),
+    ((1, 3, 6, 7), (4, 3, 5, 3), {"dilations": [3, 9], "pads": [6, 12, 6, 15]}),
+    ((1, 3, 6, 7), (4, 3, 4, 4), {"dilations": [7, 7], "pads": [14, 0, 9, 22]}),
+    ((1, 3, 9, 9), (4, 3, 3, 3), {"dilations": [9, 8], "strides": [2, 3], "pads": [9, 8, 9, 8]}),
+    ((1, 3, 2, 9), (4, 3, 3, 3), {"strides": [4, 5], "pads": [4, 9, 2, 9]}),
+    ((2, 4, 5, 6), (6, 2, 3, 3), {"group": 2, "dilations": [6, 6], "pads": [6, 6, 6, 6]}),
+    ((2, 4, 5, 6), (4, 1, 3, 3), {"group": 4, "dilations": [6, 6], "pads": [6, 6, 6, 6]}),
+    ((2, 4, 8), (6, 4, 3), {"dilations": [9], "pads": [18, 2]}),
+    ((1, 3, 6, 7), (4, 3, 3, 3), {"dilations": [9, 9], "pads": [20, 9, 0, 9]}),
 ]
 
 
@@ -220,6 +231,40 @@ def test_without_padding_nothing_is_selected():
     padded = conv(image(n, 3, h, w), weight(8, 3, 3, 3), pads=[1, 1, 1, 1])
     assert isinstance(padded, Contract)
     assert padded.left.op == "select"
+
+
+@pytest.mark.parametrize(
+    ("size", "attributes", "extents", "is_padded"),
+    [
+        ((10, 10), {"dilations": [12, 12], "pads": [12, 12, 12, 12]}, (1, 1, 3), False),
+        ((10, 13), {"dilations": [12, 12], "pads": [12, 12, 12, 12]}, (1, 3, 3), True),
+        ((10, 10), {"dilations": [5, 12], "pads": [12, 12, 12, 12]}, (3, 1, 3), True),
+        ((4, 4), {"pads": [4, 0, 0, 4]}, (3, 3, 3), True),
+        ((4, 4), {"strides": [4, 4], "pads": [2, 0, 0, 0]}, (1, 3, 3), False),
+        ((9, 8), {"strides": [4, 1], "dilations": [5, 1], "pads": [3, 1, 0, 1]}, (3, 3, 3), True),
+        ((1, 9), {"pads": [1, 1, 1, 1]}, (1, 3, 3), True),
+    ],
+)
+def test_taps_that_meet_only_padding_are_left_out(size, attributes, extents, is_padded):
+    result = conv(image(1, 3, *size), weight(8, 3, 3, 3), **attributes)
+    assert isinstance(result, Contract)
+    assert result.extents == extents
+    assert (result.left.op == "select") == is_padded
+
+
+def test_where_sizes_are_not_known_all_taps_stay():
+    h = sizes.symbol("h")
+    result = conv(image(1, 3, h, 10), weight(8, 3, 3, 3), dilations=[12, 12], pads=[12] * 4)
+    assert result.extents == (3, 1, 3)
+
+
+def test_integers_with_taps_that_meet_only_padding():
+    x, w = codes(1, 3, 6, 6), codes(4, 3, 3, 3, dtype=np.int8)
+    attributes = {"dilations": [7, 6], "pads": [7, 6, 7, 6]}
+    wide = x.astype(np.int64) - 100
+    expected = plain(wide, w.astype(np.int64), **attributes).astype(np.int32)
+    inputs = [x, w, np.array(100, np.uint8)]
+    check_op("ConvInteger", inputs, attributes, 10, expected=[expected], symbolic=False)
 
 
 def test_depthwise_sums_taps_only():
