@@ -137,10 +137,16 @@ class HalfKernel(ProductKernel):
         return panel
 
     def _call_micro(
-        self, count: Operand, taps: int, depth: Operand, panel: Operand, target: Operand
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
     ) -> None:
         s, b = self.schedule, self.b
-        operands = [self.scratch["table"], b.binary("div", depth, _PAIR), panel, target]
+        operands = [table, b.binary("div", depth, _PAIR), panel, target]
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(_micro_name(rows, s.vectors, s.lanes), operands)

@@ -140,12 +140,21 @@ class IntegerKernel(ProductKernel):
             )
         super()._copy_row(row, table, r, depth)
 
+    def _leaves_taps_out(self) -> bool:
+        return False  # beyond the edge there are zero points, which the sums of columns count
+
     def _call_micro(
-        self, count: Operand, taps: int, depth: Operand, panel: Operand, target: Operand
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
     ) -> None:
         s, b = self.schedule, self.b
         groups = b.binary("div", depth, GROUP)
-        operands = [self.scratch["table"], Constant(I64, taps), groups, panel, target]
+        operands = [table, b.lift(taps, I64), groups, panel, target]
         operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
         for rows in self.tile_rows:
             name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.micro import PART, build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_finish import Finish
 from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
@@ -297,6 +297,7 @@ class ProductKernel(Finish):
         s = self.schedule
         b = self.b
         table, coordinates = self.scratch["table"], self.scratch["coordinates"]
+        live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
         with b.for_(0, count) as r:
             at = self._unflatten(b.binary("add", first, r), s.rows, extents)
             place = b.binary("mul", r, max(1, len(s.rows)))
@@ -306,17 +307,62 @@ class ProductKernel(Finish):
             if s.run is None:
                 self._ask_ahead(inner, first_column)
             if s.direct:
-                self._row_pointers(inner, table, r, count)
+                self._row_pointers(inner, table, r, count, live)
             else:
                 self._copy_row(inner, table, r, depth)
-        self._call_micro(count, taps, depth, panel, tile)
+        if live is None:
+            self._call_micro(table, count, taps, depth, panel, tile)
+            return
+        first, behind = self._live_taps(live.get(), taps, depth)
+        begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
+        pointers = b.offset(table, b.binary("mul", first, count), 8)
+        self._call_micro(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+
+    def _leaves_taps_out(self) -> bool:
+        """Whether tiles leave out taps at which all of their rows are beyond the edge."""
+        return self.schedule.has_far_taps
+
+    def _live_taps(self, live: Operand, taps: int, depth: Operand) -> tuple[Operand, Operand]:
+        """The first tap that a tile sums, and the one behind the last.
+
+        Sums of few elements are added up in parts of several taps, whose borders must not depend
+        on what else is in the tile: results are the same bits however rows are shared by threads.
+
+        Args:
+            live: A bit for each tap at which some row is not beyond the edge.
+            taps: How many there are.
+            depth: Elements of a tap.
+        """
+        b = self.b
+        first, behind = b.variable(0, I64, name="first"), b.variable(taps, I64, name="behind")
+
+        def is_dead(tap: Operand) -> Operand:
+            return b.eq(b.binary("and", b.binary("shr", live, tap), 1), 0)
+
+        with b.while_(
+            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(first.get())
+        ):
+            first.set(first.get() + 1)
+        with b.while_(
+            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(behind.get() - 1)
+        ):
+            behind.set(behind.get() - 1)
+        steps = b.max(b.min(depth, PART), 1)
+        together = b.binary("div", b.binary("add", steps, PART - 1), steps)
+        return first.get() - b.binary("rem", first.get(), together), behind.get()
 
     def _call_micro(
-        self, count: Operand, taps: int, depth: Operand, panel: Operand, target: Operand
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
     ) -> None:
         """Multiply the rows that the table points to."""
         s, b = self.schedule, self.b
-        operands = [self.scratch["table"], Constant(I64, taps), depth, panel, target]
+        operands = [table, b.lift(taps, I64), depth, panel, target]
         names = {
             rows: micro_name(s.element, rows, s.vectors, s.lanes, at_once=s.at_once(rows))
             for rows in self.tile_rows
@@ -369,7 +415,15 @@ class ProductKernel(Finish):
             for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):
                 b.prefetch(self.places[tensor].pointer, b.binary("add", start, line), element)
 
-    def _row_pointers(self, row: Expression, table: Operand, r: Operand, count: Operand) -> None:
+    def _row_pointers(
+        self,
+        row: Expression,
+        table: Operand,
+        r: Operand,
+        count: Operand,
+        live: Register | None = None,
+    ) -> None:
+        """Where each tap of a row begins; `live` gets a bit for each not beyond the edge."""
         s = self.schedule
         b = self.b
         zero = {sizes.variable(s.depth): 0} if s.depth != 0 else {}
@@ -380,6 +434,9 @@ class ProductKernel(Finish):
             pointer: Operand = b.offset(base, row.dim(offset), s.factor)
             if s.window is not None:
                 inside = row.scalar(rewrite(s.window, atoms=atoms))
+                if live is not None:
+                    bit = b.select(inside, b.value(I64, 1 << number), 0)
+                    live.set(b.binary("or", live.get(), bit))
                 if not isinstance(inside, Constant):
                     pointer = b.select(inside, pointer, self.scratch["zero"])
                 elif not inside.value:

@@ -30,7 +30,7 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, indices, make_map
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.traverse import loads_of, parts_of
 
 #: Sums of fewer products take less time than asking for memory ahead saves.
 SHORTEST_AHEAD = 64
@@ -38,6 +38,8 @@ SHORTEST_AHEAD = 64
 _LONG = range(16, 49)
 #: Elements that a tap walks in place, at least: shorter runs are copied. On a device, too.
 _LEAST_RUN, _LEAST_ON_DEVICE = 5, 8
+#: Taps that a word has bits for.
+_MOST_BITS = 63
 
 
 @dataclass(eq=False, slots=True)
@@ -209,6 +211,22 @@ class ProductSchedule:
         if body.op == "select" and body.arguments[2].op == "constant":
             self.window, body = body.arguments[0], body.arguments[1]
         return body
+
+    @property
+    def has_far_taps(self) -> bool:
+        """Whether rows are read in place by taps that are apart, and may be beyond an edge.
+
+        Taps side by side are beyond it for few tiles.
+        """
+        if not self.direct or self.window is None or self.tap_count() > _MOST_BITS:
+            return False
+        positions = [x.dim for x in parts_of(self.window) if x.op == "size"]
+        steps = (
+            sizes.coefficient_of(position, sizes.variable(tap))
+            for position in positions
+            for tap in self.taps
+        )
+        return any(s is not None and isinstance(s[0], int) and s[0] > 1 for s in steps)
 
     def _takes(self, tapped: bool) -> bool:
         """Whether rows may be walked in place along the depth; `tapped`: there are taps."""

@@ -213,7 +213,7 @@ class WinogradKernel(ProductKernel):
                         b.offset(self.scratch["inputs"], skip, s.element), self.scratch["table"], r
                     )
                 target = b.offset(self.scratch["products"], first, line_bytes)
-                self._call_micro(rows, 1, depth, weights, target)
+                self._call_micro(self.scratch["table"], rows, 1, depth, weights, target)
                 row.set(b.binary("add", row.get(), rows))
 
     def _filters(self, level: Expression, panel: Operand) -> Operand:
