@@ -38,6 +38,8 @@ SHORTEST_AHEAD = 64
 _LONG = range(16, 49)
 #: Elements that a tap walks in place, at least: shorter runs are copied. On a device, too.
 _LEAST_RUN, _LEAST_ON_DEVICE = 5, 8
+#: Taps are far apart from so many rows of the image on, and left out if they have so many elements.
+_FAR, _LEAST_LEFT_OUT = 4, 32
 #: Taps that a word has bits for.
 _MOST_BITS = 63
 
@@ -216,9 +218,12 @@ class ProductSchedule:
     def has_far_taps(self) -> bool:
         """Whether rows are read in place by taps that are apart, and may be beyond an edge.
 
-        Taps side by side are beyond it for few tiles.
+        Near taps are beyond it for few tiles, and to ask costs more than a few elements do.
         """
         if not self.direct or self.window is None or self.tap_count() > _MOST_BITS:
+            return False
+        depth = self.depth_extent
+        if isinstance(depth, int) and depth < _LEAST_LEFT_OUT:
             return False
         positions = [x.dim for x in parts_of(self.window) if x.op == "size"]
         steps = (
@@ -226,7 +231,7 @@ class ProductSchedule:
             for position in positions
             for tap in self.taps
         )
-        return any(s is not None and isinstance(s[0], int) and s[0] > 1 for s in steps)
+        return any(s is not None and isinstance(s[0], int) and s[0] >= _FAR for s in steps)
 
     def _takes(self, tapped: bool) -> bool:
         """Whether rows may be walked in place along the depth; `tapped`: there are taps."""

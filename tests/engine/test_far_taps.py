@@ -19,18 +19,18 @@ _random = np.random.default_rng(8)
 #: Channels, filters, taps, dilations, strides, pads, groups, sizes of images.
 CASES: dict[str, tuple[Any, ...]] = {
     "far": (40, 24, (3, 3), (12, 12), (1, 1), (12,) * 4, 1, [(33, 30), (14, 13), (13, 25)]),
-    "farther along": (40, 24, (3, 3), (2, 20), (1, 1), (2, 20, 2, 20), 1, [(9, 33), (5, 21)]),
+    "farther along": (40, 24, (3, 3), (1, 20), (1, 1), (1, 20, 1, 20), 1, [(9, 33), (5, 21)]),
     "many elements of a tap": (264, 16, (3, 3), (9, 9), (1, 1), (9,) * 4, 1, [(20, 19)]),
     "parts of several taps": (48, 16, (5, 5), (7, 6), (1, 1), (14, 12, 14, 12), 1, [(23, 31)]),
-    "many taps": (8, 16, (7, 7), (5, 5), (1, 1), (15,) * 4, 1, [(23, 22)]),
-    "more taps than a word has bits": (8, 16, (9, 9), (3, 3), (1, 1), (12,) * 4, 1, [(15, 16)]),
-    "steps": (24, 20, (3, 3), (8, 9), (2, 3), (8, 9, 8, 9), 1, [(25, 40), (9, 10)]),
-    "only in front": (24, 20, (3, 3), (8, 8), (1, 1), (16, 16, 0, 0), 1, [(20, 21)]),
-    "only behind": (24, 20, (3, 3), (8, 8), (1, 1), (0, 0, 16, 16), 1, [(20, 21)]),
-    "beyond all": (24, 20, (2, 2), (8, 8), (1, 1), (30, 30, 30, 30), 1, [(5, 6)]),
-    "groups": (48, 32, (3, 3), (6, 7), (1, 1), (6, 7, 6, 7), 2, [(15, 17)]),
+    "many taps": (36, 16, (7, 7), (5, 5), (1, 1), (15,) * 4, 1, [(23, 22)]),
+    "more taps than a word has bits": (32, 16, (9, 9), (4, 4), (1, 1), (16,) * 4, 1, [(15, 16)]),
+    "steps": (32, 20, (3, 3), (8, 9), (2, 3), (8, 9, 8, 9), 1, [(25, 40), (9, 10)]),
+    "only in front": (33, 20, (3, 3), (8, 8), (1, 1), (16, 16, 0, 0), 1, [(20, 21)]),
+    "only behind": (34, 20, (3, 3), (8, 8), (1, 1), (0, 0, 16, 16), 1, [(20, 21)]),
+    "beyond all": (32, 20, (2, 2), (8, 8), (1, 1), (30, 30, 30, 30), 1, [(5, 6)]),
+    "groups": (80, 32, (3, 3), (6, 7), (1, 1), (6, 7, 6, 7), 2, [(15, 17)]),
     "a signal": (32, 24, (3,), (27,), (1,), (27, 27), 1, [(100,), (28,)]),
-    "volume": (16, 12, (3, 2, 3), (3, 1, 4), (1, 1, 1), (3, 0, 4, 3, 1, 4), 1, [(4, 5, 9)]),
+    "volume": (32, 12, (3, 2, 3), (3, 1, 5), (1, 1, 1), (3, 0, 5, 3, 1, 5), 1, [(4, 5, 9)]),
 }
 
 
@@ -94,10 +94,17 @@ def test_values_and_the_same_bits_however_rows_are_shared(name: str, is_known: b
 
 
 @pytest.mark.parametrize(
-    ("dilation", "pad", "is_far"), [(12, 12, True), (2, 2, True), (1, 1, False), (12, 0, False)]
+    ("channels", "dilation", "pad", "is_far"),
+    [
+        (40, 12, 12, True),
+        (32, 4, 4, True),
+        (40, 3, 3, False),
+        (24, 12, 12, False),
+        (40, 12, 0, False),
+    ],
 )
-def test_taps_side_by_side_and_without_padding_are_not_asked_about(
-    monkeypatch: pytest.MonkeyPatch, dilation: int, pad: int, is_far: bool
+def test_taps_that_are_near_short_or_without_padding_are_not_asked_about(
+    monkeypatch: pytest.MonkeyPatch, channels: int, dilation: int, pad: int, is_far: bool
 ) -> None:
     asked = []
     leaves_out = product.ProductKernel._leaves_taps_out
@@ -107,7 +114,7 @@ def test_taps_side_by_side_and_without_padding_are_not_asked_about(
         return asked[-1]
 
     monkeypatch.setattr(product.ProductKernel, "_leaves_taps_out", noted)
-    case = (40, 24, (3, 2), (dilation,) * 2, (1, 1), (pad,) * 4, 1, ())
+    case = (channels, 24, (3, 2), (dilation,) * 2, (1, 1), (pad,) * 4, 1, ())
     create_engine(_model(case, (40, 40))[0], EngineOptions(use_cache=False))
     assert asked
     assert any(asked) == is_far
