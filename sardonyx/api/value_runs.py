@@ -74,7 +74,8 @@ class ValueRuns:
         if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
             found = self.run(output_names, given, run_options, stream=stream)
         else:
-            places = None if output_names is None else self._asked.places(output_names)
+            if main is not self._engine:  # inner values stay where they are: refused by name
+                places = self._asked.places(output_names)
             chosen = self._every if places is None else places
             found = self._run_to(given, chosen, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]

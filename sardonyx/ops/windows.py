@@ -74,6 +74,8 @@ class Window:
         met = [self._met(axis) for axis in range(self.rank)]
         firsts = tuple(first for first, _ in met)
         kernel = tuple(behind - first for first, behind in met)
+        if kernel == self.kernel:
+            return self, firsts
         lost = zip(self.kernel, met, self.dilations, strict=True)
         before = (b - f * d for b, f, d in zip(self.before, firsts, self.dilations, strict=True))
         after = (

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from tests.ops.test_convolution import plain
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)
@@ -61,26 +62,12 @@ def _model(case):
 
 
 def _wanted(x, weights, case):
-    _, _, window, strides, dilations, pads, groups, *_ = case
-    rank = len(window)
-    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
-    reach = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
-    counts = [(s - r - 1) // t + 1 for s, r, t in zip(x.shape[2:], reach, strides, strict=True)]
-    parts = []
-    for data, filters in zip(np.split(x, groups, 1), np.split(weights["w"], groups), strict=True):
-        total = 0.0
-        for tap in itertools.product(*map(range, window)):
-            at = tuple(
-                slice(k * d, k * d + (c - 1) * t + 1, t)
-                for k, d, c, t in zip(tap, dilations, counts, strides, strict=True)
-            )
-            weight = filters[(slice(None), slice(None), *tap)].astype(np.float64)
-            total = total + np.einsum(
-                "nc...,kc->nk...", data[(slice(None), slice(None), *at)], weight
-            )
-        parts.append(total)
-    bias = weights["b"].reshape(-1, *[1] * rank)
-    return np.maximum(np.concatenate(parts, 1) + bias, 0)
+    _, _, _, strides, dilations, pads, groups, *_ = case
+    sums = plain(
+        x.astype(np.float64), weights["w"], weights["b"],
+        dilations=dilations, strides=strides, pads=pads, group=groups,
+    )  # fmt: skip
+    return np.maximum(sums, 0)
 
 
 @pytest.mark.parametrize("name", CASES)

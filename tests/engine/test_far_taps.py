@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import sardonyx
 from sardonyx.kernel import product
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
+from tests.ops.test_convolution import plain
 from tests.support.session import model_of
 
 _random = np.random.default_rng(8)
@@ -47,26 +47,10 @@ def _model(case: tuple[Any, ...], size: tuple[Any, ...]) -> tuple[bytes, Any]:
 
 
 def _wanted(x: Any, w: Any, case: tuple[Any, ...]) -> Any:
-    """By the definition, in double."""
-    _, _, taps, dilations, strides, pads, groups, _ = case
-    rank = len(taps)
-    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
-    reach = [(k - 1) * d for k, d in zip(taps, dilations, strict=True)]
-    counts = [(s - r - 1) // t + 1 for s, r, t in zip(x.shape[2:], reach, strides, strict=True)]
-    parts = []
-    for image, filters in zip(np.split(x, groups, 1), np.split(w, groups), strict=True):
-        total = 0.0
-        for tap in itertools.product(*map(range, taps)):
-            at = tuple(
-                slice(k * d, k * d + (c - 1) * t + 1, t)
-                for k, d, c, t in zip(tap, dilations, counts, strides, strict=True)
-            )
-            here = filters[(slice(None), slice(None), *tap)].astype(np.float64)
-            total = total + np.einsum(
-                "nc...,kc->nk...", image[(slice(None), slice(None), *at)], here
-            )
-        parts.append(total)
-    return np.concatenate(parts, 1)
+    _, _, _, dilations, strides, pads, groups, _ = case
+    return plain(
+        x.astype(np.float64), w, dilations=dilations, strides=strides, pads=pads, group=groups
+    )
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known sizes", "any size"])

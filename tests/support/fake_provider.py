@@ -74,7 +74,7 @@ class FakeProvider(provider.CudaProvider):
         return Generated(code, lambda: (b"", _Module(code)))
 
     def load(self, path: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("the tests' sessions on it have no cache to load kernels from")
 
     def executable(
         self, plan: Any, code: Any, constants: Any, threads: int, budget: Any
