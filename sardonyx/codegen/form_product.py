@@ -15,6 +15,7 @@ from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import LEAST_ON_DEVICE, LEAST_RUN, with_borders
 from sardonyx.plan.canonical import Canonical
+from sardonyx.plan.few_columns import with_whole_image
 from sardonyx.plan.groups import Product
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
@@ -59,6 +60,12 @@ def product_of_kernels(
         contents, place, group = bordered
         image = [_image(former, contents, place, strides, group)]
         strides = {**strides, place: row_major(place.shape)}
+    elif not fixed and all(is_constant(x.tensor) for x in loads_of(group.left)):
+        whole = with_whole_image(group)
+        if whole is not None:
+            contents, place, group = whole
+            image = [_image(former, contents, place, strides, group)]
+            strides = {**strides, place: row_major(place.shape)}
     if integer_factors(group) is not None:
         group, strides, before = _with_numbers(former, group, strides)
         image += before

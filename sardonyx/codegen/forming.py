@@ -109,6 +109,11 @@ class Forming:
         """Whether contractions of dequantised codes should be of the codes."""
         return self.options.grain.tiling is None
 
+    @property
+    def product_lanes(self) -> int:
+        """Lanes that the columns of a contraction should fill; 0 where thread blocks have tiles."""
+        return self.options.lanes if self.options.grain.tiling is None else 0
+
     @contextmanager
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.sizes import Dim
+from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
@@ -426,7 +426,7 @@ class ProductKernel(Finish):
         """Where each tap of a row begins; `live` gets a bit for each not beyond the edge."""
         s = self.schedule
         b = self.b
-        zero = {sizes.variable(s.depth): 0} if s.depth != 0 else {}
+        zero: dict[Atom, Dim] = {sizes.variable(v): 0 for v in s.reduced}
         base = self.places[s.left_buffer].pointer
         for number, taps in enumerate(s.tap_values()):
             atoms = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}

@@ -63,7 +63,8 @@ class ProductSchedule:
     Attributes:
         batch, rows, column, outer_columns: Axes by role; `column` runs along the panels.
         reduced: Reduced axes.
-        depth, taps: Which of them the rows walk in place, and the others, where `direct`.
+        depth, taps: Which of them the rows walk in place, and the others, where `direct`; with 0
+            for the former, rows walk all of them, in their order.
         direct: Whether rows of the left factor are read where they lie.
         window: Condition under which the left factor is not zero; None if always.
         left, right, epilogue: Expressions over these axes; `token` stands for the sum.
@@ -203,8 +204,33 @@ class ProductSchedule:
             self.direct = False
         if not self.direct:
             self.depth, taps = 0, []
+            self.direct = self._walk_all()
+        if not self.direct:
             self.reduced.sort(key=self._is_contiguous)
         self.taps = taps
+
+    def _walk_all(self) -> bool:
+        """Whether rows are dense along all reduced axes, which are put into their order then."""
+        body = self.walked
+        if body.op != "load" or self.window is not None or not self._takes(tapped=False):
+            return False
+        if not value_type(body.dtype) == memory_type(body.dtype) == self.factor:
+            return False
+        offset = offset_of(self.strides[body.tensor], body.at)
+        steps = dict[Dim, int]()
+        for variable in self.reduced:
+            linear = sizes.coefficient_of(offset, sizes.variable(variable))
+            if linear is None or not isinstance(linear[0], int) or linear[0] < 1:
+                return False
+            steps[variable] = linear[0]
+        length: Dim = 1
+        order = sorted(steps, key=steps.__getitem__)
+        for variable in order:
+            if steps[variable] != length:
+                return False
+            length = sizes.multiply(length, extent_of(variable))
+        self.reduced, self.left_offset, self.left_buffer = order[::-1], offset, body.tensor
+        return bool(order)
 
     def _rows_body(self) -> Scalar:
         """What rows hold; sets `window`."""
@@ -253,7 +279,7 @@ class ProductSchedule:
     @property
     def depth_extent(self) -> Dim:
         """Elements of a row that one tap reads."""
-        if self.direct:
+        if self.depth != 0:
             return extent_of(self.depth)
         return sizes.product(map(extent_of, self.reduced))
 
@@ -349,7 +375,7 @@ class ProductSchedule:
 
     def reduced_order(self) -> list[Dim]:
         """Reduced axes in the order in which the panel holds them."""
-        return [*self.taps, self.depth] if self.direct and self.depth != 0 else list(self.reduced)
+        return [*self.taps, self.depth] if self.depth != 0 else list(self.reduced)
 
     def packings(self) -> list[Packing]:
         """What has to be packed before the kernel can run: first the right factor's panels.

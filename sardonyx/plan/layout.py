@@ -10,6 +10,7 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.few_columns import with_long_columns
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.plan.roles import index_atoms
@@ -40,13 +41,23 @@ def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
     return tuple(strides)
 
 
-def choose_layouts(groups: list[Group], *, fuse: bool = True) -> dict[Tensor, Order]:
+def choose_layouts(
+    groups: list[Group], *, fuse: bool = True, lanes: int = 0
+) -> dict[Tensor, Order]:
     """Axis orders of the buffers of all roots; buffers from outside are row-major.
 
-    Without `fuse` all of them are.
+    Without `fuse` all of them are. Which factor of a contraction has the columns depends on how
+    it lies, so `groups` get contractions with the factors exchanged: see `plan.few_columns`.
+
+    Args:
+        groups: What is computed, in order.
+        fuse: Whether orders are chosen at all.
+        lanes: 32-bit lanes of a vector register; 0 where contractions have none to fill.
     """
     orders: dict[Tensor, Order] = {}
-    for group in groups:
+    for number, group in enumerate(groups):
+        if fuse and lanes and isinstance(group, Product):
+            group = groups[number] = with_long_columns(group, orders, lanes)
         for root in group.roots:
             natural = tuple(range(len(root.tensor.shape)))
             if not fuse or root.is_output or isinstance(group, Special):

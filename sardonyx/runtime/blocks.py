@@ -204,7 +204,8 @@ class Blocks:
         if fuse and optional.ATTENTION not in self.without:
             groups = fuse_attention(groups)
         groups = [as_integers(group) for group in groups] if integers else groups
-        orders = choose_layouts(groups, fuse=fuse and optional.LAYOUTS not in self.without)
+        ordered = fuse and optional.LAYOUTS not in self.without
+        orders = choose_layouts(groups, fuse=ordered, lanes=self.forming.product_lanes)
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {
             b: strides_in(b.shape, order) for b, order in orders.items()

@@ -1,0 +1,139 @@
+"""Contractions of few columns and long rows: their factors change places.
+
+Lanes run along columns, such as the filters of a convolution. Where these do not fill a vector (a
+vocoder's last layers, maps of depths, masks of a few classes), lanes stay empty. If elements lie
+side by side along a row axis in all that the left factor reads, and can in what is written, that
+axis makes better columns: the left factor is packed as it is read, vector by vector, and the other
+one has the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.groups import Product
+from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.roles import index_atoms, roles
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
+from sardonyx.tensor.traverse import loads_of
+
+#: Lanes that would stay empty, at least: packing in each run costs as much as some lanes bring.
+_EMPTY = 4
+
+
+def with_long_columns(
+    group: Product, orders: Mapping[Tensor, tuple[int, ...]], lanes: int
+) -> Product:
+    """The contraction with its factors exchanged, if that fills its vectors; else as it is.
+
+    Args:
+        group: A contraction.
+        orders: How axes of what it reads lie in memory, where not in their order.
+        lanes: 32-bit lanes of a vector register.
+    """
+    found = roles(group)
+    if found is None or integer_factors(group) is not None:
+        return group
+    _, rows, columns = found
+    lanes = lanes * 32 // max(32, group.accumulator.size_bytes * 8)
+    count = sizes.product(map(extent_of, columns))
+    if not isinstance(count, int) or count + _EMPTY > lanes:
+        return group
+    own = {sizes.variable(c) for c in columns}
+    if any(_fills(extent_of(r), lanes) and _is_along(group, r, own, orders) for r in rows):
+        return replace(group, left=group.right, right=group.left)
+    return group
+
+
+def _fills(extent: Dim, lanes: int) -> bool:
+    """Whether vectors along an axis are full but for a quarter; of an unknown size they are."""
+    if not isinstance(extent, int):
+        return True
+    return extent >= lanes and 4 * extent >= 3 * lanes * -(-extent // lanes)
+
+
+def _is_along(
+    group: Product, row: Dim, columns: set[Atom], orders: Mapping[Tensor, tuple[int, ...]]
+) -> bool:
+    """Whether elements lie side by side along a row in what the left factor reads, and can in
+    the result: there it has an axis without any of the columns.
+    """
+    atom = sizes.variable(row)
+    read = [x for x in loads_of(group.left) if atom in index_atoms(x)]
+    written = [i for i in group.at if atom in sizes.atoms_of(i, "index")]
+    return (
+        bool(read)
+        and all(_step(_last(x.at, orders.get(x.tensor)), atom) == 1 for x in read)
+        and len(written) == 1
+        and _step(written[0], atom) == 1
+        and not sizes.atoms_of(written[0], "index") & columns
+    )
+
+
+def _last(at: tuple[Dim, ...], order: tuple[int, ...] | None) -> Dim:
+    """The index along which neighbours lie."""
+    return at[-1 if order is None else order[-1]]
+
+
+def _step(index: Dim, atom: Atom) -> Dim | None:
+    linear = sizes.coefficient_of(index, atom)
+    return None if linear is None else linear[0]
+
+
+def with_whole_image(group: Product) -> tuple[Map, Buffer, Product] | None:
+    """All that the windows of an exchanged contraction see, borders and all; None if it has none.
+
+    Returns:
+        What the image is, where it is to lie (row-major), and the contraction that reads it there
+        without a condition for each element.
+    """
+    found = roles(group)
+    if found is None or group.right.op == "load":
+        return None
+    right, sums = group.right, dict[Dim, tuple[Dim, Dim, int]]()
+    for column in found[2]:
+        for tap in group.reduced:
+            apart = _apart(right, column, tap)
+            if apart is None:
+                continue
+            extent = extent_of(column)
+            reach = sizes.add(extent, sizes.multiply(sizes.add(extent_of(tap), -1), apart))
+            # Nothing is read for no columns at all: the image may be smaller than a window.
+            reach = sizes.multiply(reach, integer.minimum(extent, 1))
+            whole = sizes.numbered_index(reach, len(sums), "sum")
+            moved = rewrite(right, atoms={sizes.variable(column): whole, sizes.variable(tap): 0})
+            back = sizes.add(column, sizes.multiply(tap, apart))
+            if rewrite(moved, atoms={sizes.variable(whole): back}) is not right:
+                return None
+            right, sums[column] = moved, (whole, tap, apart)
+            break
+    if not sums:
+        return None
+    used = index_atoms(right)
+    loops = (*found[0], *group.reduced, *found[2])
+    lead = [v for v in loops if v not in sums and sizes.as_atom(v) in used]
+    axes = [*lead, *(whole for whole, *_ in sums.values())]
+    shape = tuple(map(extent_of, axes))
+    atoms = dict(zip(map(sizes.variable, axes), indices(shape), strict=True))
+    image = make_map(shape, rewrite(right, atoms=atoms))
+    place = buffer(("image", image), shape, right.dtype)
+    at = [sizes.add(c, sizes.multiply(tap, apart)) for c, (_, tap, apart) in sums.items()]
+    return image, place, replace(group, right=load(place, (*lead, *at)))
+
+
+def _apart(body: Scalar, column: Dim, tap: Dim) -> int | None:
+    """How far taps are apart, in columns, if the body depends on a sum of the two."""
+    for dim in dims_of(body):
+        steps = (sizes.coefficient_of(dim, sizes.variable(v)) for v in (column, tap))
+        along, across = steps
+        if along is not None and across is not None and along[0] == 1:
+            step, extent = across[0], extent_of(tap)
+            if isinstance(step, int) and step > 0 and isinstance(extent, int):
+                return step
+    return None
