@@ -111,8 +111,12 @@ class Forming:
 
     @property
     def product_lanes(self) -> int:
-        """Lanes that the columns of a contraction should fill; 0 where thread blocks have tiles."""
-        return self.options.lanes if self.options.grain.tiling is None else 0
+        """Lanes that the columns of a contraction should fill.
+
+        0 where thread blocks have tiles, or libraries are asked about filters as they are.
+        """
+        others = self.options.grain.tiling is not None or self.options.accelerator is not None
+        return 0 if others else self.options.lanes
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
