@@ -39,6 +39,7 @@ class Form:
         outputs: Outputs of a tile along each axis.
         image: The row axes along which tiles lie.
         taps: The reduced axes that move along them.
+        apart: Elements between neighbouring taps, and so between those of a tile.
         others: The row axes that are left.
         tiles: Tiles that a block transforms, at most.
         panels: Panels of columns that a block goes over, at most.
@@ -47,6 +48,7 @@ class Form:
     outputs: int
     image: tuple[Dim, Dim]
     taps: tuple[Dim, Dim]
+    apart: tuple[int, int]
     others: tuple[Dim, ...]
     tiles: int
     panels: int
@@ -62,8 +64,12 @@ class Form:
         return self.side**2
 
     def tile_axes(self) -> list[Dim]:
-        """Extents of the axes that number tiles."""
-        along = [integer.ceildiv(extent_of(v), self.outputs) for v in self.image]
+        """Extents of the axes that number tiles: as many in a row as taps are apart interlock."""
+        pairs = zip(self.image, self.apart, strict=True)
+        along = [
+            sizes.multiply(integer.ceildiv(extent_of(v), self.outputs * apart), apart)
+            for v, apart in pairs
+        ]
         return [*map(extent_of, self.others), *along]
 
 
@@ -87,16 +93,20 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
         return None
     if any(extent_of(t) != TAPS for t in s.taps):
         return None
-    image: list[Dim] = []
+    image, apart = list[Dim](), list[int]()
     for tap in s.taps:
-        along = [v for v in s.rows if v not in image and _moves_along(s, tap, v)]
+        steps = {v: _apart(s, tap, v) for v in s.rows if v not in image}
+        along = [(v, step) for v, step in steps.items() if step]
         if not along:
             return None
-        image.append(along[0])
+        image.append(along[0][0])
+        apart.append(along[0][1])
     others = tuple(v for v in s.rows if v not in image)
     best, form = math.inf, None
     for size, worth in _MORE_IS_WORTH.items():
-        tried = Form(size, (image[0], image[1]), (s.taps[0], s.taps[1]), others, 0, 0)
+        tried = Form(
+            size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0, 0
+        )
         if size == outputs:
             return _with_sizes(s, tried, depth, most_tiles)
         best = min(best, _direct_cycles(s, tried, depth * column))
@@ -106,15 +116,30 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
     return form
 
 
-def _moves_along(s: ProductSchedule, tap: Dim, row: Dim) -> bool:
-    """Whether the left factor depends on the sum of a tap and a row alone."""
-    atoms = {sizes.variable(row): sizes.add(row, sizes.multiply(tap, -1))}
-    where = [substitute(s.left_offset, atoms)]
-    if s.window is not None:
-        where += dims_of(rewrite(s.window, atoms=atoms))
-    linear = sizes.coefficient_of(s.left_offset, sizes.variable(tap))
-    moves = linear is not None and linear[0] != 0
-    return moves and not any(sizes.variable(tap) in sizes.atoms_of(d, "index") for d in where)
+def _apart(s: ProductSchedule, tap: Dim, row: Dim) -> int:
+    """How many elements of a row axis are between neighbours of a tap, if the left factor depends
+    on that sum of the two alone; else 0.
+    """
+    moved = sizes.variable(tap)
+    for index in s.walked.at:
+        along, across = (sizes.coefficient_of(index, sizes.variable(v)) for v in (tap, row))
+        if moved in sizes.atoms_of(index, "index") and along is not None and across is not None:
+            apart = _ratio(along[0], across[0])
+            atoms = {sizes.variable(row): sizes.add(row, sizes.multiply(tap, -apart))}
+            where = [substitute(s.left_offset, atoms)]
+            if s.window is not None:
+                where += dims_of(rewrite(s.window, atoms=atoms))
+            return 0 if any(moved in sizes.atoms_of(d, "index") for d in where) else apart
+    return 0
+
+
+def _ratio(along: Dim, across: Dim) -> int:
+    """How often the one step goes into the other, a positive number; else 0."""
+    if along == across:
+        return int(along != 0)
+    if isinstance(along, int) and isinstance(across, int) and across > 0 and along % across == 0:
+        return max(0, along // across)
+    return 0
 
 
 def _size(extent: Dim, otherwise: int = _ASSUMED_SIZE) -> int:
@@ -127,12 +152,16 @@ def _images(form: Form) -> int:
 
 
 def _tile_count(form: Form) -> int:
-    along = [-(-_size(extent_of(v)) // form.outputs) for v in form.image]
+    pairs = zip(form.image, form.apart, strict=True)
+    along = [-(-_size(extent_of(v)) // (form.outputs * apart)) * apart for v, apart in pairs]
     return _images(form) * math.prod(along)
 
 
 def _direct_cycles(s: ProductSchedule, form: Form, work: int) -> float:
-    rows = _images(form) * math.prod(_size(extent_of(v)) for v in form.image)
+    rows: float = _images(form) * math.prod(_size(extent_of(v)) for v in form.image)
+    if s.has_far_taps:  # those that meet only padding are left out: the outer ones near a border
+        for v, apart in zip(form.image, form.apart, strict=True):
+            rows *= (1 + (TAPS - 1) * max(0.0, 1 - apart / max(1, _size(extent_of(v))))) / TAPS
     return rows * TAPS**2 * work / s.lanes + 4 * TAPS**2 * work / _WEIGHT_BYTES
 
 

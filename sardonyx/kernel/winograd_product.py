@@ -3,7 +3,8 @@
 A block transforms the inputs of a few tiles into scratch, multiplies them with the transformed
 filters of each panel, one product for each of the (m + 2)^2 places, and transforms what comes out
 into m by m outputs per tile, which the epilogue finishes. The filters are transformed when they
-are packed.
+are packed. Where taps are d elements apart, so are the inputs and outputs of a tile, and d tiles
+along an axis interlock: a convolution with its taps side by side on each d-th element.
 """
 
 from __future__ import annotations
@@ -159,7 +160,10 @@ class WinogradKernel(ProductKernel):
             value = at[sizes.variable(variable)]
             b.store(value, self.scratch["coordinates"], b.binary("add", place, k))
         # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
-        extents = [sizes.add(extent_of(v), TAPS - 1) for v in f.image]
+        extents = [
+            sizes.add(extent_of(v), (TAPS - 1) * apart)
+            for v, apart in zip(f.image, f.apart, strict=True)
+        ]
         sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
         atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
         atoms |= {sizes.variable(v): w for v, w in zip(f.image, sums, strict=True)}
@@ -169,10 +173,10 @@ class WinogradKernel(ProductKernel):
         y, x = (at[sizes.variable(v)] for v in f.image)
         ends = [b.lift(level.dim(e), I64) for e in extents]
         with b.for_(0, f.side) as i:
-            row = b.binary("add", y, i)
+            row = b.binary("add", y, b.binary("mul", i, f.apart[0]))
             row_inside = b.compare("lt", row, ends[0])
             with b.for_(0, f.side) as j:
-                column = b.binary("add", x, j)
+                column = b.binary("add", x, b.binary("mul", j, f.apart[1]))
                 moved = dict(zip(map(sizes.variable, sums), (row, column), strict=True))
                 here = level.child(at | moved)
                 inside: Operand = b.binary("and", row_inside, b.compare("lt", column, ends[1]))
@@ -192,8 +196,18 @@ class WinogradKernel(ProductKernel):
         f, b = self.form, self.b
         extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
         found = b.coordinates(number, extents)
-        found[-2:] = [b.binary("mul", tile, f.outputs) for tile in found[-2:]]
+        found[-2:] = [
+            self._first_output(tile, apart) for tile, apart in zip(found[-2:], f.apart, strict=True)
+        ]
         return dict(zip(map(sizes.variable, (*f.others, *f.image)), found, strict=True))
+
+    def _first_output(self, tile: Operand, apart: int) -> Operand:
+        """Where along an axis the first output of a tile is."""
+        b = self.b
+        if apart == 1:
+            return b.binary("mul", tile, self.form.outputs)
+        together, phase = b.parted(tile, b.constant(I64, apart))
+        return b.binary("add", b.binary("mul", together, self.form.outputs * apart), phase)
 
     def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
         """All products of the tiles with one panel."""
@@ -243,20 +257,31 @@ class WinogradKernel(ProductKernel):
         }
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
-        rows = b.min(b.binary("sub", ends[0], at[y]), f.outputs)
-        columns = b.min(b.binary("sub", ends[1], at[x]), f.outputs)
-        if s.run is f.image[1]:
+        rows, columns = (
+            b.min(self._outputs_left(b.binary("sub", end, at[v]), apart), f.outputs)
+            for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
+        )
+        dense = s.run is f.image[1] and f.apart[1] == 1
+        if dense:
             self._turn(f.outputs**2)
         with b.for_(0, rows) as i:
-            row = {**at, y: b.binary("add", at[y], i)}
+            row = {**at, y: b.binary("add", at[y], b.binary("mul", i, f.apart[0]))}
             first = b.binary("mul", i, f.outputs)
-            if s.run is f.image[1]:
+            if dense:
+                assert s.run is not None  # noqa: S101 - narrows the type for the checker
                 self._finish_run(level.child(row), s.run, columns, first, first_column, f.outputs)
             else:
                 with b.for_(0, columns) as j:
-                    here = {**row, x: b.binary("add", at[x], j)}
+                    here = {**row, x: b.binary("add", at[x], b.binary("mul", j, f.apart[1]))}
                     line = self._line(b.binary("add", first, j))
                     self._epilogue(level.child(here), line, first_column)
+
+    def _outputs_left(self, elements: Operand, apart: int) -> Operand:
+        """How many outputs of a tile so many elements have, from its first one on."""
+        b = self.b
+        if apart == 1:
+            return elements
+        return b.binary("div", b.binary("add", elements, apart - 1), apart)
 
 
 def _factor(outputs: int, row: Dim, tap: int) -> Scalar:

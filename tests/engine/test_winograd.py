@@ -9,7 +9,8 @@ from tests.support.session import model_of
 
 _random = np.random.default_rng(11)
 
-#: channels, filters, groups, pads, image as declared, images that are fed, outputs of a tile
+#: channels, filters, groups, pads, image as declared, images that are fed, outputs of a tile, and
+#: how far taps are apart
 CASES = {
     "whole tiles": (16, 16, 1, (1, 1, 1, 1), "32, 32", [(32, 32)], 4),
     "tiles over the edge": (32, 64, 1, (1, 1, 1, 1), "13, 30", [(13, 30)], 4),
@@ -19,20 +20,28 @@ CASES = {
     "groups": (64, 96, 2, (1, 0, 1, 2), "29, 21", [(29, 21)], 4),
     "deep and small": (256, 256, 1, (1, 1, 1, 1), "7, 7", [(7, 7)], 2),
     "columns of several panels": (16, 200, 1, (1, 1, 1, 1), "40, 44", [(40, 44)], 4),
-}
+    "taps apart": (32, 32, 1, (2, 2, 2, 2), "26, 31", [(26, 31)], 4, (2, 2)),
+    "taps apart along one axis": (20, 24, 1, (1, 3, 1, 3), "17, 50", [(17, 50)], 4, (1, 3)),
+    "taps apart in any image": (
+        24, 40, 1, (3, 1, 2, 4), "h, w", [(6, 2), (2, 1), (33, 29)], 4, (3, 2),
+    ),
+    "taps apart without padding": (16, 32, 1, (0, 0, 0, 0), "h, w", [(5, 9), (40, 33)], 4, (2, 4)),
+    "taps apart in groups": (64, 48, 2, (5, 5, 5, 5), "40, 37", [(40, 37)], 4, (5, 5)),
+    "taps apart, deep and small": (256, 256, 1, (3, 3, 3, 3), "6, 6", [(6, 6)], 2, (3, 3)),
+}  # fmt: skip
 
 _TEXT = """
 g (float[n, {channels}, {image}] x) => (float[n, {filters}, oh, ow] y) {{
     s = Sigmoid(x)
     t = Conv(s, e)
-    c = Conv<pads = {pads}, group = {groups}>(t, w, b)
+    c = Conv<pads = {pads}, dilations = {apart}, group = {groups}>(t, w, b)
     r = Relu(c)
     y = Mul(r, two)
 }}
 """
 
 
-def _model(channels, filters, groups, pads, image):
+def _model(channels, filters, groups, pads, image, apart=(1, 1)):
     weights = {
         "e": np.eye(channels, dtype=np.float32)[:, :, None, None],
         "w": _random.standard_normal((filters, channels // groups, 3, 3)).astype(np.float32),
@@ -40,21 +49,23 @@ def _model(channels, filters, groups, pads, image):
         "two": np.float32(2),
     }
     text = _TEXT.format(
-        channels=channels, filters=filters, groups=groups, pads=list(pads), image=image
-    )
+        channels=channels, filters=filters, groups=groups, pads=list(pads), image=image,
+        apart=list(apart),
+    )  # fmt: skip
     return model_of(text, weights).SerializeToString(), weights
 
 
-def _wanted(x, weights, groups, pads):
+def _wanted(x, weights, groups, pads, apart=(1, 1)):
     x = 1 / (1 + np.exp(-x.astype(np.float64)))
     x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
-    h, w = x.shape[2] - 2, x.shape[3] - 2
+    h, w = x.shape[2] - 2 * apart[0], x.shape[3] - 2 * apart[1]
     parts = []
     for data, filters in zip(np.split(x, groups, 1), np.split(weights["w"], groups), strict=True):
         total = 0.0
         for i in range(3):
             for j in range(3):
-                window = data[:, :, i : i + h, j : j + w]
+                low, left = i * apart[0], j * apart[1]
+                window = data[:, :, low : low + h, left : left + w]
                 tap = filters[:, :, i, j].astype(np.float64)
                 total = total + np.einsum("nchw,kc->nkhw", window, tap)
         parts.append(total)
@@ -72,8 +83,8 @@ def _session(model, **entries):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_values(name, threads):
-    channels, filters, groups, pads, image, images, outputs = CASES[name]
-    model, weights = _model(channels, filters, groups, pads, image)
+    channels, filters, groups, pads, image, images, outputs, *apart = CASES[name]
+    model, weights = _model(channels, filters, groups, pads, image, *apart)
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = threads
     session = sardonyx.InferenceSession(model, options)
@@ -82,7 +93,7 @@ def test_values(name, threads):
         for size in images:
             x = _random.standard_normal((n, channels, *size)).astype(np.float32)
             (found,) = session.run(None, {"x": x})
-            wanted = _wanted(x, weights, groups, pads)
+            wanted = _wanted(x, weights, groups, pads, *apart)
             assert found.shape == wanted.shape
             largest = np.abs(wanted).max(initial=1)
             np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * largest)
@@ -147,7 +158,12 @@ def test_explained():
 
 @pytest.mark.parametrize(
     ("kernel", "attributes"),
-    [((3, 3), "strides = [2, 2]"), ((3, 3), "dilations = [2, 2]"), ((3, 1), ""), ((5, 5), "")],
+    [
+        ((3, 3), "strides = [2, 2]"),
+        ((3, 3), "strides = [2, 2], dilations = [3, 3]"),
+        ((3, 1), ""),
+        ((5, 5), ""),
+    ],
 )
 def test_other_convolutions_are_direct(kernel, attributes):
     weights = {
