@@ -202,10 +202,10 @@ class ProductSchedule:
         many = not all(isinstance(extent_of(t), int) for t in taps)
         if self.depth == 0 and self.reduced or many or not self._takes(bool(taps)):
             self.direct = False
-        if not self.direct:
+        if (taps or not self.direct) and self._walk_all():
+            self.direct, self.depth, taps = True, 0, []
+        elif not self.direct:
             self.depth, taps = 0, []
-            self.direct = self._walk_all()
-        if not self.direct:
             self.reduced.sort(key=self._is_contiguous)
         self.taps = taps
 

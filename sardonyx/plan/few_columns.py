@@ -52,7 +52,7 @@ def with_long_columns(
 
 
 def _fills(extent: Dim, lanes: int) -> bool:
-    """Whether vectors along an axis are full but for a quarter; of an unknown size they are."""
+    """Whether vectors along an axis are full but for a quarter, as far as is known."""
     if not isinstance(extent, int):
         return True
     return extent >= lanes and 4 * extent >= 3 * lanes * -(-extent // lanes)
@@ -63,22 +63,30 @@ def _is_along(
 ) -> bool:
     """Whether elements lie side by side along a row in what the left factor reads, and can in
     the result: there it has an axis without any of the columns.
+
+    A row axis of unknown size must be the last one of what is read: others may be batches of one.
     """
     atom = sizes.variable(row)
     read = [x for x in loads_of(group.left) if atom in index_atoms(x)]
-    written = [i for i in group.at if atom in sizes.atoms_of(i, "index")]
+    if not isinstance(extent_of(row), int) and any(atom not in _atoms(x.at[-1]) for x in read):
+        return False
+    written = [i for i in group.at if atom in _atoms(i)]
     return (
         bool(read)
         and all(_step(_last(x.at, orders.get(x.tensor)), atom) == 1 for x in read)
         and len(written) == 1
         and _step(written[0], atom) == 1
-        and not sizes.atoms_of(written[0], "index") & columns
+        and not _atoms(written[0]) & columns
     )
 
 
 def _last(at: tuple[Dim, ...], order: tuple[int, ...] | None) -> Dim:
     """The index along which neighbours lie."""
     return at[-1 if order is None else order[-1]]
+
+
+def _atoms(index: Dim) -> set[Atom]:
+    return sizes.atoms_of(index, "index")
 
 
 def _step(index: Dim, atom: Atom) -> Dim | None:

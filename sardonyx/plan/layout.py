@@ -147,23 +147,24 @@ def _volume(tensor: Tensor) -> tuple[int, int]:
 def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order]) -> Order:
     """Axes in the order in which the largest tensor that `body` loads has them."""
     natural = tuple(range(len(indices)))
-    atoms = [sizes.as_atom(i) for i in indices]
+    # An axis that is several in one (flattened channels and pixels) has the atoms of all.
+    atoms = [sizes.atoms_of(i, "index") for i in indices]
     best: tuple[tuple[int, int, int], Order] | None = None
     for x in loads_of(body):
         tensor, at = x.tensor, x.at
         order = orders.get(tensor, tuple(range(len(at))))
         place: dict[int, tuple[int, int]] = {}
         used = [_index_atoms(i) for i in at]
-        for axis, atom in enumerate(atoms):
+        for axis, own in enumerate(atoms):
             for depth, source_axis in enumerate(order):
-                if atom is not None and atom in used[source_axis]:
+                if own & used[source_axis]:
                     place[axis] = (depth, axis)
         if not place:
             continue
         outermost = (-1, 0)
         found = tuple(sorted(natural, key=lambda k: place.get(k, outermost)))
         # What is repeated along an axis says nothing of what lies beside what.
-        if not {atom for atom in atoms if atom is not None} <= index_atoms(x):
+        if not set().union(*atoms) <= index_atoms(x):
             found = natural
         shifted = found != natural
         rank = (*_volume(tensor), int(shifted))

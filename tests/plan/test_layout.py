@@ -64,3 +64,20 @@ def test_transposed_convolutions_keep_channels_last():
     images = [r for g in groups for r in g.roots if r.buffer.shape[2:] == (16, 16)]
     assert len(images) == 4
     assert all(orders[r.buffer] == (0, 2, 3, 1) for r in images if not r.is_output)
+
+
+@pytest.mark.parametrize("batch", ["n", "8"])
+def test_flattened_images_keep_their_order(batch):
+    """Channels and pixels are one axis, along which a linear layer's rows lie."""
+    text = f"""g (float[{batch}, 3, 16, 16] x) => (float[{batch}, 10] y) {{
+        c = Conv<pads = [1, 1, 1, 1]>(x, w0) r = Relu(c) f = Flatten(r) y = MatMul(f, w1)
+    }}"""
+    weights = {"w0": np.zeros((32, 3, 3, 3), "f"), "w1": np.zeros((8192, 10), "f")}
+    graph = load(model_of(text, weights).SerializeToString())
+    optimise(graph)
+    groups = make_groups(find_roots(list(lower(graph).outputs.values())))
+    orders = choose_layouts(groups, lanes=16)
+    (image, result) = (r for g in groups for r in g.roots if not r.never_changes)
+    assert orders[image.buffer] == (0, 1) and image.buffer.shape[1] == 8192
+    (linear,) = (g for g in groups if result in g.roots)
+    assert linear.right.tensor.shape == (8192, 10), "a batch may be one"
