@@ -38,7 +38,8 @@ def main() -> None:
         sys.argv = arguments
         if os.path.isfile(arguments[0]):  # of a folder or archive, runpy itself takes care
             sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
-        runpy.run_path(arguments[0], run_name="__main__")
+        # As Python has it, `__file__` is absolute: programs change their folder.
+        runpy.run_path(os.path.abspath(arguments[0]), run_name="__main__")
 
 
 def _with_sardonyx_first(command_line: Callable[..., list[str]]) -> Callable[..., list[str]]:

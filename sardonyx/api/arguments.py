@@ -14,6 +14,8 @@ from sardonyx.base.errors import InvalidArgument, WrongType, message
 
 #: Further arguments.
 _ARGUMENTS = ("enable_fallback", "disabled_optimizers", "read_config_from_model")
+#: Those that are named in the signature.
+_NAMED = ("path_or_bytes", "sess_options", "providers", "provider_options")
 
 
 def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> None:
@@ -28,7 +30,7 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
             raise InvalidArgument(
                 message(
                     "InferenceSession", f"There is no argument {name!r}",
-                    do=nearest(name, _ARGUMENTS),
+                    do=nearest(name, (*_NAMED, *_ARGUMENTS)),
                 )
             )  # fmt: skip
         if name == "disabled_optimizers" and value is not None:

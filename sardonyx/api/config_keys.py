@@ -6,14 +6,15 @@ done anyway is noted in the log, once.
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sardonyx.api.spelling import nearest
+from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.errors import WrongType, message
-from sardonyx.base.log import get_logger
+from sardonyx.base.log import get_logger, is_dropped
 
 _logger = get_logger("options")
 _noted: set[str] = set()
@@ -176,7 +177,7 @@ def check_entry(kind: str, key: object, value: object, known: Mapping[str, Key])
     found = known.get(key)
     if found is None:
         text = message(f"{kind} config", f"The key {key!r} has no effect", do=nearest(key, known))
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warn(text)
     elif found.effect == "refused" and value not in found.done:
         raise errors.NotImplemented(
             message(f"{kind} config {key}", f"It is not supported: {found.reason}", got=repr(value))
@@ -187,6 +188,6 @@ def check_entry(kind: str, key: object, value: object, known: Mapping[str, Key])
 
 def note(what: str, reason: str) -> None:
     """Log that a hint has no effect; once for each `what`."""
-    if what not in _noted:
+    if what not in _noted and not is_dropped(logging.WARNING):
         _noted.add(what)
         _logger.warning("%s has no effect: %s", what, reason)

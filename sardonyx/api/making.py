@@ -121,7 +121,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         cancel=cancel,
         load_seconds=o.load_seconds,
         memory_limit_bytes=o.memory_limit_bytes,
-        least_level=10 * (o.log_severity_level + 1) if o.log_severity_level >= 0 else 0,
+        least_level=o.least_level,
         logid=o.logid,
         winograd=not o.is_on("session.disable_winograd"),
         halves=o.is_on("session.allow_bfloat16_products"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from sardonyx.api.config_keys import note
 from sardonyx.api.spelling import nearest
+from sardonyx.api.warned import warn
 from sardonyx.base.errors import InvalidArgument, message
 
 #: The session-config entry that names them, with semicolons between.
@@ -101,5 +101,5 @@ def disabled(names: Iterable[str]) -> frozenset[str]:
             text = message(
                 "disabled_optimizers", f"There is no optimiser {name!r}: nothing is disabled", do=do
             )
-            warnings.warn(text, UserWarning, stacklevel=6)
+            warn(text)
     return frozenset(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.base.log import scope
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function
@@ -117,8 +119,19 @@ class SessionOptions(ModelOptions, ProviderOptions):
                 )
             )
         if name in _HINTS and value != _DEFAULTS[name]:
-            note(f"SessionOptions.{name} = {value}", _HINTS[name])
+            with self.log_scope():
+                note(f"SessionOptions.{name} = {value}", _HINTS[name])
         self._values[name] = value
+
+    @property
+    def least_level(self) -> int:
+        """The least level that is logged, as in `logging`."""
+        own = self.log_severity_level
+        return 10 * (own + 1) if own >= 0 else 0
+
+    def log_scope(self) -> AbstractContextManager[None]:
+        """Inside, what is logged has the session's name, and what is below its level is dropped."""
+        return scope(self.least_level, self.logid)
 
     @staticmethod
     def _fitting(name: str, value: Any) -> Any:

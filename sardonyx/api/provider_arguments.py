@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sardonyx.api.warned import warn
 from sardonyx.base.errors import InvalidArgument, message
 
 _WHERE = "providers"
@@ -48,9 +48,9 @@ def check_and_normalize_provider_args(
         if not isinstance(name, str) or not isinstance(own, Mapping):
             raise _refusal("This is no provider, or these are no options", (name, own))
         if name not in available_provider_names:
-            warnings.warn(f"The provider {name!r} is not available", UserWarning, stacklevel=2)
+            warn(f"The provider {name!r} is not available")
         if name in found:
-            warnings.warn(f"The provider {name!r} is named twice", UserWarning, stacklevel=2)
+            warn(f"The provider {name!r} is named twice")
             continue
         found[name] = {str(key): str(value) for key, value in own.items()}
     return list(found), list(found.values())

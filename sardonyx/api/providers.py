@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA, cuda_options
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
+from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
@@ -94,7 +94,7 @@ def choose(
     seen: set[str] = set()
     for name, given in pairs:
         if name in seen:
-            warnings.warn(f"The provider {name!r} is named twice", UserWarning, stacklevel=4)
+            warn(f"The provider {name!r} is named twice")
             continue
         seen.add(name)
         checked = check_options(name, given)
@@ -113,7 +113,7 @@ def choose(
         )  # fmt: skip
         if not may_fall_back:
             raise errors.EPFail(text)
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warn(text)
     return {**found, CPU: processor}
 
 

@@ -66,13 +66,19 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         check_arguments(path_or_bytes, sess_options, kwargs)
         self._source = path_or_bytes
         self._options = sess_options.copy() if sess_options is not None else SessionOptions()
-        if kwargs.get("disabled_optimizers"):
-            self._options.disable_optimizers(kwargs["disabled_optimizers"])
-        given = sess_options or self._options
-        wanted = bool(kwargs.get("read_config_from_model"))
-        take_model_config(path_or_bytes, self._options, wanted)
+        with self._options.log_scope():
+            self._make(providers, provider_options, sess_options or self._options, kwargs)
+
+    def _make(
+        self, providers: Any, provider_options: Any, given: SessionOptions, further: dict[str, Any]
+    ) -> None:
+        """Make the session; `given` are the caller's options, which may end it."""
+        if further.get("disabled_optimizers"):
+            self._options.disable_optimizers(further["disabled_optimizers"])
+        wanted = bool(further.get("read_config_from_model"))
+        take_model_config(self._source, self._options, wanted)
         if providers is None and given.has_providers():
-            providers = given.providers_for(path_or_bytes)
+            providers = given.providers_for(self._source)
         self._start_profile()
         providers, tuned = self._take_settings(providers, provider_options is not None)
         self._choose(providers, provider_options)

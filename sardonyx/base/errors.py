@@ -5,6 +5,8 @@ Texts read `[where] what is wrong. Expected X, got Y. Do Z.`
 
 from __future__ import annotations
 
+from errno import ENOENT
+
 
 class SardonyxError(Exception):
     """Root of all errors that sardonyx raises on purpose."""
@@ -40,6 +42,8 @@ class UnexpectedOne(ContradictingSizes):
 
 class NoSuchFile(SardonyxError, FileNotFoundError):
     """The model file, or a file that it refers to, is not there."""
+
+    errno = ENOENT  # programs that read it from an OSError find what it is
 
 
 class NoModel(SardonyxError, ValueError):
@@ -118,8 +122,8 @@ class OutOfMemory(SardonyxError, MemoryError):
 
 
 def installing(extra: str) -> str:
-    """How an optional part is installed: of the package, and of a checkout."""
-    return f'pip install "sardonyx[{extra}]", or in a checkout pip install -e ".[{extra}]"'
+    """How an optional part is installed. There is no release: that name may be somebody else's."""
+    return f'In a checkout of sardonyx: pip install -e ".[{extra}]"'
 
 
 def too_deep(where: str) -> InvalidGraph:

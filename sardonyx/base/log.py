@@ -44,6 +44,11 @@ def scope(least_level: int, logid: str) -> Iterator[None]:
         _scope.reset(token)
 
 
+def is_dropped(level: int) -> bool:
+    """Whether the session that is being made drops records of this level."""
+    return level < _scope.get()[0]
+
+
 class _LastHandler(logging.StreamHandler[TextIO]):
     """Writes to stderr what no handler of the application's takes, whenever that one came."""
 

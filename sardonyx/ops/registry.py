@@ -311,8 +311,20 @@ def record_of(node: Node) -> OpRecord:
         reason = reason_of(node.domain, node.op_type)
         if reason:
             what += f": {reason}"
-        raise errors.NotImplemented(message(where(node), what, expected=known))
+        do = "" if reason or others else _advice(node)
+        raise errors.NotImplemented(message(where(node), what, expected=known, do=do))
     return record
+
+
+def _advice(node: Node) -> str:
+    """What to do about an operator that nobody knows."""
+    import difflib  # only for errors
+
+    known = [op_type for domain, op_type in _RECORDS if domain == node.domain]
+    found = difflib.get_close_matches(node.op_type, known, 1)
+    if found:
+        return f"Did you mean {found[0]!r}?"
+    return "Register what it computes: docs/own_operators.md"
 
 
 def where(node: Node) -> str:

@@ -9,6 +9,7 @@ from sardonyx.loader.writer import EXTERNAL_THRESHOLD_BYTES, write
 from sardonyx.passes.dimensions import fix_denoted
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.tools.optimizer.model import open_model, optimize_graph, set_dimensions
+from sardonyx.tools.targets import check_targets
 
 _LEAST_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"
 
@@ -26,10 +27,12 @@ def write_optimized(
         least: Weights of so many bytes go there; "" for 1024.
 
     Raises:
-        InvalidArgument: `least` is no number, or the file cannot have this name.
+        InvalidArgument: `least` is no number, the file cannot have this name, or it is one of the
+            model's own.
     """
     if least and not (least.isascii() and least.isdecimal() and len(least) < 19):
         raise InvalidArgument(message(_LEAST_KEY, "It is a number of bytes", got=least))
+    check_targets(source, path)
     graph = open_model(
         source, folder=options.folder, initializers=options.initializers,
         data_files=options.data_files,

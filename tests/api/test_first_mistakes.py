@@ -1,0 +1,116 @@
+"""What a new user gets wrong first, and what is said of it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sardonyx
+from sardonyx import as_onnxruntime
+from sardonyx.api import config_keys
+from sardonyx.base.errors import InvalidArgument, NoSuchFile, NotImplemented
+from tests.support.session import model_of
+
+_RELU = "g (float[N, 2] x) => (float[N, 2] y) { y = Relu(x) }"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(_RELU).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(("level", "is_logged"), [(-1, True), (2, True), (3, False), (4, False)])
+def test_level_of_a_session_holds_for_its_options(
+    level: int, is_logged: bool, model: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_keys, "_noted", set())
+    caplog.set_level(logging.DEBUG, "sardonyx")
+    options = sardonyx.SessionOptions()
+    options.log_severity_level = level
+    options.enable_mem_pattern = False
+    options.add_free_dimension_override_by_name("M", 3)
+    sardonyx.InferenceSession(model, options, providers=[("CPUExecutionProvider", _HINT)])
+    found = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    wanted = ("enable_mem_pattern", "'M'", "arena_extend_strategy")
+    assert [any(word in text for text in found) for word in wanted] == [is_logged] * 3
+
+
+_HINT = {"arena_extend_strategy": "kSameAsRequested"}
+
+
+def test_what_one_session_dropped_another_is_told(
+    caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_keys, "_noted", set())
+    for level in (4, 2):
+        options = sardonyx.SessionOptions()
+        options.log_severity_level = level
+        options.enable_mem_pattern = False
+    assert "enable_mem_pattern" in caplog.text
+
+
+def test_nearest_argument_is_named(model: Path) -> None:
+    with pytest.raises(InvalidArgument, match="Did you mean 'providers'"):
+        sardonyx.InferenceSession(model, provider=["CPUExecutionProvider"])
+
+
+def test_model_is_not_replaced_by_what_becomes_of_it(model: Path, tmp_path: Path) -> None:
+    link, before = tmp_path / "link.onnx", model.read_bytes()
+    link.symlink_to(model)
+    for path in (model, link):
+        options = sardonyx.SessionOptions()
+        options.optimized_model_filepath = str(path)
+        with pytest.raises(InvalidArgument, match="would replace the model"):
+            sardonyx.InferenceSession(model, options)
+    assert model.read_bytes() == before
+    options.optimized_model_filepath = str(tmp_path / "nowhere" / "other.onnx")
+    with pytest.raises(InvalidArgument, match=r"other\.onnx.*cannot be written"):
+        sardonyx.InferenceSession(model, options)
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [("Reluu(x)", "Did you mean 'Relu'"), ("my.ops.FooBar(x)", "docs/own_operators")],
+)
+def test_unknown_operators(call: str, advice: str) -> None:
+    text = f"g (float[2] x) => (float[2] y) {{ y = {call} }}"
+    found = model_of(text)
+    if not any(o.domain == "my.ops" for o in found.opset_import):
+        found.opset_import.add(domain="my.ops", version=1)
+    with pytest.raises(NotImplemented, match=advice):
+        sardonyx.InferenceSession(found.SerializeToString())
+
+
+def test_warnings_point_at_the_program(model: Path) -> None:
+    with pytest.warns(UserWarning) as found:
+        sardonyx.InferenceSession(model, providers=["TensorrtExecutionProvider"])
+    assert {w.filename for w in found} == {__file__}
+
+
+def test_missing_files_have_a_number(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as found:
+        sardonyx.InferenceSession(tmp_path / "none.onnx")
+    assert isinstance(found.value, NoSuchFile)
+    assert found.value.errno == errno.ENOENT
+
+
+def test_file_of_a_program_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app.py").write_text("")
+    seen = list[str]()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["as_onnxruntime", "app.py", "1"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(as_onnxruntime, "install_as_onnxruntime", lambda: None)
+    monkeypatch.setattr(runpy, "run_path", lambda path, **_: seen.append(path))
+    monkeypatch.setattr(as_onnxruntime.spawn, "get_command_line", lambda **_: [])
+    as_onnxruntime.main()
+    assert seen == [str(tmp_path / "app.py")]
+    assert sys.argv == ["app.py", "1"]
