@@ -34,9 +34,10 @@ from sardonyx.ir.constant import Constant
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
+from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable, as_rows
+from sardonyx.plan.few_columns import is_across_batches
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
@@ -206,13 +207,10 @@ class Former:
     def _fills_no_panel(
         self, group: Product, batch: list[Dim], rows: list[Dim], columns: list[Dim]
     ) -> bool:
-        """Whether columns are so few, of so short sums, that lanes lie better across batches."""
-        width, depth = (sizes.product(map(extent_of, axes)) for axes in (columns, group.reduced))
-        if not (batch and rows and isinstance(width, int) and isinstance(depth, int)):
-            return False
+        """Whether lanes lie better across batches."""
         if not self.grain.turns or integer_factors(group) is not None:
             return False
-        return 2 * width <= self.options.lanes and depth <= LONGEST_WINDOW
+        return is_across_batches(group, batch, rows, columns, self.options.lanes)
 
     def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """A contraction without columns (a depthwise convolution): every lane sums its own.

@@ -61,6 +61,7 @@ def product_of_kernels(
         image = [_image(former, contents, place, strides, group)]
         strides = {**strides, place: row_major(place.shape)}
     elif not fixed and all(is_constant(x.tensor) for x in loads_of(group.left)):
+        # Factors were exchanged: the right one is an image, which is packed in each run.
         whole = with_whole_image(group)
         if whole is not None:
             contents, place, group = whole

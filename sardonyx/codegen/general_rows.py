@@ -21,10 +21,11 @@ from sardonyx.codegen.general_group import Generaliser
 from sardonyx.codegen.unfolded import unfolded
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.rows_schedule import LONGEST_WINDOW, RowsSchedule
+from sardonyx.kernel.rows_schedule import RowsSchedule
 from sardonyx.kernel.window_blocks import Shared, shared_axis
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, structure_of
+from sardonyx.plan.few_columns import LONGEST_WINDOW
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE

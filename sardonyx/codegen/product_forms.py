@@ -27,8 +27,8 @@ def built(former: Former, canonical: Canonical, fixed: bool) -> Formed:
     """The kernel of a contraction, whose right factor is packed before if it is `fixed`."""
     form = _form(former, canonical, fixed)
     kernel, packings = form.build()
-    # Where nothing is copied, its time goes by in micro-kernels.
-    kernel.program.as_written = type(form) is ProductKernel and form.schedule.direct
+    # Where nothing is copied or packed, its time goes by in micro-kernels.
+    kernel.program.as_written = type(form) is ProductKernel and form.schedule.direct and fixed
     return Formed(kernel, packings)
 
 

@@ -2,7 +2,8 @@
 
 Index variables have roles: `columns` appear in the right factor only, `rows` in the left only,
 `batch` in both. One column axis runs along the panels; the reduced axis that is contiguous in the
-left factor is the depth, the other reduced axes are taps. Where the left factor is not contiguous,
+left factor is the depth, the other reduced axes are taps; where rows are dense along all of them,
+they are walked as one. Where the left factor is not contiguous,
 or not of the accumulator's type, rows are first copied to scratch.
 
 A block is one panel and up to 96 rows of one batch.

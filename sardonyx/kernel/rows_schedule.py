@@ -20,6 +20,7 @@ from sardonyx.kernel.turned_blocks import TurnedBlocks, choose_squares
 from sardonyx.kernel.window_blocks import WindowBlocks, choose_blocks, members_at
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.cuts import node_count
+from sardonyx.plan.few_columns import LONGEST_WINDOW
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.rewriting import rewrite
@@ -33,8 +34,6 @@ PIECE = 1 << 16
 _SHORT = 1 << 20
 #: Accumulators of a loop over rows that lie apart, and nodes of what is written out for them.
 _ACCUMULATORS, _MOST_NODES = 8, 200
-#: Longest reduction of lanes that is written out instead of looped over.
-LONGEST_WINDOW = 50
 #: So many terms are written out though no neighbours share them.
 _FEW_TAPS = 16
 

@@ -2,17 +2,17 @@
 
 Lanes run along columns, such as the filters of a convolution. Where these do not fill a vector (a
 vocoder's last layers, maps of depths, masks of a few classes), lanes stay empty. If elements lie
-side by side along a row axis in all that the left factor reads, and can in what is written, that
-axis makes better columns: the left factor is packed as it is read, vector by vector, and the other
-one has the rows.
+side by side along a row axis in all that the left factor reads, and can in what is written (where
+that has an order already, squares of results are turned), that axis makes better columns: the left
+factor is packed as it is read, vector by vector, and the other one has the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Product
@@ -23,6 +23,11 @@ from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of
 
+#: Longest reduction of lanes that is written out instead of looped over.
+LONGEST_WINDOW = 50
+#: Elements of a sum at most, where nobody knows how long rows are: packing for one element costs
+#: as much as for a whole vector.
+_SHORT_SUM = 160
 #: Lanes that would stay empty, at least: packing in each run costs as much as some lanes bring.
 _EMPTY = 4
 
@@ -40,22 +45,38 @@ def with_long_columns(
     found = roles(group)
     if found is None or integer_factors(group) is not None:
         return group
-    _, rows, columns = found
+    batch, rows, columns = found
+    if is_across_batches(group, batch, rows, columns, lanes):
+        return group
     lanes = lanes * 32 // max(32, group.accumulator.size_bytes * 8)
     count = sizes.product(map(extent_of, columns))
     if not isinstance(count, int) or count + _EMPTY > lanes:
         return group
     own = {sizes.variable(c) for c in columns}
-    if any(_fills(extent_of(r), lanes) and _is_along(group, r, own, orders) for r in rows):
+    depth = sizes.product(map(extent_of, group.reduced))
+    if any(_fills(extent_of(r), lanes, depth) and _is_along(group, r, own, orders) for r in rows):
         return replace(group, left=group.right, right=group.left)
     return group
 
 
-def _fills(extent: Dim, lanes: int) -> bool:
-    """Whether vectors along an axis are full but for a quarter, as far as is known."""
+def is_across_batches(
+    group: Product, batch: Sequence[Dim], rows: Sequence[Dim], columns: Sequence[Dim], lanes: int
+) -> bool:
+    """Whether columns are so few, of so short sums, that lanes lie better across batches.
+
+    Groups of a convolution are such batches.
+    """
+    width, depth = (sizes.product(map(extent_of, axes)) for axes in (columns, group.reduced))
+    if not (batch and rows and isinstance(width, int) and isinstance(depth, int)):
+        return False
+    return 2 * width <= lanes and depth <= LONGEST_WINDOW
+
+
+def _fills(extent: Dim, lanes: int, depth: Dim) -> bool:
+    """Whether vectors along an axis are full but for an eighth, as far as is known."""
     if not isinstance(extent, int):
-        return True
-    return extent >= lanes and 4 * extent >= 3 * lanes * -(-extent // lanes)
+        return isinstance(depth, int) and depth <= _SHORT_SUM
+    return extent >= lanes and 8 * extent >= 7 * lanes * -(-extent // lanes)
 
 
 def _is_along(
@@ -112,8 +133,6 @@ def with_whole_image(group: Product) -> tuple[Map, Buffer, Product] | None:
                 continue
             extent = extent_of(column)
             reach = sizes.add(extent, sizes.multiply(sizes.add(extent_of(tap), -1), apart))
-            # Nothing is read for no columns at all: the image may be smaller than a window.
-            reach = sizes.multiply(reach, integer.minimum(extent, 1))
             whole = sizes.numbered_index(reach, len(sums), "sum")
             moved = rewrite(right, atoms={sizes.variable(column): whole, sizes.variable(tap): 0})
             back = sizes.add(column, sizes.multiply(tap, apart))
@@ -121,8 +140,9 @@ def with_whole_image(group: Product) -> tuple[Map, Buffer, Product] | None:
                 return None
             right, sums[column] = moved, (whole, tap, apart)
             break
-    if not sums:
-        return None
+    taps = [v for v in group.reduced if all(v is not tap for _, tap, _ in sums.values())]
+    if not sums or _meet(right, [c for c in found[2] if c not in sums], taps):
+        return None  # an image with windows of their own for each row would be larger
     used = index_atoms(right)
     loops = (*found[0], *group.reduced, *found[2])
     lead = [v for v in loops if v not in sums and sizes.as_atom(v) in used]
@@ -133,6 +153,12 @@ def with_whole_image(group: Product) -> tuple[Map, Buffer, Product] | None:
     place = buffer(("image", image), shape, right.dtype)
     at = [sizes.add(c, sizes.multiply(tap, apart)) for c, (_, tap, apart) in sums.items()]
     return image, place, replace(group, right=load(place, (*lead, *at)))
+
+
+def _meet(body: Scalar, columns: Sequence[Dim], taps: Sequence[Dim]) -> bool:
+    """Whether an index depends on a column and a tap."""
+    some, others = ({sizes.variable(v) for v in axes if v != 0} for axes in (columns, taps))
+    return any(_atoms(dim) & some and _atoms(dim) & others for dim in dims_of(body))
 
 
 def _apart(body: Scalar, column: Dim, tap: Dim) -> int | None:

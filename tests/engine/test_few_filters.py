@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.kernel.product_schedule import ProductSchedule
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.few_columns import with_long_columns, with_whole_image
 from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import find_roots
-from sardonyx.plan.layout import choose_layouts
+from sardonyx.plan.integers import as_integers
+from sardonyx.plan.layout import choose_layouts, row_major
 from sardonyx.plan.roles import index_atoms
+from sardonyx.tensor.traverse import loads_of
 from tests.ops.test_convolution import plain
 from tests.support.session import model_of
 
@@ -121,34 +125,130 @@ def test_image_is_as_it_was_between_two_of_few_filters() -> None:
     assert "copies of layout: none" in session.explain()
 
 
-#: Filters, lanes, size of the image, step, whether filters stay in the lanes.
-SIDES = [
-    (4, 16, 64, 1, False),
-    (12, 16, 64, 1, False),
-    (13, 16, 64, 1, True),
-    (4, 8, 64, 1, False),
-    (5, 8, 64, 1, True),
-    (4, 16, 64, 2, True),
-    (4, 16, 15, 1, True),
-    (4, 16, 20, 1, True),
-    (4, 16, 24, 1, False),
-    (4, 0, 64, 1, True),
-]
-
-
-@pytest.mark.parametrize(("filters", "lanes", "size", "step", "stays"), SIDES)
-def test_which_axis_has_the_lanes(
-    filters: int, lanes: int, size: int, step: int, stays: bool
-) -> None:
-    text = f"""g (float[1, 4, {size * step}] x) => (float[1, {filters}, {size}] y) {{
-        y = Conv<strides = [{step}]>(x, w)
-    }}"""
-    weights = {"w": np.zeros((filters, 4, 1), np.float32)}
+def _group(text: str, weights: dict[str, Any], lanes: int, orders: Any = None) -> Product:
+    """The one contraction of a model, after layouts are chosen; `orders` only says of its image."""
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
+    (number,) = [k for k, g in enumerate(groups) if isinstance(g, Product)]
+    group = groups[number]
+    assert isinstance(group, Product)
+    if orders is not None:
+        (image,) = {x.tensor for x in loads_of(group.left)}
+        return with_long_columns(group, {image: orders}, lanes)
     choose_layouts(groups, lanes=lanes)
+    chosen = groups[number]
+    assert isinstance(chosen, Product)
+    return chosen
+
+
+def _extents_in_lanes(group: Product) -> set[Any]:
+    return {a.arguments[0] for a in index_atoms(group.right) - index_atoms(group.left)}
+
+
+#: Type, filters, channels, size of the image, step, lanes, whether filters stay in the lanes.
+SIDES = [
+    ("float", 4, 5, 64, 1, 16, False),
+    ("float", 12, 5, 64, 1, 16, False),
+    ("float", 13, 5, 64, 1, 16, True),
+    ("float", 4, 5, 64, 1, 8, False),
+    ("float", 5, 6, 64, 1, 8, True),
+    ("double", 4, 5, 64, 1, 16, False),
+    ("double", 5, 6, 64, 1, 16, True),
+    ("float", 4, 5, 64, 2, 16, True),
+    ("float", 4, 5, 15, 1, 16, True),
+    ("float", 4, 5, 24, 1, 16, True),
+    ("float", 4, 5, 28, 1, 16, False),
+    ("float", 4, 5, 64, 1, 0, True),
+    # Of an unknown size: packing for one element must not cost much.
+    ("float", 4, 5, "w", 1, 16, False),
+    ("float", 4, 161, "w", 1, 16, True),
+    ("float", 4, 161, 64, 1, 16, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "filters", "channels", "size", "step", "lanes", "stays"), SIDES)
+def test_which_axis_has_the_lanes(
+    kind: str, filters: int, channels: int, size: Any, step: int, lanes: int, stays: bool
+) -> None:
+    given = size if isinstance(size, str) else size * step
+    text = f"""g ({kind}[1, {channels}, {given}] x) => ({kind}[1, {filters}, o] y) {{
+        y = Conv<strides = [{step}]>(x, w)
+    }}"""
+    weights = {"w": np.zeros((filters, channels, 1), f"f{8 if kind == 'double' else 4}")}
+    (extent,) = _extents_in_lanes(_group(text, weights, lanes))
+    assert (extent == filters) is stays
+    if not stays and isinstance(size, int):
+        assert extent == size
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "orders"),
+    [
+        # Channels lie side by side in the image.
+        ("float[1, 5, 64] x) => (float[1, 4, 64] y) { y = Conv(x, w)", (4, 5, 1), (0, 2, 1)),
+        # Groups have lanes across them.
+        ("float[1, 6, 64] x) => (float[1, 6, 64] y) { y = Conv<group = 3>(x, w)", (6, 2, 1), None),
+        # A batch may be one.
+        ("float[b, 64] x) => (float[b, 4] y) { y = MatMul(x, w)", (64, 4), (1, 0)),
+        # Rows and columns become one axis.
+        (
+            "float[1, 5, 64] x) => (float[1, 4, 128] y) "
+            "{ y = ConvTranspose<strides = [2]>(x, w)", (5, 4, 2), None,
+        ),
+    ],
+    ids=["channels last", "groups", "batch", "phases"],
+)  # fmt: skip
+def test_filters_that_stay(text: str, weights: tuple[int, ...], orders: Any) -> None:
+    found = _group(f"g ({text} }}", {"w": np.zeros(weights, np.float32)}, 16, orders)
+    assert not _extents_in_lanes(found) & {64}
+    assert {x.tensor.shape for x in loads_of(found.right)} != {(1, 5, 64)}
+
+
+def test_codes_stay() -> None:
+    text = """g (uint8[1, 5, 64] x) => (int32[1, 4, 64] y) { y = ConvInteger(x, w) }"""
+    weights = {"w": np.zeros((4, 5, 1), np.uint8)}
+    graph = load(model_of(text, weights).SerializeToString())
+    optimise(graph)
+    groups = list(map(as_integers, make_groups(find_roots(list(lower(graph).outputs.values())))))
+    choose_layouts(groups, lanes=16)
     (group,) = [g for g in groups if isinstance(g, Product)]
-    in_lanes = index_atoms(group.right) - index_atoms(group.left)
-    (along,) = [a for a in in_lanes if a.arguments[0] in (filters, size)]
-    assert along.arguments[0] == (filters if stays else size)
+    assert _extents_in_lanes(group) == {4}
+
+
+#: What the image has, where there is one.
+IMAGES = {
+    "border": ("pads = [1, 2, 1, 2]", (3, 5), (5, 20 + 2, 64 + 4)),
+    "taps apart": ("pads = [2, 6, 2, 6], dilations = [2, 3]", (3, 5), (5, 20 + 4, 64 + 12)),
+    "steps along the other axis": ("pads = [1, 2, 1, 2], strides = [2, 1]", (3, 5), None),
+    "no border": ("", (3, 1), None),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_image_is_as_large_as_what_windows_see(name: str) -> None:
+    attributes, taps, shape = IMAGES[name]
+    text = f"""g (float[1, 5, 20, 64] x) => (float[1, 4, h, w] y) {{
+        y = Conv<{attributes}>(x, w)
+    }}"""
+    text = text.replace("Conv<>", "Conv")
+    group = _group(text, {"w": np.zeros((4, 5, *taps), np.float32)}, 16)
+    assert 4 not in _extents_in_lanes(group)
+    found = with_whole_image(group)
+    assert (found is None) is (shape is None)
+    if found is not None:
+        image, place, read = found
+        assert tuple(d for d in image.shape if d != 1) == shape == place.shape[-3:]
+        assert read.right.op == "load" and read.left is group.left
+
+
+def test_filters_are_walked_as_one_run() -> None:
+    """Three taps are too short to be walked one by one; rows would be copied for each panel."""
+    text = """g (float[1, 5, 20, 64] x) => (float[1, 4, h, w] y) { y = Conv(x, w) }"""
+    group = _group(text, {"w": np.zeros((4, 5, 3, 3), np.float32)}, 16)
+    strides = {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.left)}
+    strides |= {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.right)}
+    strides[group.root.buffer] = row_major(group.root.buffer.shape)
+    schedule = ProductSchedule(group, strides, 16)
+    assert schedule.direct
+    assert (schedule.tap_count(), schedule.depth_extent) == (1, 5 * 3 * 3)
