@@ -19,6 +19,7 @@ from sardonyx.base.sizes import (
     add,
     as_atom,
     atoms_of,
+    constant_of,
     from_terms,
     make_atom,
     multiply,
@@ -57,6 +58,10 @@ def weight(a: Dim) -> int:
     return sum(inner)
 
 
+#: Numbers from here on stay where they are written: sums of their products could overflow in a run.
+_LARGE = 1 << 24
+
+
 @remembering(1 << 16)
 def _floordiv(a: Dim, b: Dim) -> Dim:
     quotient, rest = divide_with_remainder(a, b)
@@ -64,16 +69,24 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         return quotient
     if is_nonnegative(rest) and is_nonnegative(add(add(b, -1), multiply(rest, -1))):
         return quotient
+    reduced = _without_small(rest, b) if isinstance(b, int) else _without_place(rest, b)
+    if reduced is not None:
+        return add(quotient, floordiv(*reduced))
     if isinstance(b, int):
-        reduced = _without_small(rest, b)
-        if reduced is not None:
-            return add(quotient, floordiv(*reduced))
+        constant = constant_of(rest)
+        if constant < 0 and b < _LARGE:  # (x - 1) // 4 -> (x + 3) // 4 - 1, which has bounds
+            steps = constant // b
+            return add(floordiv(add(rest, -steps * b), b), add(quotient, steps))
     atom = as_atom(rest)
     if atom is not None and atom.kind == "index" and atom.arguments[0] == b:
         return quotient  # i // n -> 0 for i in 0 .. n - 1, whatever is known of n
-    if atom is not None and atom.kind == "floordiv":  # (x // c) // d -> x // (c * d)
+    constant = constant_of(rest)
+    atom = as_atom(add(rest, -constant))
+    if atom is not None and atom.kind == "floordiv":  # (x // c + k) // d -> (x + k * c) // (c * d)
         inner, divisor = atom.arguments
-        return add(quotient, floordiv(inner, multiply(divisor, b)))
+        more = multiply(divisor, constant)
+        if max(abs(constant), abs(constant_of(more))) < _LARGE:
+            return add(quotient, floordiv(add(inner, more), multiply(divisor, b)))
     return add(quotient, of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b))))
 
 
@@ -88,6 +101,23 @@ def _without_small(a: Dim, b: int) -> tuple[Dim, int] | None:
         fits = is_nonnegative(small) and is_nonnegative(add(k - 1, multiply(small, -1)))
         if fits:
             return from_terms(large), b // k
+    return None
+
+
+def _without_place(a: Dim, b: Size) -> tuple[Dim, int] | None:
+    """The same for a `b` of symbols: (i * h * w + j * w + k) // (4 * h * w) == i // 4.
+
+    What is left out is a place in a block whose size has the symbols of `b`.
+    """
+    common = gcd(*(c for _, c in b.terms))
+    block = {m: c // common for m, c in b.terms}
+    lead, unit = b.terms[0][0], b.terms[0][1] // common
+    factors = {gcd(common, c // unit) for m, c in terms_of(a) if m and all(x in m for x in lead)}
+    for k in sorted(factors - {common}, reverse=True):
+        size = from_terms({m: c * k for m, c in block.items()})
+        large, small = divide_with_remainder(a, size)
+        if is_nonnegative(small) and is_nonnegative(add(add(size, -1), multiply(small, -1))):
+            return large, common // k
     return None
 
 

@@ -177,6 +177,14 @@ def terms_of(a: Dim) -> tuple[tuple[Monomial, int], ...]:
     return (((), a),) if a else ()
 
 
+def constant_of(a: Dim) -> int:
+    """The term without atoms."""
+    if isinstance(a, int):
+        return a
+    monomial, coefficient = a.terms[-1]
+    return 0 if monomial else coefficient
+
+
 def symbol(name: str) -> Size:
     """A dimension that is known when a run begins; never negative. Same name, same symbol."""
     return of_atom(make_atom(("symbol", name), "symbol", name, ()))

@@ -155,6 +155,7 @@ class WinogradKernel(ProductKernel):
         """One tile: find its inputs, or zeros outside the image, and transform them."""
         s, f, b = self.schedule, self.form, self.b
         at = self._tile_at(b.binary("add", first, t))
+        level = level.child(at)  # what is computed in this loop is no other's
         place = b.binary("mul", t, len(s.rows))
         for k, variable in enumerate(s.rows):
             value = at[sizes.variable(variable)]
@@ -255,6 +256,7 @@ class WinogradKernel(ProductKernel):
             sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", place, k))
             for k, v in enumerate(s.rows)
         }
+        level = level.child(at)  # what is computed in this loop is no other's
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
         rows, columns = (

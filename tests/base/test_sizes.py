@@ -74,6 +74,71 @@ def test_quotient_of_a_number_that_is_left():
     assert integer.floordiv(6 * a + 10 * b, 30) == integer.floordiv(3 * a + 5 * b, 15)
 
 
+_TALL, _WIDE = integer.maximum(0, W - 5), sizes.symbol("v")
+
+
+@pytest.mark.parametrize(
+    ("written", "shorter"),
+    [
+        (integer.floordiv(W - 1, 4) + 1, integer.ceildiv(W, 4)),
+        (integer.floordiv(W - 9, 4), integer.floordiv(W + 3, 4) - 3),
+        (integer.floordiv(integer.floordiv(W - 1, 2), 2) + 1, integer.floordiv(W + 3, 4)),
+        (integer.floordiv(integer.floordiv(W, 3) + 2, 5), integer.floordiv(W + 6, 15)),
+        (
+            integer.floordiv(integer.floordiv(W, _WIDE) - 1, 5),
+            integer.floordiv(W + 4 * _WIDE, 5 * _WIDE) - 1,
+        ),
+        (integer.minimum(3, integer.floordiv(W + 1, 2) - integer.floordiv(W - 1, 2)), 1),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_quotients_have_one_form(written, shorter):
+    """What is subtracted before a division, and windows behind windows."""
+    assert written is shorter
+    for w, v in itertools.product(range(40), range(1, 6)):
+        at = {"w": w, "v": v}
+        assert sizes.evaluate(sizes.add(written, 0), at) == sizes.evaluate(shorter, at)
+
+
+def test_numbers_of_quotients_stay_in_a_word():
+    """Steps to the end of all integers: no product of them is written."""
+    far = integer.floordiv(integer.floordiv(W, 1 << 62) + 1, 1 << 62)
+    written = [sizes.terms_of(a) for x in sizes.atoms_of(far) for a in x.arguments]
+    assert all(abs(c) < 1 << 63 for terms in written for _, c in terms)
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 4, 6, 8, 24])
+def test_quotient_without_the_place_in_an_image(count, scale):
+    """Channels in groups of `count`, in images whose size only a run brings."""
+    channels, tall, wide = 24, scale * sizes.symbol("h"), scale * W
+    n, c = sizes.numbered_index(5, 0, "n"), sizes.numbered_index(channels, 1, "c")
+    y, x = sizes.numbered_index(tall, 2, "y"), sizes.numbered_index(wide, 3, "x")
+    place = ((n * channels + c) * tall + y) * wide + x
+    found = integer.floordiv(place, count * tall * wide)
+    assert found is integer.floordiv(n * channels + c, count)
+    crossing = integer.floordiv(place + 1, count * tall * wide)
+    plain = ((4 * channels + 3) * 2 * scale + 2 * scale - 1) * 3 * scale + 3 * scale
+    at = {n: 4, c: 3, y: 2 * scale - 1, x: 3 * scale - 1}
+    values = {sizes.variable(k): v for k, v in at.items()}
+    expected = plain // (count * scale * scale * 6)
+    assert sizes.evaluate(crossing, {"h": 2, "w": 3}, values) == expected
+
+
+def test_sizes_of_images_behind_windows_stay_short():
+    """A list of places of all levels of a pyramid, cut where one level ends: no bound is asked."""
+    levels = [
+        (integer.floordiv(_TALL - 1, k) + 1) * (integer.floordiv(_WIDE - 1, k) + 1)
+        for k in (4, 8, 16, 32, 64)
+    ]
+    every = sizes.total(levels)
+    end = 0
+    for level in levels:
+        start, end = end, sizes.add(end, level)
+        cut = sizes.add(integer.minimum(end, every), -integer.minimum(start, every))
+        assert integer.maximum(0, cut) is level
+
+
 @pytest.mark.parametrize(
     "summands",
     [
