@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
@@ -27,7 +27,11 @@ from sardonyx.tensor.traverse import loads_of
 
 
 def make_groups(
-    roots: list[Root], *, fuse: bool = True, apart: Container[Tensor] = ()
+    roots: list[Root],
+    *,
+    fuse: bool = True,
+    apart: Container[Tensor] = (),
+    measured: Mapping[Dim, Tensor] | None = None,
 ) -> list[Group]:
     """All roots in groups, in an order in which they can run.
 
@@ -35,8 +39,9 @@ def make_groups(
         roots: What has memory.
         fuse: Whether kernels may compute more than one root, outputs of one invocation apart.
         apart: What is not computed where a contraction is.
+        measured: Where symbols come from that only a run brings.
     """
-    reach = Reach(roots)
+    reach = Reach(roots, measured)
     taken: dict[Root, Group] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sardonyx.base import sizes
+from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.tensor import Tensor
 
@@ -44,8 +45,12 @@ class Levels:
         self._of_symbol: dict[Dim, int] = {symbol: 1 for symbol in measured}
         listed = [(w, self._symbols(w.sizes)) for w in works] if measured else []
         again = bool(listed)
+        rounds = 0
         while again:
             again = False
+            rounds += 1
+            if rounds > len(listed) + len(measured) + 2:
+                raise EngineError(message("levels", "A size is measured in what waits for it"))
             for work, symbols in listed:
                 level = max(
                     [

@@ -175,7 +175,7 @@ class Blocks:
         regions: dict[Tensor, None] = {}
         while True:
             packings = dict(self.forming.packed)
-            block = self._block(outputs, guards, origins, measured, list(regions))
+            block = self._block(outputs, guards, origins, measured, ends, list(regions))
             missing = [s for s in block.symbols(ends) if s not in block.sources]
             if not missing:
                 return block
@@ -188,6 +188,7 @@ class Blocks:
         guards: Mapping[tuple[Dim, Dim], str],
         origins: Mapping[Tensor, tuple[str, ...]],
         measured: Mapping[Dim, Measured],
+        ends: Mapping[Dim, Tensor],
         regions: list[Tensor],
     ) -> Block:
         start = time.perf_counter()
@@ -200,7 +201,8 @@ class Blocks:
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         # A graph with a call of a library has the address in it, and where rows go always changes.
         apart = self.slots if self.forming.options.accelerator is not None else ()
-        groups = make_groups(roots, fuse=fuse, apart=apart)
+        awaited = {**{symbol: m.tensor for symbol, m in measured.items()}, **ends}
+        groups = make_groups(roots, fuse=fuse, apart=apart, measured=awaited)
         if fuse and optional.ATTENTION not in self.without:
             groups = fuse_attention(groups)
         groups = [as_integers(group) for group in groups] if integers else groups

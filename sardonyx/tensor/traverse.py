@@ -40,6 +40,15 @@ def held_in(x: Scalar) -> list[Scalar]:
     return [value for value in values if isinstance(value, Scalar)]
 
 
+def dims_of(x: Scalar) -> Iterator[Dim]:
+    """Every symbolic integer in an expression, also those inside indices."""
+    for part in parts_of(x, lambda node: [*node.arguments, *held_in(node)]):
+        if part.op == "load":
+            yield from part.at
+        elif part.op in ("size", "check_index"):
+            yield part.dim
+
+
 def loads_of(x: Scalar) -> tuple[Scalar, ...]:
     """Every load in the expression, also those inside indices, each once, in a fixed order."""
     if x.op == "load":  # kept in itself it would be a cycle, and long chains be freed bit by bit

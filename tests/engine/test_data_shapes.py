@@ -125,6 +125,16 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         " a = Slice(z, i, e) b = Slice(z, o, l) c = Slice(z, l, e) d = Slice(z, o, i) }",
         [{"x": _floats(n), "m": _random.random(n) < p} for n in (1, 8) for p in (0, 0.5, 1)],
     ),
+    "sliced, and the size of the slice beside what it begins with": (
+        "(float[N,M] x, int64[1] a) => (float[A,M] y, float[B,C] z) {"
+        " none = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()"
+        " far = Constant<value_ints = [1000]>()"
+        " both = Concat<axis = 0>(a, none) first = ReduceMax<keepdims = 0>(both)"
+        " start = Unsqueeze(first, none) y = Slice(x, start, far, none)"
+        " all = Shape(y) length = Slice(all, none, one) s = Concat<axis = 0>(start, length)"
+        " z = ConstantOfShape<value = float[1] {2.5}>(s) }",
+        [{"x": _floats(5, 6), "a": np.array([a])} for a in (3, -2, 0, 9)],
+    ),
     "tiled": (
         "(float[N,2] x, int64[2] r) => (float[A,B] y) { y = Tile(x, r) }",
         [{"x": _floats(3, 2), "r": np.array(r)} for r in ([1, 2], [3, 1], [0, 2])],
