@@ -7,7 +7,6 @@ from sardonyx.codegen.math_exponential import exp
 from sardonyx.codegen.math_parts import (
     bits_type,
     clamp_above,
-    clamp_below,
     is_single,
     polynomial,
     sign_restored,
@@ -55,9 +54,11 @@ def erfc(b: Builder, x: Value, *, gpu: bool = False) -> Value:
     square = a * a
     even = polynomial(b, square, tables.ERFC_FROM_0_F32[1::2]) * square
     odd = polynomial(b, square, tables.ERFC_FROM_0_F32[::2])
-    exponent = clamp_below(b, b.fma(odd, a, even), -152.0)
+    exponent = b.fma(odd, a, even)
+    vanishes = b.compare("lt", exponent, -152.0)
     n = b.unary("round", exponent)
-    upper = b.scale(polynomial(b, exponent - n, (1.0, *tables.EXP2_F32)), n)
+    power = b.scale(polynomial(b, exponent - n, (1.0, *tables.EXP2_F32)), n)
+    upper = b.select(vanishes, 0.0, power)
     return b.select(b.compare("lt", x, 0.0), 2.0 - upper, upper)
 
 

@@ -1,4 +1,8 @@
-"""exp and its relatives. Errors are the largest seen in tests, in units of the last place."""
+"""exp and its relatives. Errors are the largest seen in tests, in units of the last place.
+
+A power that is 0 is chosen, not computed: where a vector has a result that is too small for a
+normal number, processors take a hundred times as long for it, and masked elements are far below.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +49,21 @@ def exp_halved(b: Builder, x: Value, shift: float) -> Value:
 
 def _exp_below(b: Builder, x: Value, high: float, shift: float = 0.0) -> Value:
     """`e^x * 2^shift`; of x above `high`, that of `high`."""
-    x = clamp_below(b, clamp_above(b, x, high), -106.0 if is_single(x) else -748.0)
+    vanishes = b.compare("lt", x, -106.0 if is_single(x) else -748.0)
+    x = clamp_above(b, x, high)
     n, r = _reduced(b, x)
     p = polynomial(b, r, (1.0, 1.0, *(EXP_F32 if is_single(r) else EXP_F64)))
-    return b.scale(p, n + shift if shift else n)
+    return b.select(vanishes, 0.0, b.scale(p, n + shift if shift else n))
 
 
 def exp2(b: Builder, x: Value) -> Value:
     """2^x: float32 1 ulp, float64 1 ulp."""
     low, high = (-152.0, 130.0) if is_single(x) else (-1077.0, 1026.0)
-    x = clamp_below(b, clamp_above(b, x, high), low)
+    vanishes = b.compare("lt", x, low)
+    x = clamp_above(b, x, high)
     n = b.unary("round", x)
     p = polynomial(b, x - n, (1.0, *(EXP2_F32 if is_single(x) else EXP2_F64)))
-    return b.scale(p, n)
+    return b.select(vanishes, 0.0, b.scale(p, n))
 
 
 def quarter_expm1(b: Builder, x: Value) -> Value:

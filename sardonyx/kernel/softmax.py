@@ -20,8 +20,8 @@ _POWERS = (
     1.0, 0.6931472065574827, 0.24022651354203506, 0.0555032712337032, 0.00961800282203631,
     0.0013400537710874653, 0.00015476609816468176,
 )  # fmt: skip
-#: Powers of less are 0.
-_LOWEST = -152.0
+#: Powers of less are 0: half of the smallest number.
+_LOWEST = -150.0
 
 
 def softmax_name(rows: int, lanes: int) -> str:
@@ -73,11 +73,15 @@ def build_softmax(rows: int, lanes: int) -> Program:
 
 
 def _power_of_two(b: Builder, x: Operand) -> Operand:
-    """`2^x` of x that is not positive, or NaN: 1 ulp."""
-    x = b.select(b.compare("lt", x, _LOWEST), _LOWEST, x)
+    """`2^x` of x that is not positive, or NaN: 1 ulp.
+
+    A power that is 0 is chosen, not computed: processors take a hundred times as long for a vector
+    with a result that is too small to be a normal number, and masked scores are minus infinity.
+    """
+    vanishes = b.compare("lt", x, _LOWEST)
     whole = b.unary("round", x)
     rest = b.binary("sub", x, whole)
     total: Operand = Constant(x.type, _POWERS[-1])
     for coefficient in reversed(_POWERS[:-1]):
         total = b.fma(total, rest, coefficient)
-    return b.scale(total, whole)
+    return b.select(vanishes, 0.0, b.scale(total, whole))
