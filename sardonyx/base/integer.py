@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from sardonyx.base.quotients import divide_with_remainder
+from sardonyx.base.quotients import divide_with_remainder, exact_quotient
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import (
     Atom,
@@ -90,7 +90,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     return add(quotient, of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b))))
 
 
-def _without_small(a: Dim, b: int) -> tuple[Dim, int] | None:
+def _without_small(a: Dim, b: int) -> tuple[Dim, Dim] | None:
     """(x, d) with a // b == x // d: (k * x + r) // (k * d) == x // d for 0 <= r < k."""
     terms = terms_of(a)
     variable = [c for m, c in terms if m]
@@ -104,20 +104,29 @@ def _without_small(a: Dim, b: int) -> tuple[Dim, int] | None:
     return None
 
 
-def _without_place(a: Dim, b: Size) -> tuple[Dim, int] | None:
+def _without_place(a: Dim, b: Size) -> tuple[Dim, Dim] | None:
     """The same for a `b` of symbols: (i * h * w + j * w + k) // (4 * h * w) == i // 4.
 
-    What is left out is a place in a block whose size has the symbols of `b`.
+    What is left out is a place in a block, or in a row of one, whose size has symbols of `b`.
     """
     common = gcd(*(c for _, c in b.terms))
-    block = {m: c // common for m, c in b.terms}
     lead, unit = b.terms[0][0], b.terms[0][1] // common
-    factors = {gcd(common, c // unit) for m, c in terms_of(a) if m and all(x in m for x in lead)}
-    for k in sorted(factors - {common}, reverse=True):
-        size = from_terms({m: c * k for m, c in block.items()})
+    shared = [x for x in lead if all(x in m for m, _ in b.terms)]
+    found: dict[Dim, int] = {}
+    for m, c in terms_of(a):
+        if all(x in m for x in lead):
+            factor = gcd(common, c // unit)
+            found[from_terms({n: d // common * factor for n, d in b.terms})] = len(lead)
+        part = tuple([x for x in shared if x in m])
+        if part:
+            found[of_monomial(part, gcd(common, c))] = len(part)
+    for size in sorted(found, key=found.__getitem__, reverse=True):
+        count = exact_quotient(b, size)
+        if count is None or count == 1:
+            continue
         large, small = divide_with_remainder(a, size)
         if is_nonnegative(small) and is_nonnegative(add(add(size, -1), multiply(small, -1))):
-            return large, common // k
+            return large, count
     return None
 
 

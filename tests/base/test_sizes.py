@@ -125,6 +125,15 @@ def test_quotient_without_the_place_in_an_image(count, scale):
     assert sizes.evaluate(crossing, {"h": 2, "w": 3}, values) == expected
 
 
+def test_quotient_without_the_place_in_a_row():
+    """Channels and rows as one axis, beside columns: what is left hangs on the rows alone."""
+    h, columns = sizes.symbol("h"), 2 * W
+    y, x = sizes.numbered_index(4 * h, 0, "y"), sizes.numbered_index(columns, 1, "x")
+    found = integer.floordiv(y * columns + x, 4 * h * W)
+    assert found is integer.floordiv(y, 2 * h)
+    assert integer.floordiv(6 * y * columns + x, 12 * h * W) is integer.floordiv(y, h)
+
+
 def test_sizes_of_images_behind_windows_stay_short():
     """A list of places of all levels of a pyramid, cut where one level ends: no bound is asked."""
     levels = [
