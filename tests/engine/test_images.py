@@ -88,9 +88,9 @@ def test_without_pillow(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     monkeypatch.setenv("SARDONYX_CACHE", "off")
-    with pytest.raises(NotImplemented, match=r"node .* \(ImageDecoder\).*sardonyx\[images\]"):
+    with pytest.raises(NotImplemented, match=r"node .* \(ImageDecoder\).*\.\[images\]"):
         session_of("RGB")
-    with pytest.raises(RuntimeException, match=r"ImageDecoder.*sardonyx\[images\]"):
+    with pytest.raises(RuntimeException, match=r"ImageDecoder.*\.\[images\]"):
         cached.run(None, {"x": data})
 
 

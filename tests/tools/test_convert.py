@@ -173,7 +173,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     held = tmp_path / "model.txt"
     held.write_bytes(b"tree")
-    with pytest.raises(InvalidArgument, match=r"lightgbm .*pip install .sardonyx\[lightgbm\]"):
+    with pytest.raises(InvalidArgument, match=r"lightgbm .*pip install -e .\.\[lightgbm\]"):
         convert(str(held), tmp_path / "m.onnx")
 
 

@@ -383,5 +383,5 @@ def test_an_old_page_stays_if_a_new_one_fails(tmp_path: Path) -> None:
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     document.library_text.cache_clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Fail, match=r'pip install "sardonyx\[view\]"'):
+    with pytest.raises(Fail, match=r'pip install -e "\.\[view\]"'):
         page(trace_file(tmp_path / "a.json", [node("a", 0, 5)]))
