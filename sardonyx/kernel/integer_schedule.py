@@ -102,7 +102,7 @@ class IntegerSchedule(ProductSchedule):
 
     def _at_step(self, step: Dim) -> dict[Atom, Dim]:
         """The reduced axes that rows walk, of the place in a row."""
-        axes = [self.depth] if self.direct else self.reduced
+        axes = self.reduced if self.depth == 0 else [self.depth]
         atoms: dict[Atom, Dim] = {}
         for axis in reversed([a for a in axes if sizes.as_atom(a) is not None]):
             atoms[sizes.variable(axis)] = integer.modulo(step, extent_of(axis))

@@ -73,6 +73,46 @@ def test_mat_mul_integer(kinds, depth, fixed):
     assert "integers_" in session.explain()
 
 
+@pytest.mark.parametrize("kinds", ["ui", "uu"])
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(
+    ("image", "weight", "attributes"),
+    [
+        ((2, 40, 64), (16, 64, 5), ""),
+        ((2, 41, 32), (33, 32, 3), "strides = [2]"),
+        ((2, 41, 32), (33, 32, 3), "pads = [1, 1]"),
+        ((2, 40, 6), (16, 6, 4), ""),
+        ((2, 9, 4, 16), (20, 16, 3, 4), ""),
+        ((2, 9, 4, 16), (20, 16, 3, 2), ""),
+    ],
+    ids=["dense", "steps", "padded", "few channels", "whole lines", "parts of lines"],
+)
+def test_channels_last(image, weight, attributes, fixed, kinds):
+    """Rows that lie side by side along channels and taps, in batches that a run gives."""
+    random = np.random.default_rng(len(image))
+    left, right = kinds
+    axes = [0, len(image) - 1, *range(1, len(image) - 1)]
+    back = [0, *range(2, len(image)), 1]
+    shape = ", ".join(map(str, weight))
+    inputs = "" if fixed else f", {word(right)}[{shape}] w"
+    names = ", ".join("efgh"[: len(image)])
+    model = model_of(
+        f"""g ({word(left)}[n, {", ".join(map(str, image[1:]))}] x{inputs}) => (int32[{names}] y)
+        {{
+            t = Transpose <perm = {axes}> (x)
+            c = ConvInteger <{attributes}> (t, w, p, q)
+            y = Transpose <perm = {back}> (c)
+        }}""".replace("<>", ""),
+        {"p": KINDS[left](130), "q": KINDS[right](0 if right == "i" else 117)}
+        | ({"w": codes(random, right, *weight)} if fixed else {}),
+        13,
+    )
+    feeds = [{"x": codes(random, left, n, *image[1:])} for n in (1, image[0])]
+    if not fixed:
+        feeds = [f | {"w": codes(random, right, *weight)} for f in feeds]
+    check(model, feeds, tolerance=0)
+
+
 def test_zero_points_of_a_run():
     """Zero points that only a run knows, one of them behind a window."""
     random = np.random.default_rng(0)
