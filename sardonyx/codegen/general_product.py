@@ -24,7 +24,14 @@ from sardonyx.codegen.invocation import is_prepared
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.product_schedule import Packing, ProductSchedule, is_long, panel_vectors
+from sardonyx.kernel.product_schedule import (
+    DEEP_BLOCKS,
+    Packing,
+    ProductSchedule,
+    is_deep,
+    is_long,
+    panel_vectors,
+)
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Product
@@ -51,6 +58,7 @@ class GeneralProduct:
         strides: Of the stand-ins.
         block_rows: Rows of a block.
         is_brief: Whether it runs once, for a short time.
+        is_deep: Whether sums go in parts.
         grain: How much a block does otherwise.
         key: Equal where one kernel serves.
         actual: What the stand-ins stand for.
@@ -61,6 +69,7 @@ class GeneralProduct:
     strides: dict[Tensor, tuple[Dim, ...]]
     block_rows: Dim
     is_brief: bool
+    is_deep: bool
     grain: Grain
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
@@ -70,6 +79,7 @@ class GeneralProduct:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
         schedule.block_rows, schedule.is_brief = self.block_rows, self.is_brief
+        schedule.is_deep = self.is_deep
         with compiling:
             from sardonyx.kernel.product import ProductKernel
 
@@ -212,13 +222,14 @@ class _Making(Generaliser):
             self._extents[sizes.variable(heads)] = self._symbol("heads", count_of_heads)
             panels *= count_of_heads
         self._extents[sizes.variable(depth)] = self._symbol("depth", extent_of(depth))
-        block = balanced_rows(count, panels, grain.rows)
+        deep = not self._is_brief and is_deep(extent_of(depth), count)
+        block = balanced_rows(count, panels, grain.rows * (DEEP_BLOCKS if deep else 1))
         block_rows = self._symbol("block", block)
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralProduct(
-            group, self._strides, block_rows, self._is_brief, replace(grain, vectors=vectors),
-            ("general", vectors, self._is_brief, *structure_of(group), shapes),
+            group, self._strides, block_rows, self._is_brief, deep, replace(grain, vectors=vectors),
+            ("general", vectors, self._is_brief, deep, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip
 

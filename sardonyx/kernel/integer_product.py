@@ -92,6 +92,10 @@ class IntegerKernel(ProductKernel):
 
     # -- factors ------------------------------------------------------------------------------
 
+    def _goes_in_parts(self) -> bool:
+        """Never: panels of codes have a quarter of the bytes."""
+        return False
+
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
         s, b = self.schedule, self.b

@@ -16,7 +16,12 @@ from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import PART, build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.product_finish import Finish
-from sardonyx.kernel.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule
+from sardonyx.kernel.product_schedule import (
+    DEPTH_PART,
+    SHORTEST_AHEAD,
+    Packing,
+    ProductSchedule,
+)
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.types import I64, Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
@@ -122,6 +127,10 @@ class ProductKernel(Finish):
             at = self._panel(level, number, panel, depth, first_column)
             low = b.binary("mul", chunk, block_rows)
             high = b.min(b.binary("add", low, block_rows), n_rows)
+            if self._goes_in_parts():
+                self._sum_in_parts(level, (low, high), depth, at, extents)
+                self._finish_all(level, low, high, first_column, extents)
+                return
             row = b.variable(low, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), high)):
                 first = row.get()
@@ -133,6 +142,72 @@ class ProductKernel(Finish):
                 row.set(b.binary("add", first, count))
             if s.run is not None:
                 self._finish_block(level, low, high, first_column, extents)
+
+    def _goes_in_parts(self) -> bool:
+        """Whether all rows of a block pass one part of the panel after the other."""
+        s = self.schedule
+        return s.is_deep and s.direct and not s.taps and s.window is None
+
+    def _sum_in_parts(
+        self,
+        level: Expression,
+        rows: tuple[Operand, Operand],
+        depth: Operand,
+        panel: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The sums of all rows of a block, from the first to the one behind the last."""
+        s, b = self.schedule, self.b
+        low, high = rows
+        zero: dict[Atom, Dim] = {sizes.variable(v): 0 for v in s.reduced}
+        offset, base = substitute(s.left_offset, zero), self.places[s.left_buffer].pointer
+        begin = b.variable(0, I64, name="begin")
+        with b.while_(lambda: b.compare("lt", begin.get(), depth)):
+            start = begin.get()
+            length = b.min(b.binary("sub", depth, start), DEPTH_PART)
+            part = b.offset(panel, start, s.width * s.element.size_bytes)
+            row = b.variable(low, name="row")
+            with b.while_(lambda: b.compare("lt", row.get(), high)):
+                first = row.get()
+                count = self._rows_of_tile(b.binary("sub", high, first))
+                line = self._line(b.binary("sub", first, low))
+                target = b.select(b.eq(start, 0), line, self.scratch["more"])
+                with b.for_(0, count) as r:
+                    at = self._unflatten(b.binary("add", first, r), s.rows, extents)
+                    where = b.lift(level.child(at).dim(offset), I64)
+                    pointer = b.offset(base, b.binary("add", where, start), s.factor)
+                    b.store(pointer, self.scratch["table"], r)
+                self._call_micro(self.scratch["table"], count, 1, length, part, target)
+                with b.if_(b.ne(start, 0)):
+                    self._add_lines(line, count)
+                row.set(b.binary("add", first, count))
+            begin.set(b.binary("add", start, length))
+
+    def _add_lines(self, line: Operand, count: Operand) -> None:
+        """Add the sums of a part to those of the parts before it."""
+        s, b = self.schedule, self.b
+        kind = s.element.with_lanes(s.lanes)
+        with b.for_(0, b.binary("mul", count, s.width), s.lanes) as k:
+            more = b.load(kind, self.scratch["more"], k, align_bytes=16)
+            total = b.binary("add", b.load(kind, line, k, align_bytes=16), more)
+            b.store(total, line, k, align_bytes=16)
+
+    def _finish_all(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The epilogue of all rows of a block."""
+        s, b = self.schedule, self.b
+        if s.run is not None:
+            self._finish_block(level, low, high, first_column, extents)
+            return
+        with b.for_(low, high) as row:
+            at = self._unflatten(row, s.rows, extents)
+            self._epilogue(level.child(at), self._line(b.binary("sub", row, low)), first_column)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
         """How many of the `rest` rows the next tile has: the most that leave no single row."""
@@ -153,12 +228,14 @@ class ProductKernel(Finish):
         s = self.schedule
         most = self.tile_rows[0]
         depth = s.row_length
-        kept = most if s.run is None else s.block_rows
-        assert isinstance(kept, int)  # noqa: S101 - a product that turns its results has a number
+        in_parts = self._goes_in_parts()
+        kept = most if s.run is None and not in_parts else s.block_rows
         layout: list[tuple[str, Dim]] = []
         if not self.packed and s.turns:
             layout.append(("kept", 8))
         layout += self._tile_layout(kept)
+        if in_parts:
+            layout.append(("more", most * s.width * size))
         layout.append(("table", taps * most * 8))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:

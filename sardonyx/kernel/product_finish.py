@@ -47,11 +47,13 @@ class Finish:
         s = self.schedule
         return () if s.run is None else (build_transpose(s.element, s.lanes),)
 
-    def _tile_layout(self, rows: int) -> list[tuple[str, Dim]]:
+    def _tile_layout(self, rows: Dim) -> list[tuple[str, Dim]]:
         """Scratch for the sums of so many rows, and for the same turned."""
         s = self.schedule
-        self._kept = -(-rows // s.lanes) * s.lanes if s.run is not None else rows
-        size_bytes = self._kept * s.width * s.element.size_bytes
+        if s.run is not None:
+            assert isinstance(rows, int)  # noqa: S101 - where results are turned it is a number
+            rows = self._kept = -(-rows // s.lanes) * s.lanes
+        size_bytes = sizes.multiply(rows, s.width * s.element.size_bytes)
         names = ("tile",) if s.run is None else ("tile", "turned")
         return [(name, size_bytes) for name in names]
 

@@ -41,6 +41,14 @@ _LONG = range(16, 49)
 _LEAST_RUN, _LEAST_ON_DEVICE = 5, 8
 #: Taps are far apart from so many rows of the image on, and left out if they have so many elements.
 _FAR, _LEAST_LEFT_OUT = 4, 32
+#: Sums of more elements go in parts of so many: a panel's part stays in the cache of a core while
+#: all rows of a block pass it (64 columns: 256 KB), a whole panel would come from memory for each
+#: tile.
+DEEP, DEPTH_PART = 4096, 1024
+#: Blocks have so many times as many rows then: a panel comes from memory once for each block.
+DEEP_BLOCKS = 2
+#: Rows of one tile: what passes once needs no cache.
+_ONE_TILE = 6
 #: Taps that a word has bits for.
 _MOST_BITS = 63
 
@@ -73,6 +81,7 @@ class ProductSchedule:
         factor: Type of factors where rows of the left one lie.
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
+        is_deep: Whether sums are of so many elements that they should go in parts.
         is_brief: Whether little code is worth more than speed: a tile has one row.
         block_rows: Rows of a block, at most: a number, or an argument of the kernel.
 
@@ -103,6 +112,9 @@ class ProductSchedule:
         self._set_depth()
         self._set_width(grain.vectors_of(self.row_count()))
         self.is_brief = False
+        self.is_deep = grain.tiling is None and is_deep(self.depth_extent, self.row_count())
+        if self.is_deep:
+            self.block_rows = DEEP_BLOCKS * grain.rows
 
     # -- axes ---------------------------------------------------------------------------------
 
@@ -401,6 +413,12 @@ class ProductSchedule:
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, self.group.accumulator)
         return [Packing(packed, contents)]
+
+
+def is_deep(depth: Dim, rows: Dim) -> bool:
+    """Whether sums of so many elements should go in parts, for so many rows."""
+    few = isinstance(rows, int) and rows <= _ONE_TILE
+    return isinstance(depth, int) and depth > DEEP and not few
 
 
 def panel_vectors(columns: int, lanes: int, most: int) -> int:
