@@ -28,8 +28,8 @@ class EngineOptions:
         threads: Threads of a run, the caller included; 0 for as many as there are processors.
         branches: How many independent branches of the graph may run at once, 0 for as many as there
             are threads; None for one after the other.
-        share: A thread takes the `threads * share`-th part of the blocks that are left; 0 for the
-            default.
+        share: A thread takes the `share`-th part of what is left of its portion of the blocks; 0
+            for the default.
         setup: Where threads come from; None for those that sessions share.
         optimization_level: 0 leaves the graph as it is, and fuses nothing.
         without: Passes, and optional steps of planning, that are left out.

@@ -140,12 +140,15 @@ POOL = Record(
     "generation g1 g2 g3 g4 g5 g6 g7"
     " active a1 a2 a3 a4 a5 a6 a7"
     " open sleepers joining stop s1 s2 s3 s4"
-    " next n1 n2 n3 n4 n5 n6 n7"
-    " kernel arguments blocks limit command fault cancel functions"
-    " grain share processor j3 j4 j5 j6 j7"
+    " kernel arguments limit command fault cancel functions grain"
+    " share portions portion_count processor j4 j5 j6 j7"
     " spins system_call futex_number yield_address timeout_seconds timeout_ns walk workers"
     " processor_address getter_number setter_number identities allowed mask p6 p7"
 )
+#: Of a command's blocks: the next one, and the one behind the last. Portions follow each other, and
+#: there are at most so many: to write one costs as much as to claim from it.
+PORTION = Record("next end p2 p3 p4 p5 p6 p7")
+MOST_PORTIONS = 8
 
 # What `resolve` can give.
 (

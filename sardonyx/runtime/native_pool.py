@@ -14,7 +14,15 @@ from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I64, PTR
 from sardonyx.runtime.native_apart import keep_apart
-from sardonyx.runtime.native_layout import FRAME, IMAGE, JOB, NS_WORTH_WAKING, POOL
+from sardonyx.runtime.native_layout import (
+    FRAME,
+    IMAGE,
+    JOB,
+    MOST_PORTIONS,
+    NS_WORTH_WAKING,
+    POOL,
+    PORTION,
+)
 
 # Of futex(2), for memory of one process.
 _WAIT, _WAKE = 128, 129
@@ -68,32 +76,42 @@ def _wake(b: Builder, pool: Operand, name: str, count: Operand) -> None:
 
 
 def claim() -> Program:
-    """`void claim(pool, context)`: take blocks of the open command, many first, then fewer."""
+    """`void claim(pool, context)`: take blocks of the open command, many first, then fewer.
+
+    From the thread's own portion before others': it has the same one of each command, so that what
+    it reads most likely is what it wrote, and in its own cache.
+    """
     b = Builder("claim", [("pool", PTR), ("context", PTR)])
     pool, context = b.parameter("pool"), b.parameter("context")
     kernel, arguments = POOL.pointer(b, pool, "kernel"), POOL.pointer(b, pool, "arguments")
-    blocks, cancel = POOL.read(b, pool, "blocks"), POOL.pointer(b, pool, "cancel")
-    fault = POOL.pointer(b, pool, "fault")
-    share = POOL.read(b, pool, "limit") * POOL.read(b, pool, "share")
+    cancel, fault = POOL.pointer(b, pool, "cancel"), POOL.pointer(b, pool, "fault")
+    limit, portions = POOL.read(b, pool, "limit"), POOL.read(b, pool, "portion_count")
+    share = POOL.read(b, pool, "share") * ((limit + portions - 1) // portions)
     grain = POOL.read(b, pool, "grain")
+    table = POOL.pointer(b, pool, "portions")
     b.call("forget_kept", [context])
-    working = b.variable(1, I64)
-    with b.while_(lambda: b.ne(working.get(), 0)):
-        begin = b.load(I64, pool, POOL["next"], ordering="relaxed")
+    thread = b.binary("rem", b.load(I64, context, FIELDS["thread"] // 8), limit)
+    number, seen = b.variable(thread * portions // limit, I64), b.variable(0, I64)
+    with b.while_(lambda: seen.get() < portions):
+        portion = PORTION.at(b, table, number.get())
+        begin = b.load(I64, portion, PORTION["next"], ordering="relaxed")
         stop = b.binary(
             "or",
             b.load(I64, cancel, ordering="relaxed"),
             b.load(I64, fault, ordering="relaxed"),
         )
-        left = b.binary("sub", blocks, begin)
-        with b.if_(b.binary("or", left < 1, b.ne(stop, 0))):
-            working.set(0)
+        left = b.binary("sub", PORTION.read(b, portion, "end"), begin)
+        with b.if_(b.ne(stop, 0)):
+            seen.set(portions)
         with b.else_():
-            count = b.min(b.max(left // share, 1), grain)
-            end = b.binary("add", begin, count)
-            seen = b.compare_exchange(POOL.place(b, pool, "next"), begin, end)
-            with b.if_(b.eq(seen, begin)):
-                b.call(kernel, [arguments, begin, end, context])
+            with b.if_(left < 1):
+                seen.set(seen.get() + 1)
+                number.set(b.binary("rem", number.get() + 1, portions))
+            with b.else_():
+                end = begin + b.min(b.max(left // share, 1), grain)
+                found = b.compare_exchange(PORTION.place(b, portion, "next"), begin, end)
+                with b.if_(b.eq(found, begin)):
+                    b.call(kernel, [arguments, begin, end, context])
     b.return_()
     return b.program
 
@@ -156,8 +174,8 @@ def fork_join() -> Program:
     threads = JOB.read(b, job, "threads")
     POOL.write(b, pool, "kernel", kernel)
     POOL.write(b, pool, "arguments", arguments)
-    POOL.write(b, pool, "blocks", b.parameter("end"))
     POOL.write(b, pool, "limit", threads)
+    _divide(b, pool, b.parameter("begin"), b.parameter("end"), threads)
     POOL.write(b, pool, "grain", JOB.read(b, job, "grain"))
     image = FRAME.pointer(b, frame, "image")
     POOL.write(b, pool, "share", IMAGE.read(b, image, "share"))
@@ -165,7 +183,6 @@ def fork_join() -> Program:
     POOL.write(b, pool, "fault", FRAME.place(b, frame, "fault"))
     POOL.write(b, pool, "cancel", FRAME.read(b, frame, "cancel"))
     POOL.write(b, pool, "functions", FRAME.read(b, frame, "context_functions"))
-    POOL.write(b, pool, "next", b.parameter("begin"))
     _exchange(b, pool, "open", 1)
     _add(b, pool, "generation", 1)
     enough = JOB.read(b, job, "cost") > NS_WORTH_WAKING
@@ -179,6 +196,17 @@ def fork_join() -> Program:
     _join(b, pool)
     b.return_()
     return b.program
+
+
+def _divide(b: Builder, pool: Operand, begin: Operand, end: Operand, threads: Operand) -> None:
+    """Divide the blocks of a command into portions."""
+    table, count = POOL.pointer(b, pool, "portions"), b.min(threads, MOST_PORTIONS)
+    POOL.write(b, pool, "portion_count", count)
+    blocks = b.binary("sub", end, begin)
+    with b.for_(0, count) as k:
+        portion = PORTION.at(b, table, k)
+        PORTION.write(b, portion, "next", begin + blocks * k // count)
+        PORTION.write(b, portion, "end", begin + blocks * (k + 1) // count)
 
 
 def _join(b: Builder, pool: Operand) -> None:

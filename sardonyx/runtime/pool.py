@@ -23,7 +23,7 @@ from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.library import Library, library
-from sardonyx.runtime.native_layout import MASK_WORDS, POOL, WORD
+from sardonyx.runtime.native_layout import MASK_WORDS, MOST_PORTIONS, POOL, PORTION, WORD
 from sardonyx.runtime.thread_setup import ACTIVE_SPIN_NS, ThreadSetup
 
 _log = get_logger("pool")
@@ -60,6 +60,7 @@ class Pool:
         self.lock = threading.Lock()
         self._words = aligned_words(POOL.words)
         self._contexts = aligned_words(_CONTEXT_WORDS * threads)
+        self._portions = aligned_words(PORTION.words * MOST_PORTIONS)
         # Each worker's number in the system, the processors that workers may use, and room.
         self._places = aligned_words(threads - 1 + 2 * MASK_WORDS)
         self._scratch = [Memory("scratch") for _ in range(threads)]
@@ -75,7 +76,7 @@ class Pool:
         serve = native.flushing_worker if setup.flushes_denormals else native.worker
         try:
             for number in range(1, threads):
-                given = (serve, self._words, self._contexts, self._places)
+                given = (serve, self._words, self._portions, self._contexts, self._places)
                 self._workers.append(
                     setup.start(partial(_serve, *given, self._identities, number), number)
                 )
@@ -93,6 +94,7 @@ class Pool:
             self._keep_apart(system, _SYSTEM_CALLS[machine][1:])
         words[POOL["yield_address"]] = _address(system.usleep)
         words[POOL["timeout_ns"]] = _JOIN_TIMEOUT_NS
+        words[POOL["portions"]] = address_of(self._portions)
         words[POOL["walk"]] = native.code.address("walk")
         if self.threads <= usable_processors():
             awake_ns = self._setup.awake_ns
@@ -193,6 +195,7 @@ def _timed(native: Library, address: int, rounds: int) -> int:
 def _serve(
     serve: Callable[[int, int], None],
     words: Words,
+    portions: Words,  # kept as long as a thread may read them
     contexts: Words,
     places: Words,
     identities: dict[int, tuple[int, int]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.base.records import dataclass
 from sardonyx.runtime.thread_setup import ThreadSetup
 
-#: A thread takes half of its part of the blocks that are left, so the last ones are single.
+#: A thread takes half of what is left of its portion of the blocks, so the last ones are single.
 SHARE = 2
 
 
@@ -17,8 +17,8 @@ class Team:
         threads: How many work on one kernel, the caller included.
         branches: How many parts that need nothing of each other are walked at once; 0 for as many
             as there are threads.
-        share: A thread that wants work takes the `threads * share`-th part of the blocks that are
-            left: more is finer, and costs more claims.
+        share: A thread that wants work takes the `share`-th part of what is left of its portion of
+            the blocks, or of another's: more is finer, and costs more claims.
         setup: Where its threads come from; None for those that sessions share.
     """
 
