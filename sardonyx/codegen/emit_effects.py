@@ -157,7 +157,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     elif statement.op == "prefetch":
         pointer, index = statement.operands
         where = address(e, pointer, index, cast(int, statement.attribute("size_bytes")))
-        operands = [("ptr", where), ("i32", "0"), ("i32", "3"), ("i32", "1")]
+        locality = "3" if statement.attribute("near") else "2"
+        operands = [("ptr", where), ("i32", "0"), ("i32", locality), ("i32", "1")]
         e.intrinsic("llvm.prefetch.p0", "void", operands)
     else:
         raise EngineError(message("codegen", f"Unknown statement {statement.op!r}"))

@@ -128,6 +128,11 @@ class BlockwiseKernel(ProductKernel):
         step = self.blockwise.blocks * p.lines * p.line_bytes
         return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
 
+    def _share_next(
+        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
+    ) -> None:
+        """Nothing asks for it: panels of a few bits are short."""
+
     # -- one tile -----------------------------------------------------------------------------
 
     def _set_scratch(self, taps: int, size: int) -> None:

@@ -268,7 +268,12 @@ class Builder(InstructionBuilder):
         """Order memory accesses."""
         self.append(Effect("fence", (), (("ordering", ordering),)))
 
-    def prefetch(self, pointer: Operand, index: Operand | int, element: Type = F32) -> None:
-        """Ask for the cache line at `pointer + index * size`."""
+    def prefetch(
+        self, pointer: Operand, index: Operand | int, element: Type = F32, *, near: bool = True
+    ) -> None:
+        """Ask for the cache line at `pointer + index * size`: into all caches if it is `near`,
+        else into those behind the first.
+        """
         at = self.lift(index, I64) if isinstance(index, int) else index
-        self.append(Effect("prefetch", (pointer, at), (("size_bytes", element.size_bytes),)))
+        attributes = (("size_bytes", element.size_bytes), ("near", near))
+        self.append(Effect("prefetch", (pointer, at), attributes))

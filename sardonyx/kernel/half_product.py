@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.asking import AHEAD, Asking
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.product import ProductKernel
@@ -88,6 +89,9 @@ class HalfKernel(ProductKernel):
     def __init__(self, schedule: HalfSchedule, name: str, packed: bool) -> None:
         super().__init__(schedule, name, packed)
 
+    def _line_bytes(self) -> int:
+        return self.schedule.width * U32.size_bytes
+
     def _functions(self) -> tuple[Program, ...]:
         s = self.schedule
         micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
@@ -146,7 +150,8 @@ class HalfKernel(ProductKernel):
         target: Operand,
     ) -> None:
         s, b = self.schedule, self.b
-        operands = [table, b.binary("div", depth, _PAIR), panel, target]
+        pairs = b.binary("div", depth, _PAIR)
+        operands = [table, pairs, panel, target, *self._asked(pairs)]
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(_micro_name(rows, s.vectors, s.lanes), operands)
@@ -157,19 +162,21 @@ def _micro_name(rows: int, vectors: int, lanes: int) -> str:
 
 
 def build_half_micro(rows: int, vectors: int, lanes: int) -> Program:
-    """`(table, pairs, panel, tile)`: as `micro`, with one tap and two steps at a time.
+    """`(table, pairs, panel, tile, next, share)`: as `micro`, with one tap and two steps at a time.
 
     table: rows pointers to bfloat16. tile: rows * vectors * lanes floats, 64-byte aligned.
     """
-    parameters = [("table", PTR), ("pairs", I64), ("panel", PTR), ("tile", PTR)]
+    parameters = [("table", PTR), ("pairs", I64), ("panel", PTR), ("tile", PTR), *AHEAD]
     b = Builder(_micro_name(rows, vectors, lanes), parameters)
-    table, pairs, panel, tile = (b.parameter(n) for n, _ in parameters)
+    table, pairs, panel, tile = (b.parameter(n) for n, _ in parameters[:4])
+    asking = Asking(b, rows, vectors * lanes * U32.size_bytes)
     wide, halves = F32.with_lanes(lanes), BF16.with_lanes(_PAIR * lanes)
     width = vectors * lanes
     sums = [[b.variable(0, wide) for _ in range(vectors)] for _ in range(rows)]
     starts = [b.load(PTR, table, r) for r in range(rows)]
     with b.for_(0, pairs) as g:
         line = b.offset(panel, g, width * U32.size_bytes)
+        asking.ask(g, line)
         columns = [b.load(halves, line, v * lanes * _PAIR) for v in range(vectors)]
         for r in range(rows):
             factor = b.bitcast(b.splat(b.load(I32, starts[r], g, align_bytes=2), lanes), halves)

@@ -39,6 +39,9 @@ class IntegerKernel(ProductKernel):
         )
         return (*micro, *self._finish_functions())
 
+    def _line_bytes(self) -> int:
+        return self.schedule.width * GROUP
+
     def _other_bodies(self) -> tuple[Scalar, ...]:
         s = self.schedule
         return (s.left_zero, s.right_zero)
@@ -160,6 +163,7 @@ class IntegerKernel(ProductKernel):
         groups = b.binary("div", depth, GROUP)
         operands = [table, b.lift(taps, I64), groups, panel, target]
         operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
+        operands += self._asked(b.binary("mul", taps, groups))
         for rows in self.tile_rows:
             name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
             with b.if_(b.eq(count, rows)):

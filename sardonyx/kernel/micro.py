@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.asking import AHEAD, Asking
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Constant, Operand, Program, Value
 from sardonyx.kernel.types import I1, I64, PTR, Type
@@ -81,26 +82,36 @@ def build_micro(
     apart: bool = False,
     at_once: int | None = None,
 ) -> Program:
-    """`(table, taps, depth, panel, tile)`: see the module's text.
+    """`(table, taps, depth, panel, tile, next, share)`, or `pitch` for the last two.
 
     table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned; rows that
-    lie `apart` follow each other in steps of one more parameter. at_once: how many vectors are
-    summed in one pass over the depth; all of them if it is None.
+    lie `apart` follow each other in steps of `pitch` elements. next, share: see `asking`. at_once:
+    how many vectors are summed in one pass over the depth; all of them if it is None.
     """
     parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
     name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
-    b = Builder(name, [*parameters, ("step", I64)] if apart else parameters)
+    b = Builder(name, [*parameters, *([("pitch", I64)] if apart else AHEAD)])
     width = vectors * lanes
-    pitch = b.parameter("step") if apart else b.lift(width, I64)
+    pitch = b.parameter("pitch") if apart else b.lift(width, I64)
     step = max(1, at_once or vectors)
     for first in range(0, vectors, step):
         kind = element.with_lanes(lanes)
-        _write_part(b, kind, rows, min(step, vectors - first), first * lanes, width, pitch)
+        held = min(step, vectors - first)
+        line_bytes = held * lanes * element.size_bytes
+        asking = Asking(b, rows, line_bytes, shares=not (apart or first))
+        _write_part(b, kind, rows, held, first * lanes, width, pitch, asking)
     return b.program
 
 
 def _write_part(
-    b: Builder, vector: Type, rows: int, vectors: int, first: int, width: int, pitch: Operand
+    b: Builder,
+    vector: Type,
+    rows: int,
+    vectors: int,
+    first: int,
+    width: int,
+    pitch: Operand,
+    asking: Asking,
 ) -> None:
     """The sums of `vectors` vectors of columns from column `first` on."""
     element, lanes = vector.element, vector.lanes
@@ -134,6 +145,7 @@ def _write_part(
                 stop = b.select(by_row, end - _STEPS_BY_ROW, end)
             with b.for_(begin, stop) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
+                asking.ask(k, column)
                 columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
                 for row, start in zip(sums, starts, strict=True):
                     factor = b.splat(b.load(element, start, k), lanes)
@@ -154,6 +166,7 @@ def _write_part(
                 part.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
+                asking.pass_by(depth)
         with b.if_(b.eq(stored.get(), False)):
             _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)

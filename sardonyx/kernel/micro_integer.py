@@ -13,6 +13,7 @@ which is what instructions that sum four products of bytes take. Sums wrap at 32
 
 from __future__ import annotations
 
+from sardonyx.kernel.asking import AHEAD, Asking
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Program
 from sardonyx.kernel.types import I8, I32, I64, PTR, U8, Type
@@ -31,14 +32,14 @@ def integer_micro_name(element: Type, rows: int, vectors: int, lanes: int, *, ze
 def build_integer_micro(
     element: Type, rows: int, vectors: int, lanes: int, *, zeros: bool
 ) -> Program:
-    """`(table, taps, groups, panel, tile, start[, zeros])`: see the module's text.
+    """`(table, taps, groups, panel, tile, start[, zeros], next, share)`: see the module's text.
 
     table: taps * rows pointers to bytes. groups: a quarter of the depth. tile: rows * vectors *
-    lanes i32, 64-byte aligned. start, zeros: vectors * lanes i32.
+    lanes i32, 64-byte aligned. start, zeros: vectors * lanes i32. next, share: see `asking`.
     """
     parameters = [
         ("table", PTR), ("taps", I64), ("groups", I64), ("panel", PTR), ("tile", PTR),
-        ("start", PTR), *([("zeros", PTR)] if zeros else []),
+        ("start", PTR), *([("zeros", PTR)] if zeros else []), *AHEAD,
     ]  # fmt: skip
     b = Builder(integer_micro_name(element, rows, vectors, lanes, zeros=zeros), parameters)
     table, taps, groups, panel, tile, start = (b.parameter(n) for n, _ in parameters[:6])
@@ -50,11 +51,13 @@ def build_integer_micro(
         sums.append([b.variable(first, words) for first in firsts])
     totals = [b.variable(0, words) for _ in range(rows if zeros else 0)]
     at = b.variable(panel, name="panel")
+    asking = Asking(b, rows, width * GROUP)
     with b.for_(0, taps) as tap:
         first = b.offset(table, tap, rows * 8)
         starts = [b.load(PTR, first, r) for r in range(rows)]
         with b.for_(0, groups) as g:
             line = b.offset(at.get(), g, width * GROUP)
+            asking.ask(g, line)
             columns = [b.load(right, line, v * lanes * GROUP) for v in range(vectors)]
             for r in range(rows):
                 word = b.splat(b.load(I32, starts[r], g, align_bytes=1), lanes)
@@ -66,6 +69,7 @@ def build_integer_micro(
                 if zeros:
                     totals[r].set(b.dot(totals[r].get(), factor, b.constant(right, 1)))
         at.set(b.offset(at.get(), groups, width * GROUP))
+        asking.pass_by(groups)
     for r in range(rows):
         for v in range(vectors):
             total = sums[r][v].get()

@@ -15,26 +15,26 @@ from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.micro import PART, build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.product_ahead import Ahead
 from sardonyx.kernel.product_finish import Finish
 from sardonyx.kernel.product_schedule import (
     DEPTH_PART,
-    SHORTEST_AHEAD,
     Packing,
     ProductSchedule,
 )
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I64, Type, memory_type
-from sardonyx.plan.axes import dims_of, extent_of, offset_of
+from sardonyx.kernel.types import I64, Type
+from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
-_LINE_BYTES = 64
+#: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
+_TOGETHER_BYTES = 512 << 10
 
 
-class ProductKernel(Finish):
+class ProductKernel(Ahead, Finish):
     """Builds the kernel of one contraction.
 
     Args:
@@ -119,14 +119,15 @@ class ProductKernel(Finish):
         self._set_scratch(taps, size)
         self._zero_row(depth)
         with b.parallel() as block:
-            number, chunk = b.parted(block, chunks)
-            rest, panel = b.parted(number, panels)
+            rest, panel, chunk = self._parts_of(block, panels, chunks)
+            number = b.binary("add", b.binary("mul", rest, panels), panel)
             lead = self._unflatten(rest, s.lead(), extents)
             level = self.outside.child(lead)
             first_column = b.binary("mul", panel, s.width)
             at = self._panel(level, number, panel, depth, first_column)
             low = b.binary("mul", chunk, block_rows)
             high = b.min(b.binary("add", low, block_rows), n_rows)
+            self._share_next(level, at, b.binary("sub", high, low), chunks)
             if self._goes_in_parts():
                 self._sum_in_parts(level, (low, high), depth, at, extents)
                 self._finish_all(level, low, high, first_column, extents)
@@ -142,6 +143,29 @@ class ProductKernel(Finish):
                 row.set(b.binary("add", first, count))
             if s.run is not None:
                 self._finish_block(level, low, high, first_column, extents)
+
+    def _parts_of(
+        self, block: Operand, panels: Operand, chunks: Operand
+    ) -> tuple[Operand, Operand, Operand]:
+        """Batches and outer columns, panel, and chunk of the rows, of a block.
+
+        A few rows pass as many panels as stay in a core's cache before the next rows do: threads
+        have adjacent blocks, so the same rows of the contractions of a chain, and what lies in
+        memory is read once for several panels.
+        """
+        b = self.b
+        if not self.packs:
+            number, chunk = b.parted(block, chunks)
+            return (*b.parted(number, panels), chunk)
+        size_bytes = b.lift(self.outside.dim(self._panel_bytes()), I64)
+        together = b.max(b.binary("div", b.constant(I64, _TOGETHER_BYTES), b.max(size_bytes, 1)), 1)
+        together = b.min(together, b.max(panels, 1))
+        rest, place = b.parted(block, b.binary("mul", panels, chunks))
+        group, inside = b.parted(place, b.binary("mul", together, chunks))
+        first = b.binary("mul", group, together)
+        count = b.min(together, b.binary("sub", panels, first))
+        chunk, panel = b.parted(inside, count)
+        return rest, b.binary("add", first, panel), chunk
 
     def _goes_in_parts(self) -> bool:
         """Whether all rows of a block pass one part of the panel after the other."""
@@ -165,7 +189,9 @@ class ProductKernel(Finish):
         with b.while_(lambda: b.compare("lt", begin.get(), depth)):
             start = begin.get()
             length = b.min(b.binary("sub", depth, start), DEPTH_PART)
-            part = b.offset(panel, start, s.width * s.element.size_bytes)
+            part = b.offset(panel, start, self._line_bytes())
+            behind = b.offset(part, length, self._line_bytes())
+            self._share_out(behind, b.binary("sub", high, low))
             row = b.variable(low, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), high)):
                 first = row.get()
@@ -255,6 +281,10 @@ class ProductKernel(Finish):
         s = self.schedule
         return sizes.multiply(s.row_length, s.tap_count())
 
+    def _panel_bytes(self) -> Dim:
+        s = self.schedule
+        return sizes.multiply(self._panel_length(), s.width * s.factor.size_bytes)
+
     def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
         """Names for parts of scratch, each of so many bytes."""
         b = self.b
@@ -310,11 +340,10 @@ class ProductKernel(Finish):
         self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
     ) -> Operand:
         """Where the packed panel lies; packs it now if nobody did before."""
-        s = self.schedule
-        b, size = self.b, s.factor.size_bytes
+        b = self.b
         if self.packs:
             number = self._panel_number(level, panel)
-            step = b.lift(level.dim(sizes.multiply(self._panel_length(), s.width * size)), I64)
+            step = b.lift(level.dim(self._panel_bytes()), I64)
             packed = self.places[self.packs[0].packed].pointer
             return b.offset(packed, b.binary("mul", number, step))
         return self._pack_now(level, first_column)
@@ -440,6 +469,7 @@ class ProductKernel(Finish):
         """Multiply the rows that the table points to."""
         s, b = self.schedule, self.b
         operands = [table, b.lift(taps, I64), depth, panel, target]
+        operands += self._asked(b.binary("mul", taps, depth))
         names = {
             rows: micro_name(s.element, rows, s.vectors, s.lanes, at_once=s.at_once(rows))
             for rows in self.tile_rows
@@ -453,44 +483,6 @@ class ProductKernel(Finish):
         for rows in reversed(others):
             micro = b.select(b.eq(count, rows), b.address_of(names[rows]), micro)
         b.call(micro, operands)
-
-    def _awaited(self) -> list[tuple[Tensor, Dim]]:
-        """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""
-        s = self.schedule
-        column, rows = sizes.variable(s.column), set(map(sizes.variable, s.rows))
-        places = [(x.tensor, x.at) for x in loads_of(s.epilogue) if x is not s.token]
-        found: dict[tuple[Tensor, Dim], None] = {}
-        for tensor, at in (*places, (s.group.root.buffer, s.store_at)):
-            offset = offset_of(s.strides[tensor], at)
-            linear = sizes.coefficient_of(offset, column)
-            own = rows & sizes.atoms_of(offset, "index") and not sizes.opaque_in(offset)
-            if linear is not None and linear[0] == 1 and own:
-                found[tensor, offset] = None
-        return list(found)
-
-    def _ask_ahead(self, row: Expression, first_column: Operand) -> None:
-        """Let what the epilogue of a row needs come from memory while its products are summed."""
-        s, b = self.schedule, self.b
-        depth = sizes.product(map(extent_of, s.reduced))
-        awaited = self._awaited()
-        if not awaited or (isinstance(depth, int) and depth < SHORTEST_AHEAD):
-            return
-        if isinstance(depth, int):
-            self._ask_for(awaited, row, first_column)
-            return
-        with b.if_(b.compare("ge", self.outside.dim(depth), SHORTEST_AHEAD)):
-            self._ask_for(awaited, row.child(), first_column)
-
-    def _ask_for(
-        self, places: list[tuple[Tensor, Dim]], row: Expression, first_column: Operand
-    ) -> None:
-        s, b = self.schedule, self.b
-        here = row.child({sizes.variable(s.column): first_column})
-        for tensor, offset in places:
-            element = memory_type(tensor.dtype)
-            start = b.lift(here.dim(offset), I64)
-            for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):
-                b.prefetch(self.places[tensor].pointer, b.binary("add", start, line), element)
 
     def _row_pointers(
         self,

@@ -218,6 +218,7 @@ class WinogradKernel(ProductKernel):
         with b.for_(0, f.places) as place:
             weights = b.offset(filters, b.binary("mul", place, depth), line_bytes)
             start = b.binary("mul", place, f.tiles)
+            self._share_out(b.offset(weights, depth, line_bytes), count)
             row = b.variable(0, I64, name="row")
             with b.while_(lambda: b.compare("lt", row.get(), count)):
                 rows = self._rows_of_tile(b.binary("sub", count, row.get()))

@@ -52,14 +52,16 @@ def test_tiles(target, element, apart, at_once):
         pitch = width + lanes if apart else width
         name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
         pointers = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 2]
-        run = kernels.function(name, None, *pointers, *([ctypes.c_int64] if apart else []))
+        more = [ctypes.c_int64] if apart else [ctypes.c_void_p, ctypes.c_int64]
+        run = kernels.function(name, None, *pointers, *more)
         for taps, depth in SUMS:
             a = random.integers(-9, 9, (taps, rows, depth)).astype(kind)
             w = aligned(random.integers(-9, 9, (taps, depth, width)).astype(kind))
             table = np.array([line.ctypes.data for tap in a for line in tap], np.int64)
             tile = aligned(np.full((rows + 1) * pitch, 77, kind))
             operands = [table.ctypes.data, taps, depth, w.ctypes.data, tile.ctypes.data]
-            run(*operands, *([pitch] if apart else []))
+            # What is asked for need not be there.
+            run(*operands, *([pitch] if apart else [w.ctypes.data + (1 << 40), 48]))
             found = tile.reshape(rows + 1, pitch)
             wanted = np.einsum("trk,tkc->rc", a, w)
             case = (rows, vectors, taps, depth)

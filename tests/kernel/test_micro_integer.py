@@ -33,7 +33,9 @@ def test_tile(target, element, zeros):
     kinds = [POINTER, ctypes.c_int64, ctypes.c_int64, POINTER, POINTER, POINTER]
     operands = [table.ctypes.data, taps, depth // 4, panel.ctypes.data, tile.ctypes.data]
     operands += [start.ctypes.data, *([points.ctypes.data] if zeros else [])]
-    kernels.function(name, None, *kinds, *([POINTER] if zeros else []))(*operands)
+    kinds += [*([POINTER] if zeros else []), POINTER, ctypes.c_int64]
+    # What is asked for need not be there.
+    kernels.function(name, None, *kinds)(*operands, panel.ctypes.data + (1 << 40), 48)
     unsigned = a.astype(np.int64) + (128 if element == I8 else 0)
     wanted = np.einsum("trk,tkc->rc", unsigned, w.astype(np.int64)) + start
     if zeros:
