@@ -17,6 +17,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.checks import check_divisor, check_index
+from sardonyx.kernel.chosen_lanes import load_chosen
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, is_total, needs_guard
 from sardonyx.kernel.error_functions import as_complement
@@ -112,7 +113,8 @@ class Expression(SymbolicIntegers):
             values=values, vector=vector or self.vector, lanes=lanes, mask=mask, parent=self,
         )  # fmt: skip
 
-    def _is_vector(self, x: Scalar | Dim) -> bool:
+    def is_vector(self, x: Scalar | Dim) -> bool:
+        """See `SymbolicIntegers.is_vector`."""
         return (
             self.lanes > 1
             and self.vector is not None
@@ -169,7 +171,7 @@ class Expression(SymbolicIntegers):
                 left.append(x)
             elif isinstance(x, Scalar):
                 self.scalar(x)
-            elif self._is_dense(x):  # an address: that of lane 0 is all that is asked for
+            elif self.is_dense(x):  # an address: that of lane 0 is all that is asked for
                 self._dims[x] = self.with_scalar_vector().dim(x)
             else:
                 self.dim(x)
@@ -191,7 +193,7 @@ class Expression(SymbolicIntegers):
 
     def _type_of(self, x: Scalar | Dim) -> Type:
         kind = value_type(x.dtype) if isinstance(x, Scalar) else memory_type(dtypes.INT64)
-        return kind.with_lanes(self.lanes if self._is_vector(x) else 1)
+        return kind.with_lanes(self.lanes if self.is_vector(x) else 1)
 
     # -- scalar expressions -------------------------------------------------------------------
 
@@ -206,7 +208,7 @@ class Expression(SymbolicIntegers):
 
     def _find(self, x: Scalar, guard: Operand | None) -> Operand | None:
         level: Expression | None = self
-        vector = self._is_vector(x)
+        vector = self.is_vector(x)
         while level is not None:
             for key in ((x, None), (x, guard)):
                 found = level._values.get(key)
@@ -278,6 +280,10 @@ class Expression(SymbolicIntegers):
         condition = self.scalar(x.arguments[0], guard)
         if isinstance(condition, Constant):
             return write(self, x.arguments[1 if condition.value else 2], guard)
+        if self.lanes > 1 and condition.type.lanes == 1:
+            lanes_at_once = load_chosen(self, x, guard)
+            if lanes_at_once is not None:
+                return lanes_at_once if stored else from_memory(b, lanes_at_once, x.dtype)
         chosen = []
         for wanted, argument in ((True, x.arguments[1]), (False, x.arguments[2])):
             if needs_guard(argument) and not self._available(argument):
@@ -303,7 +309,7 @@ class Expression(SymbolicIntegers):
     ) -> Operand:
         """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
         b = self.builder
-        if guard.type.lanes == 1 and not self._is_vector(x) and not self._is_read_anyway(x):
+        if guard.type.lanes == 1 and not self.is_vector(x) and not self._is_read_anyway(x):
             held = b.variable(Constant(element, 0))
             with b.if_(guard):
                 inside = self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask)
@@ -314,7 +320,8 @@ class Expression(SymbolicIntegers):
     def _both(self, a: Operand | None, c: Operand) -> Operand:
         return c if a is None else self.builder.binary("and", a, c)
 
-    def _load_mask(self, guard: Operand | None, lanes: int) -> Operand | None:
+    def load_mask(self, guard: Operand | None, lanes: int) -> Operand | None:
+        """The lanes that count and in which `guard` holds; None if it is all of them."""
         b = self.builder
         parts = [b.splat(m, lanes) for m in (self.mask, guard) if m is not None]
         if not parts:
@@ -327,7 +334,7 @@ class Expression(SymbolicIntegers):
         One value for all lanes is used where the guard holds in any lane that counts.
         """
         if lanes > 1:
-            return self._load_mask(guard, lanes)
+            return self.load_mask(guard, lanes)
         if guard is None or guard.type.lanes == 1:
             return guard
         mask = guard if self.mask is None else self.builder.binary("and", self.mask, guard)
@@ -360,7 +367,7 @@ class Expression(SymbolicIntegers):
         offset = where.offset(indices)
         element = memory_type(tensor.dtype)
         b = self.builder
-        if not self._is_vector(x):
+        if not self.is_vector(x):
             at = self.dim(offset, guard)
             if guard is not None and self._is_read_anyway(x):
                 at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
@@ -368,20 +375,20 @@ class Expression(SymbolicIntegers):
         stride = self._short_stride(offset)
         if stride is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
-            mask = self._load_mask(guard, self.lanes)
+            mask = self.load_mask(guard, self.lanes)
             return load_strided(b, base, element, self.lanes, stride, mask)
         repeated = self._repeated(offset) if guard is None or guard.type.lanes == 1 else None
         if repeated is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
-            mask = self._load_mask(guard, self.lanes)
+            mask = self.load_mask(guard, self.lanes)
             return load_repeated(b, base, element, self.lanes, *repeated, mask)
         pointer, at = self._lane_places(where.pointer, offset, element, guard)
-        align = self._align_bytes(offset, element)
+        align = self.align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)
         is_one = guard is not None and guard.type.lanes == at.type.lanes == 1
         if is_one and guard is not None and self.has_lanes is not None and self.has_lanes(tensor):
             at, guard = b.select(guard, b.lift(at, memory_type(dtypes.INT64)), 0), None
-        mask = self._load_mask(guard, self.lanes)
+        mask = self.load_mask(guard, self.lanes)
         return b.load(kind, pointer, at, mask=mask, align_bytes=align)
 
     def _lane_places(
@@ -411,7 +418,7 @@ class Expression(SymbolicIntegers):
     def _short_stride(self, offset: Dim) -> int | None:
         """Elements from lane to lane, where some vectors side by side have all of them."""
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # only vectors get here
-        if linear is None or self._is_vector(linear[1]) or not pays(self.lanes):
+        if linear is None or self.is_vector(linear[1]) or not pays(self.lanes):
             return None
         step = linear[0]
         return step if isinstance(step, int) and 2 <= step <= LONGEST_STRIDE else None
@@ -426,7 +433,7 @@ class Expression(SymbolicIntegers):
             if sizes.as_atom(dividend) is not self.vector or linear is None:
                 continue
             step, rest = linear
-            if isinstance(count, int) and isinstance(step, int) and not self._is_vector(rest):
+            if isinstance(count, int) and isinstance(step, int) and not self.is_vector(rest):
                 return (count, step) if step > 0 and repeats(self.lanes, count, step) else None
         return None
 
@@ -458,7 +465,7 @@ class Expression(SymbolicIntegers):
         b = self.builder
         where = self.place(tensor)
         offset = where.offset(indices)
-        if not self._is_vector(offset):
+        if not self.is_vector(offset):
             # It would be written to the elements behind this one, too; in an empty tensor none is.
             if stored.type.lanes > 1 and 0 not in tensor.shape:
                 what = "a value varies along the lanes, and its place does not"
@@ -466,25 +473,26 @@ class Expression(SymbolicIntegers):
             b.store(stored, where.pointer, self.dim(offset))
             return
         stored = b.splat(stored, self.lanes)
-        mask = self._load_mask(None, self.lanes)
-        align = self._align_bytes(offset, stored.type.element)
+        mask = self.load_mask(None, self.lanes)
+        align = self.align_bytes(offset, stored.type.element)
         b.store(stored, where.pointer, self._lane_offsets(offset), mask=mask, align_bytes=align)
 
-    def _align_bytes(self, offset: Dim, element: Type) -> int | None:
+    def align_bytes(self, offset: Dim, element: Type) -> int | None:
+        """What the address of the first lane is known to be a multiple of."""
         if self.aligned is None or not self.aligned(offset):
             return None
         return min(16, self.lanes * element.size_bytes)
 
-    def _is_dense(self, offset: Dim) -> bool:
+    def is_dense(self, offset: Dim) -> bool:
         """Whether it differs from lane to lane by one."""
-        if not self._is_vector(offset):
+        if not self.is_vector(offset):
             return False
         linear = sizes.coefficient_of(offset, self.vector)  # type: ignore[arg-type]  # a vector has one
-        return linear is not None and linear[0] == 1 and not self._is_vector(linear[1])
+        return linear is not None and linear[0] == 1 and not self.is_vector(linear[1])
 
     def _lane_offsets(self, offset: Dim, guard: Operand | None = None) -> Operand:
         """Where the lanes lie: that of lane 0 if they lie side by side, else all of them."""
-        if self._is_dense(offset):
+        if self.is_dense(offset):
             return self.with_scalar_vector().dim(offset, guard)
         at = self.dim(offset, guard)
         # Indices may vary along the lanes where the offset that they make up does not.

@@ -29,7 +29,8 @@ class SymbolicIntegers:
         """The value of a scalar expression."""
         raise NotImplementedError
 
-    def _is_vector(self, x: Scalar | Dim) -> bool:
+    def is_vector(self, x: Scalar | Dim) -> bool:
+        """Whether it has a value for each lane."""
         raise NotImplementedError
 
     def dim(self, value: Dim, guard: Operand | None = None) -> Operand:
@@ -54,7 +55,7 @@ class SymbolicIntegers:
 
     def _find_dim(self, value: Dim, guard: Operand | None) -> Operand | None:
         level: SymbolicIntegers | None = self
-        vector = self._is_vector(value)
+        vector = self.is_vector(value)
         while level is not None:
             found = level._dims.get(value)
             if found is None and guard is not None:
@@ -90,7 +91,7 @@ class SymbolicIntegers:
         while level is not None:
             fixed, rest = self.dependence.split(value, self._own_atoms(level), frozenset())
             found = level._dims.get(fixed) if isinstance(fixed, sizes.Size) else None
-            if found is not None and found.type.lanes == 1 and not self._is_vector(fixed):
+            if found is not None and found.type.lanes == 1 and not self.is_vector(fixed):
                 terms = sizes.terms_of(rest)
                 if len(terms) < 2:
                     return [(None, found), *terms]

@@ -38,7 +38,7 @@ from sardonyx.runtime.native_layout import (
     REFUSED,
 )
 from sardonyx.runtime.repeated import RunsAgain
-from sardonyx.runtime.results import check_output, check_outputs, new_result
+from sardonyx.runtime.results import check_output, check_outputs, new_result, new_results
 from sardonyx.runtime.rooms import Rooms
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
@@ -151,7 +151,7 @@ class Executable(RunsAgain):
             cancel: Ends the run when it is set.
 
         Returns:
-            New arrays, one per output, that own their memory.
+            Arrays, one per output, in memory that nobody else has while they live.
 
         Raises:
             InvalidArgument: A feed does not fit.
@@ -161,9 +161,7 @@ class Executable(RunsAgain):
         """
         with self.lease() as frame:
             kept = self._bind(frame, self._encoded(frame, feeds))
-            outputs: list[Any] = [
-                None if r is None else new_result(frame, r) for r in frame.results
-            ]
+            outputs: list[Any] = new_results(frame)
             self._execute(frame, outputs, cancel)
             del kept
             if frame.host is not None:

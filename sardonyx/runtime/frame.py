@@ -18,6 +18,7 @@ from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
 from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
+from sardonyx.runtime.recycled import Recycled
 
 #: A run that is estimated to take no longer is not worth to let go of Python's lock, or a thread.
 SHORT_NS = 20_000
@@ -34,6 +35,7 @@ class Frame:
         words: The record FRAME, and behind it its tables.
         arenas: The plan's intermediate values, by segment.
         results: Shape and dtype of every output as last resolved; None if not yet known.
+        recycled: Memory for them.
         threads: How many threads the last resolved shapes are worth.
         is_known: Whether `results` are those of all runs with such shapes, and no host takes part.
         is_short: Whether such runs are over sooner than Python's lock is handed on.
@@ -44,7 +46,7 @@ class Frame:
 
     __slots__ = (
         "_budget", "_grown", "_image", "_places", "_reserved_bytes", "address", "arenas", "host",
-        "is_known", "is_short", "late", "results", "scratch", "threads", "words",
+        "is_known", "is_short", "late", "recycled", "results", "scratch", "threads", "words",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +93,7 @@ class Frame:
         self._grown = grown
         self.scratch = memory("what kernels work in", self._budget)
         self.results: list[Result | None] = []
+        self.recycled = Recycled()
         self.threads = 0
         self.is_known = self.is_short = False
         self.host: HostTable | None = None
@@ -154,6 +157,7 @@ class Frame:
             known = set(self._image.later[0])
             count = len(self._image.plan.outputs)
             self.results = [self.result(k) if k in known else None for k in range(count)]
+            self.recycled.expect(self.results)
             self.reserve_results(0)
             self.supply(0)
         except BaseException:

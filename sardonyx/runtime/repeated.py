@@ -50,7 +50,10 @@ class RunsAgain(Leases):
             if not frame.is_known and not frame.is_short:
                 sound = True
                 return None
-            outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None then
+            if frame.recycled.is_needed:
+                outputs: list[Any] = frame.recycled.arrays()
+            else:
+                outputs = [empty(*r) for r in frame.results]  # type: ignore[misc]  # none is None
             items = tuple(outputs)
             given, made = id(feeds) + ITEMS_OFFSET, id(items) + ITEMS_OFFSET
             if frame.is_short:

@@ -42,6 +42,18 @@ def check_output(plan: Plan, number: int, result: Result, array: object) -> None
         raise InvalidArgument(message(where, what))
 
 
+def new_results(frame: Frame) -> list[Array | None]:
+    """Arrays for the results of a resolved frame; None for those whose shapes are not known yet.
+
+    Raises:
+        OutOfMemory: There is no memory for them.
+    """
+    try:
+        return frame.recycled.arrays()
+    except (MemoryError, ValueError):
+        raise _no_memory(frame) from None
+
+
 def new_result(frame: Frame, result: Result) -> Array:
     """A new array for a result.
 
@@ -51,6 +63,10 @@ def new_result(frame: Frame, result: Result) -> Array:
     try:
         return np.empty(*result)
     except (MemoryError, ValueError):
-        shapes = [r for r in (*frame.results, result) if r is not None]
-        listed = ", ".join(f"{dtype}{shape}" for shape, dtype in shapes)
-        raise OutOfMemory(message("run", f"There is no memory for outputs of {listed}")) from None
+        raise _no_memory(frame, result) from None
+
+
+def _no_memory(frame: Frame, *more: Result) -> OutOfMemory:
+    shapes = [r for r in (*frame.results, *more) if r is not None]
+    listed = ", ".join(f"{dtype}{shape}" for shape, dtype in shapes)
+    return OutOfMemory(message("run", f"There is no memory for outputs of {listed}"))
