@@ -16,7 +16,7 @@ from sardonyx.kernel.winograd import TAPS
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 
-#: Fewer channels or filters do not pay for the transforms.
+#: Fewer channels do not pay for the transforms.
 _LEAST_CHANNELS = 16
 #: The transformed inputs of a block should stay in the cache of a core.
 _MOST_TRANSFORMED_BYTES = 1 << 20
@@ -89,8 +89,9 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
         return None
     if not isinstance(depth, int) or not isinstance(column, int):
         return None
-    if depth < _LEAST_CHANNELS or column < _LEAST_CHANNELS:
+    if depth < _LEAST_CHANNELS:
         return None
+    column = -(-column // s.lanes) * s.lanes  # vectors, full or not
     if any(extent_of(t) != TAPS for t in s.taps):
         return None
     image, apart = list[Dim](), list[int]()

@@ -20,6 +20,8 @@ CASES = {
     "groups": (64, 96, 2, (1, 0, 1, 2), "29, 21", [(29, 21)], 4),
     "deep and small": (256, 256, 1, (1, 1, 1, 1), "7, 7", [(7, 7)], 2),
     "columns of several panels": (16, 200, 1, (1, 1, 1, 1), "40, 44", [(40, 44)], 4),
+    "few filters": (48, 13, 1, (1, 1, 1, 1), "30, 21", [(30, 21)], 4),
+    "few filters in groups": (40, 14, 2, (1, 1, 1, 1), "h, w", [(5, 6), (17, 33)], 4),
     "taps apart": (32, 32, 1, (2, 2, 2, 2), "26, 31", [(26, 31)], 4, (2, 2)),
     "taps apart along one axis": (20, 24, 1, (1, 3, 1, 3), "17, 50", [(17, 50)], 4, (1, 3)),
     "taps apart in any image": (
@@ -120,6 +122,28 @@ def test_between_other_convolutions():
         x = _random.standard_normal((2, 20, *size)).astype(np.float32)
         (found,), (wanted,) = session.run(None, {"x": x}), direct.run(None, {"x": x})
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("mode", ["CRD", "DCR"])
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (20, 33)])
+def test_few_filters_become_pixels(mode, size):
+    """Lanes that stay empty are not stored, and those of one pixel lie apart."""
+    weights = {
+        "e": _random.standard_normal((32, 20, 1, 1)).astype(np.float32),
+        "w": _random.standard_normal((9, 32, 3, 3)).astype(np.float32),
+    }
+    text = f"""
+    g (float[n, 20, h, w] x) => (float[n, 1, p, q] y) {{
+        a = Conv(x, e)
+        b = Conv<pads = [1, 1, 1, 1]>(a, w)
+        y = DepthToSpace<blocksize = 3, mode = "{mode}">(b)
+    }}"""
+    model = model_of(text, weights).SerializeToString()
+    session, direct = _session(model), _session(model, disable_winograd="1")
+    assert "winograd4" in session.explain() and "winograd" not in direct.explain()
+    x = _random.standard_normal((2, 20, *size)).astype(np.float32)
+    (found,), (wanted,) = session.run(None, {"x": x}), direct.run(None, {"x": x})
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_what_lies_outside_an_image_does_not_matter():
