@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.codegen import emit_block, emit_gpu, emit_mode
+from sardonyx.codegen import emit_block, emit_gpu, emit_matrix, emit_mode
 from sardonyx.codegen.emit_base import Emitter, literal, llvm_type
 from sardonyx.codegen.emit_memory import address
 from sardonyx.codegen.math import HELPERS
 from sardonyx.kernel.context import FAULT_LOCK, FIELDS
+from sardonyx.kernel.matrix_registers import EFFECTS as MATRIX_EFFECTS
 from sardonyx.kernel.program import Effect, Let, Operand
 from sardonyx.kernel.types import I64, Type
 
@@ -141,6 +142,8 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
         emit_mode.write(e, e.use(statement.operands[0]), flushes=statement.op == "flush_denormals")
     elif statement.op in emit_block.EFFECTS:
         emit_block.effect(e, statement)
+    elif statement.op in MATRIX_EFFECTS:
+        emit_matrix.effect(e, statement)
     elif statement.op == "sync_warp":
         emit_gpu.sync_warp(e)
     elif statement.op == "fence":

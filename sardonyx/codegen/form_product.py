@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How names of contractions begin that round their factors to bfloat16.
 HALVES = "halves"
+#: The same in registers for matrices.
+MATRICES = f"{HALVES}_in_matrices"
 #: How names of contractions of 8-bit codes begin.
 INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.

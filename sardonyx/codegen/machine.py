@@ -12,6 +12,11 @@ from sardonyx.base.files import text_of
 from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 
+#: The processor's features with which it has registers for matrices.
+AMX = frozenset(("amx_tile", "amx_bf16", "amx_int8"))
+#: Linux: the system call and its request for state that a process has only if it asks; x86-64.
+_ARCH_PRCTL, _REQUEST_STATE, _STATE_OF_TILES = 158, 0x1023, 18
+
 
 @dataclass(frozen=True, slots=True)
 class Caches:
@@ -40,7 +45,22 @@ def read_machine() -> Machine:
     if sys.platform == "win32":
         return Machine(arch, _windows_flags(arch), Caches())
     flags = flags_of_cpuinfo(text_of("/proc/cpuinfo"))
+    if flags >= AMX and not _may_use_matrices():
+        flags -= AMX
     return Machine(arch, flags, caches_of_sysfs(Path("/sys/devices/system/cpu/cpu0/cache")))
+
+
+def _may_use_matrices() -> bool:
+    """Ask Linux for the registers that hold matrices: for all threads, until the process ends.
+
+    It refuses if a thread has a stack for signals on which their state would have no room. See
+    https://docs.kernel.org/arch/x86/xstate.html.
+    """
+    try:
+        system = ctypes.CDLL(None, use_errno=True)
+        return bool(system.syscall(_ARCH_PRCTL, _REQUEST_STATE, _STATE_OF_TILES) == 0)
+    except (OSError, AttributeError):
+        return False
 
 
 def flags_of_cpuinfo(text: str) -> frozenset[str]:

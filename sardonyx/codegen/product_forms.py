@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sardonyx.codegen.form_product import HALVES, INTEGERS, PRODUCT, WINOGRAD
+from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, PRODUCT, WINOGRAD
 from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.variants import DEFAULT
 from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
 from sardonyx.kernel.integer_product import IntegerKernel
 from sardonyx.kernel.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matrix_product import MatrixKernel, MatrixSchedule
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import ProductSchedule
 from sardonyx.kernel.winograd_form import fitting
@@ -39,6 +40,10 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
     if integer_factors(group) is not None:
         integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
         return IntegerKernel(integers, former.name(INTEGERS), fixed)
+    rounds = former.options.halves and may_round(group)
+    if rounds and former.grain.matrices:
+        wide = MatrixSchedule(group, strides, former.options.lanes, former.grain)
+        return MatrixKernel(wide, former.name(MATRICES), fixed)
     schedule = former.schedules.pop(canonical.key, None)
     if schedule is None or former.variant != DEFAULT:
         schedule = ProductSchedule(group, strides, former.options.lanes, former.grain)
@@ -47,11 +52,11 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
         tiles = fitting(schedule, former.grain.tiles, former.variant.winograd)
     if tiles is not None:
         if former.grain.wide > former.grain.vectors:
-            wide = replace(former.grain, vectors=former.grain.wide)
-            schedule = ProductSchedule(group, strides, former.options.lanes, wide)
-            tiles = fitting(schedule, wide.tiles, tiles.outputs) or tiles
+            grain = replace(former.grain, vectors=former.grain.wide)
+            schedule = ProductSchedule(group, strides, former.options.lanes, grain)
+            tiles = fitting(schedule, grain.tiles, tiles.outputs) or tiles
         return WinogradKernel(schedule, tiles, former.name(f"{WINOGRAD}{tiles.outputs}"))
-    if former.options.halves and may_round(group):
+    if rounds:
         halves = HalfSchedule(group, strides, former.options.lanes, former.grain)
         return HalfKernel(halves, former.name(HALVES), fixed)
     return ProductKernel(schedule, former.name(PRODUCT), fixed)

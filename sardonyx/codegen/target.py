@@ -11,8 +11,8 @@ from functools import lru_cache
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.records import dataclass
-from sardonyx.codegen.machine import Caches, Machine, read_machine
-from sardonyx.kernel.grain import FEW_CORES, FEW_REGISTERS, Grain
+from sardonyx.codegen.machine import AMX, Caches, Machine, read_machine
+from sardonyx.kernel.grain import FEW_CORES, FEW_REGISTERS, WITH_MATRICES, Grain
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,9 @@ _EXTRAS_512 = {
     "avx512_fp16": "avx512fp16",
     "avx512vbmi": "avx512vbmi",
     "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile",
+    "amx_bf16": "amx-bf16",
+    "amx_int8": "amx-int8",
 }
 _EXTRAS_256 = {"avx_vnni": "avxvnni"}
 _EXTRAS_NEON = {"asimdhp": "fullfp16", "asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
@@ -129,6 +132,7 @@ def _avx512(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
+        grain=WITH_MATRICES if flags >= AMX else FEW_CORES,
     )
 
 

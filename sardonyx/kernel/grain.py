@@ -38,6 +38,7 @@ class Grain:
         turns: Whether squares of results are turned in registers to be stored along rows.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
+        matrices: Whether there are registers that hold matrices.
     """
 
     rows: int = 96
@@ -48,6 +49,7 @@ class Grain:
     turns: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
+    matrices: bool = False
 
     def vectors_of(self, rows: Dim) -> int:
         """Vectors of columns in a tile of a product of so many rows."""
@@ -57,5 +59,7 @@ class Grain:
 
 #: A few cores, each with a cache that a panel of the right factor stays in.
 FEW_CORES = Grain()
+#: The same where there are registers for matrices.
+WITH_MATRICES = Grain(matrices=True)
 #: The same where 16 registers have to hold a tile of 6 rows, the columns of a step and a factor.
 FEW_REGISTERS = Grain(vectors=2, wide=4, registers=16)

@@ -55,7 +55,7 @@ class HalfSchedule(ProductSchedule):
     def packings(self) -> list[Packing]:
         """Panels (batch..., panel, pair, column, 2) of bfloat16."""
         lead = self.packed_axes()
-        pairs = integer.ceildiv(self.depth_extent, _PAIR)
+        pairs = integer.floordiv(self.row_length, _PAIR)
         shape = (*map(extent_of, lead), self.panels(), pairs, self.width, _PAIR)
         own, n = indices(shape), len(lead)
         step = sizes.add(sizes.multiply(own[-3], _PAIR), own[-1])

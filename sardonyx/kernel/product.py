@@ -118,6 +118,7 @@ class ProductKernel(Ahead, Finish):
         chunks, block_rows = dim(integer.ceildiv(s.row_count(), s.block_rows)), dim(s.block_rows)
         self._set_scratch(taps, size)
         self._zero_row(depth)
+        self._enter()
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
             number = b.binary("add", b.binary("mul", rest, panels), panel)
@@ -128,21 +129,46 @@ class ProductKernel(Ahead, Finish):
             low = b.binary("mul", chunk, block_rows)
             high = b.min(b.binary("add", low, block_rows), n_rows)
             self._share_next(level, at, b.binary("sub", high, low), chunks)
+            self._begin_rows(b.binary("add", b.binary("mul", rest, chunks), chunk))
             if self._goes_in_parts():
                 self._sum_in_parts(level, (low, high), depth, at, extents)
                 self._finish_all(level, low, high, first_column, extents)
-                return
-            row = b.variable(low, name="row")
-            with b.while_(lambda: b.compare("lt", row.get(), high)):
-                first = row.get()
-                count = self._rows_of_tile(b.binary("sub", high, first))
-                tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
-                self._tile(level, first, count, taps, depth, at, tile, first_column, extents)
-                if s.run is None:
-                    self._finish_rows(level, count, first_column)
-                row.set(b.binary("add", first, count))
-            if s.run is not None:
-                self._finish_block(level, low, high, first_column, extents)
+            else:
+                self._write_tiles(level, (low, high), depth, at, first_column, extents)
+        self._leave()
+
+    def _enter(self) -> None:
+        """What a call of the kernel does before its first block."""
+
+    def _leave(self) -> None:
+        """What it does after its last."""
+
+    def _begin_rows(self, number: Operand) -> None:
+        """What a block does first with its rows, by their number among all batches and chunks."""
+
+    def _write_tiles(
+        self,
+        level: Expression,
+        rows: tuple[Operand, Operand],
+        depth: Operand,
+        panel: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The rows of a block from the first to the one behind the last, tile by tile."""
+        s, b = self.schedule, self.b
+        (low, high), taps = rows, s.tap_count()
+        row = b.variable(low, name="row")
+        with b.while_(lambda: b.compare("lt", row.get(), high)):
+            first = row.get()
+            count = self._rows_of_tile(b.binary("sub", high, first))
+            tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
+            self._tile(level, first, count, taps, depth, panel, tile, first_column, extents)
+            if s.run is None:
+                self._finish_rows(level, count, first_column)
+            row.set(b.binary("add", first, count))
+        if s.run is not None:
+            self._finish_block(level, low, high, first_column, extents)
 
     def _parts_of(
         self, block: Operand, panels: Operand, chunks: Operand
@@ -255,22 +281,33 @@ class ProductKernel(Ahead, Finish):
         most = self.tile_rows[0]
         depth = s.row_length
         in_parts = self._goes_in_parts()
-        kept = most if s.run is None and not in_parts else s.block_rows
-        layout: list[tuple[str, Dim]] = []
-        if not self.packed and s.turns:
-            layout.append(("kept", 8))
+        kept = most if s.run is None and not in_parts else self._block_rows()
+        layout = self._first_layout()
         layout += self._tile_layout(kept)
         if in_parts:
             layout.append(("more", most * s.width * size))
-        layout.append(("table", taps * most * 8))
+        copied = self._copied_rows()
+        layout.append(("table", sizes.multiply(copied, taps * 8)))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
             layout.append(("zero", sizes.multiply(depth, size)))
         if not s.direct:
-            layout.append(("copy", sizes.multiply(depth, most * size)))
+            layout.append(("copy", sizes.multiply(sizes.multiply(depth, copied), size)))
         if not self.packed:
             layout.append(("panel", sizes.multiply(self._panel_length(), s.width * size)))
         self._divide_scratch([*layout, *self._other_layout()])
+
+    def _first_layout(self) -> list[tuple[str, Dim]]:
+        """The first parts of scratch, whose first word is 0 where a command begins."""
+        return [("kept", 8)] if not self.packed and self.schedule.turns else []
+
+    def _block_rows(self) -> Dim:
+        """How many rows of sums a block has, where those of all its tiles are kept."""
+        return self.schedule.block_rows
+
+    def _copied_rows(self) -> Dim:
+        """How many rows of the left factor are found, or copied, at a time."""
+        return self.tile_rows[0]
 
     def _other_layout(self) -> list[tuple[str, Dim]]:
         """Further parts of scratch, in bytes."""

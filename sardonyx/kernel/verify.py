@@ -9,6 +9,7 @@ from sardonyx.kernel import text
 from sardonyx.kernel.check_threads import BLOCK_EFFECTS, BLOCK_LETS, effect_fault
 from sardonyx.kernel.check_types import type_fault
 from sardonyx.kernel.context import FIELDS
+from sardonyx.kernel.matrix_registers import EFFECTS as MATRIX_EFFECTS
 from sardonyx.kernel.operations import COMPARE
 from sardonyx.kernel.program import (
     Block,
@@ -230,6 +231,9 @@ class _Verifier:
                 self.fail(fault)
         elif statement.op in ("flush_denormals", "set_float_mode"):
             self.want(statement.operands[0], I64, "The mode")
+        elif statement.op in MATRIX_EFFECTS:
+            for operand, kind in zip(statement.operands, (PTR, I64), strict=False):
+                self.want(operand, kind, "An operand")
         elif statement.op not in ("call", "pause", "fence", "prefetch", "steer"):
             self.fail(f"Unknown statement {statement.op!r}")
 

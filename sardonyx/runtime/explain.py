@@ -10,7 +10,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY
-from sardonyx.codegen.form_product import HALVES, INTEGERS, WINOGRAD
+from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.engine import Engine
@@ -223,7 +223,9 @@ def _less_exact(plan: Plan) -> list[str]:
     count = sum(c.kernel.startswith(HALVES) for c in plan.calls)
     if count:
         how = "with factors rounded to bfloat16 (session.allow_bfloat16_products = 1)"
-        lines.append(f"{_count(count, 'product')} {how}")
+        matrices = sum(c.kernel.startswith(MATRICES) for c in plan.calls)
+        where = f", {matrices} in registers for matrices" if matrices else ""
+        lines.append(f"{_count(count, 'product')} {how}{where}")
     return lines
 
 
