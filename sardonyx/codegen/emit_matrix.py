@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen.emit_base import Emitter
+from sardonyx.kernel.matrix_registers import BYTES, HALVES
 from sardonyx.kernel.program import Effect
 
-_PRODUCTS = {"halves": "llvm.x86.tdpbf16ps", "bytes": "llvm.x86.tdpbusd"}
+_PRODUCTS = {HALVES: "llvm.x86.tdpbf16ps", BYTES: "llvm.x86.tdpbusd"}
 
 
 def effect(e: Emitter, statement: Effect) -> None:

@@ -11,7 +11,12 @@ from sardonyx.codegen.variants import DEFAULT
 from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
 from sardonyx.kernel.integer_product import IntegerKernel
 from sardonyx.kernel.integer_schedule import IntegerSchedule
-from sardonyx.kernel.matrix_product import MatrixKernel, MatrixSchedule
+from sardonyx.kernel.matrix_product import (
+    HalfMatrixKernel,
+    HalfMatrixSchedule,
+    IntegerMatrixKernel,
+    IntegerMatrixSchedule,
+)
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import ProductSchedule
 from sardonyx.kernel.winograd_form import fitting
@@ -39,11 +44,14 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
     assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
     if integer_factors(group) is not None:
         integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
+        if former.grain.matrices and not integers.zeros:
+            codes = IntegerMatrixSchedule(group, strides, former.options.lanes, former.grain)
+            return IntegerMatrixKernel(codes, former.name(f"{INTEGERS}_in_matrices"), fixed)
         return IntegerKernel(integers, former.name(INTEGERS), fixed)
     rounds = former.options.halves and may_round(group)
     if rounds and former.grain.matrices:
-        wide = MatrixSchedule(group, strides, former.options.lanes, former.grain)
-        return MatrixKernel(wide, former.name(MATRICES), fixed)
+        wide = HalfMatrixSchedule(group, strides, former.options.lanes, former.grain)
+        return HalfMatrixKernel(wide, former.name(MATRICES), fixed)
     schedule = former.schedules.pop(canonical.key, None)
     if schedule is None or former.variant != DEFAULT:
         schedule = ProductSchedule(group, strides, former.options.lanes, former.grain)

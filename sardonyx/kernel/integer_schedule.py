@@ -80,7 +80,7 @@ class IntegerSchedule(ProductSchedule):
         """Panels (batch..., panel, taps..., group, column, 4), and the sum of each column."""
         lead = self.packed_axes()
         taps = self.taps if self.direct else []
-        groups = integer.ceildiv(self.depth_extent, GROUP)
+        groups = integer.floordiv(self.row_length, GROUP)
         shape = (
             *map(extent_of, lead), self.panels(), *map(extent_of, taps), groups, self.width, GROUP,
         )  # fmt: skip

@@ -1,8 +1,9 @@
-"""`half_product` on registers for matrices: panels wider, rows rounded once for several of them.
+"""Contractions on registers for matrices: of bfloat16 (`half_product`) and of bytes
+(`integer_product`), with wider panels, and rows that are copied once for several of them.
 
-One instruction sums 8,192 products, so what else is done for a tile counts. Where panels are packed
-beforehand, all of them pass the same rows: these are copied and rounded when the first one does,
-and the others find them in the thread's scratch.
+One instruction sums 8,192 or 16,384 products, so what else is done for a tile counts. Where panels
+are packed beforehand, all of them pass the same rows: these are copied (rounded, made unsigned)
+when the first one does, and the others find them in the thread's scratch.
 """
 
 from __future__ import annotations
@@ -12,39 +13,59 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel import matrix_registers
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.half_product import HalfKernel, HalfSchedule
+from sardonyx.kernel.integer_product import IntegerKernel
+from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matrix_registers import ROW_BYTES, SIDE
+from sardonyx.kernel.micro_integer import MIDDLE
 from sardonyx.kernel.micro_matrix import build_matrix_micro, matrix_micro_name
+from sardonyx.kernel.product import ProductKernel
+from sardonyx.kernel.product_schedule import ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import BF16, I1, I64, U16
+from sardonyx.kernel.types import I1, I8, I64, U8, Type
 
-_KIND = "halves"
-#: Elements of a row that an instruction takes.
-_STEP = ROW_BYTES // BF16.size_bytes
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
 #: Rows of a block stay in the second cache of a core while all panels pass, and so does a panel.
 _ROWS_BYTES, _PANEL_BYTES = 1 << 20, 512 << 10
 #: Rows of a block at most, and where only a run knows how long they are.
 _MOST_ROWS, _TYPICAL_ROWS = 192, 96
-#: Vectors of a panel: of more columns, sums of a tile leave the first cache.
-_MOST_VECTORS, _LEAST_VECTORS = 8, 2
-#: How many times as fast products are as those of floats, with what else a kernel does.
-_FASTER = 6
+#: Vectors of a panel at least: as many as a step sums at a time.
+_LEAST_VECTORS = 2
 
 
-class MatrixSchedule(HalfSchedule):
-    """How the kernel of such a contraction goes over its axes."""
+class _MatrixSchedule(ProductSchedule):
+    """How the kernel of such a contraction goes over its axes: rows are always copied.
+
+    Attributes:
+        most_vectors: Those of a panel at most: of more columns, sums of a tile leave the first
+            cache.
+        faster: How many times as fast products are as in vectors, with what else a kernel does.
+    """
+
+    most_vectors: int
+    faster: int
+
+    @property
+    def step(self) -> int:
+        """Elements of a row that an instruction takes."""
+        return ROW_BYTES // self.factor.size_bytes
 
     @property
     def row_length(self) -> Dim:
         """Elements of a row in scratch: whole steps."""
-        return sizes.multiply(integer.ceildiv(self.depth_extent, _STEP), _STEP)
+        return sizes.multiply(integer.ceildiv(self.depth_extent, self.step), self.step)
+
+    def _takes(self, tapped: bool) -> bool:
+        return False
+
+    def _walk_all(self) -> bool:
+        return False
 
     def _set_width(self, vectors: int) -> None:
         length = self.row_length
         if isinstance(length, int):
-            fit = _PANEL_BYTES // max(1, length * SIDE * BF16.size_bytes)
-            vectors = max(_LEAST_VECTORS, min(_MOST_VECTORS, fit // 2 * 2))
+            fit = _PANEL_BYTES // max(1, length * SIDE * self.factor.size_bytes)
+            vectors = max(_LEAST_VECTORS, min(self.most_vectors, fit // 2 * 2))
         super()._set_width(vectors)
 
     def balance(self) -> None:
@@ -52,7 +73,7 @@ class MatrixSchedule(HalfSchedule):
         length, count = self.row_length, self.row_count()
         most = _TYPICAL_ROWS
         if isinstance(length, int):
-            most = min(_MOST_ROWS, _ROWS_BYTES // max(1, length * BF16.size_bytes))
+            most = min(_MOST_ROWS, _ROWS_BYTES // max(1, length * self.factor.size_bytes))
         tiles = max(1, most // _TILE)
         if isinstance(count, int):  # equal blocks
             whole = max(1, -(-count // _TILE))
@@ -61,10 +82,23 @@ class MatrixSchedule(HalfSchedule):
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
-        return integer.ceildiv(super().cost_ns(), _FASTER // 2)
+        return integer.ceildiv(super().cost_ns(), self.faster)
 
 
-class MatrixKernel(HalfKernel):
+class HalfMatrixSchedule(_MatrixSchedule, HalfSchedule):
+    """That of a contraction in bfloat16."""
+
+    most_vectors, faster = 8, 3
+
+
+class IntegerMatrixSchedule(_MatrixSchedule, IntegerSchedule):
+    """That of a contraction of codes, whose right zero points are 0."""
+
+    # An epilogue of codes is written out for each vector.
+    most_vectors, faster = 4, 4
+
+
+class _MatrixKernel(ProductKernel):
     """Builds the kernel of one contraction.
 
     Args:
@@ -73,7 +107,8 @@ class MatrixKernel(HalfKernel):
         packed: Whether the right factor is constant, so that it is packed beforehand.
     """
 
-    schedule: MatrixSchedule
+    schedule: _MatrixSchedule
+    _kind: str
 
     def _tile_rows(self) -> tuple[int, ...]:
         return (_TILE,)
@@ -82,7 +117,8 @@ class MatrixKernel(HalfKernel):
         return self.b.min(rest, _TILE)
 
     def _functions(self) -> tuple[Program, ...]:
-        micro = (build_matrix_micro(_KIND, n, self.schedule.vectors) for n in self._sixteens())
+        vectors = self.schedule.vectors
+        micro = (build_matrix_micro(self._kind, n, vectors) for n in self._sixteens())
         return (*micro, *self._finish_functions())
 
     def _sixteens(self) -> tuple[int, ...]:
@@ -161,17 +197,17 @@ class MatrixKernel(HalfKernel):
             with b.if_(self._are_new):
                 row = b.binary("add", inside, r)
                 self._copy_row(level.child(at), self.scratch["table"], row, depth)
-        rows = b.offset(self.scratch["copy"], b.binary("mul", inside, depth), BF16)
+        rows = b.offset(self.scratch["copy"], b.binary("mul", inside, depth), s.factor)
         self._call_micro(rows, count, taps, depth, panel, tile)
 
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with zeros up to a whole step."""
-        b = self.b
+        b, factor = self.b, self.schedule.factor
         end = b.binary("mul", b.binary("add", r, 1), depth)
         with b.if_(b.compare("gt", depth, 0)):
-            zeros = b.constant(U16.with_lanes(_STEP), 0)
-            b.store(zeros, self.scratch["copy"], b.binary("sub", end, _STEP), align_bytes=2)
-        super(HalfKernel, self)._copy_row(row, table, r, depth)
+            last = b.offset(self.scratch["copy"], end, factor)
+            b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
+        ProductKernel._copy_row(self, row, table, r, depth)
 
     def _call_micro(
         self,
@@ -184,10 +220,36 @@ class MatrixKernel(HalfKernel):
     ) -> None:
         """Multiply the rows at `table`, which lie one after the other."""
         s, b = self.schedule, self.b
-        pitch = b.binary("mul", depth, BF16.size_bytes)
-        operands = [table, pitch, b.binary("div", depth, _STEP), panel, target]
-        names = [matrix_micro_name(_KIND, n, s.vectors) for n in self._sixteens()]
+        pitch = b.binary("mul", depth, s.factor.size_bytes)
+        operands = [table, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
+        names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
         micro: Operand = b.address_of(names[0])
         for name in names[1:]:
             micro = b.select(b.compare("gt", count, SIDE), b.address_of(name), micro)
         b.call(micro, operands)
+
+    def _begins(self) -> list[Operand]:
+        """What sums of a panel's columns start from, where that is not 0."""
+        return []
+
+
+class HalfMatrixKernel(_MatrixKernel, HalfKernel):
+    """Factors are rounded to bfloat16."""
+
+    schedule: HalfMatrixSchedule
+    _kind = matrix_registers.HALVES
+
+
+class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
+    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones."""
+
+    schedule: IntegerMatrixSchedule
+    _kind = matrix_registers.BYTES
+
+    def _rounded(self, value: Operand, kind: Type) -> Operand:
+        lifted = self.b.lift(value, kind)
+        signed = kind.element == I8
+        return self.b.binary("xor", lifted, -MIDDLE) if signed else lifted
+
+    def _begins(self) -> list[Operand]:
+        return [self.scratch["start"]]

@@ -20,6 +20,8 @@ from sardonyx.kernel.types import I64
 SIDE = 16
 ROW_BYTES = 64
 REGISTERS = 8
+#: What factors may be: bfloat16 with sums in f32, or unsigned by signed bytes with sums in i32.
+HALVES, BYTES = "halves", "bytes"
 #: Statements that work on them.
 EFFECTS = frozenset(
     f"matrix_{what}" for what in ("shapes", "release", "zero", "load", "store", "products")
@@ -61,8 +63,7 @@ def add_products(b: InstructionBuilder, kind: str, sums: int, left: int, right: 
 
     Args:
         b: Writes the program.
-        kind: `halves` of bfloat16 with sums in f32, or `bytes`, unsigned by signed, with sums in
-            i32 that wrap.
+        kind: HALVES or BYTES; sums of the latter wrap.
         sums, left, right: Numbers of registers.
     """
     numbers = (("sums", sums), ("left", left), ("right", right))

@@ -1,6 +1,6 @@
 """The micro-kernel of products on registers for matrices: as `micro`, a block of 16 or 32 rows.
 
-    tile[r, :] = sum over steps of left[r, step] * panel[step, :]
+    tile[r, :] = start[:] + sum over steps of left[r, step] * panel[step, :]
 
 A step is 64 bytes of a row. Rows lie one after the other at equal distances; the panel has, for
 each 4 bytes of a row, those elements of all its columns side by side. Four registers have sums: two
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sardonyx.kernel import matrix_registers as registers
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.matrix_registers import ROW_BYTES, SIDE
+from sardonyx.kernel.matrix_registers import BYTES, ROW_BYTES, SIDE
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.types import I64, PTR, U8
 
@@ -29,21 +29,27 @@ def matrix_micro_name(kind: str, sixteens: int, vectors: int) -> str:
 
 
 def build_matrix_micro(kind: str, sixteens: int, vectors: int) -> Program:
-    """`(left, pitch, steps, panel, tile)`: see the module's text.
+    """`(left, pitch, steps, panel, tile[, start])`: see the module's text.
 
     left: its first row. pitch: bytes from one row to the next. tile: 16 * sixteens rows of 16 *
-    vectors sums of 32 bits.
+    vectors sums of 32 bits. start: of bytes alone, what each column's sums start from.
     """
     parameters = [("left", PTR), ("pitch", I64), ("steps", I64), ("panel", PTR), ("tile", PTR)]
-    b = Builder(matrix_micro_name(kind, sixteens, vectors), parameters)
+    starts = kind == BYTES
+    more = [("start", PTR)] if starts else []
+    b = Builder(matrix_micro_name(kind, sixteens, vectors), [*parameters, *more])
     left, pitch, steps, panel, tile = (b.parameter(n) for n, _ in parameters)
     line_bytes = vectors * SIDE * _WORD_BYTES
     line = Constant(I64, line_bytes)
     for first in range(0, vectors, _TOGETHER):
         columns = range(min(_TOGETHER, vectors - first))
         sums = {(t, v): t * _TOGETHER + v for t in range(sixteens) for v in columns}
-        for register in sums.values():
-            registers.zero(b, register)
+        for (_, v), register in sums.items():
+            if starts:  # the same in all rows
+                begin = b.offset(b.parameter("start"), (first + v) * ROW_BYTES, U8)
+                registers.load(b, register, begin, Constant(I64, 0))
+            else:
+                registers.zero(b, register)
         with b.for_(0, steps) as step:
             at = b.offset(panel, step, SIDE * line_bytes)
             at = b.offset(at, first * ROW_BYTES, U8)

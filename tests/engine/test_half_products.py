@@ -1,16 +1,13 @@
 """Factors of float32 products rounded to bfloat16: on request alone, sums in float32."""
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 import sardonyx
 from sardonyx.base import errors, knobs
-from sardonyx.codegen import target
 from sardonyx.codegen.target import host_target
-from sardonyx.kernel.grain import FEW_CORES
+from tests.support.registers import FORMS, choose
 from tests.support.session import model_of
 
 RNG = np.random.default_rng(23)
@@ -37,22 +34,12 @@ def error(got, expected):
     return np.abs(got - expected).max() / np.abs(expected).max()
 
 
-def _without_matrices():
-    host = host_target()
-    features = [f for f in host.features.split(",") if not f.startswith("+amx")]
-    return replace(host, features=",".join(features), grain=FEW_CORES)
-
-
-@pytest.fixture(params=["pairs", "matrices"])
+@pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    """Both ways to multiply: pairs of steps in vectors, and registers that hold matrices."""
+    """Pairs of steps in vectors, and registers that hold matrices."""
     if not host_target().has_halves:
         pytest.skip("the processor has no products of bfloat16")
-    if request.param == "pairs":
-        host = _without_matrices()
-        monkeypatch.setattr(target, "_checked_target", lambda isa: host)
-    elif not host_target().grain.matrices:
-        pytest.skip("the processor has no registers for matrices")
+    choose(request.param, monkeypatch)
     return request.param
 
 

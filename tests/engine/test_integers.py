@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
+from tests.support.registers import FORMS, choose
 from tests.support.session import check, model_of
+
+
+@pytest.fixture(params=FORMS, autouse=True)
+def form(request, monkeypatch):
+    choose(request.param, monkeypatch)
+
 
 KINDS = {"u": np.uint8, "i": np.int8}
 
@@ -67,7 +74,7 @@ def test_mat_mul_integer(kinds, depth, fixed):
         points | ({"b": b} if fixed else {}),
         13,
     )
-    feeds = [{"a": codes(random, left, 2, rows, depth)} for rows in (1, 5, 40)]
+    feeds = [{"a": codes(random, left, 2, rows, depth)} for rows in (1, 5, 17, 40)]
     feeds = feeds if fixed else [f | {"b": b} for f in feeds]
     session = check(model, feeds, tolerance=0)
     assert "integers_" in session.explain()

@@ -13,6 +13,7 @@ from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import check_features, host_target, target_for
 from sardonyx.kernel import matrix_registers
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.matrix_registers import BYTES, HALVES
 from sardonyx.kernel.micro_matrix import build_matrix_micro, matrix_micro_name
 from sardonyx.kernel.types import I64, PTR
 from tests.support.kernels import MACHINE, Kernels
@@ -28,31 +29,35 @@ def _machine(*more: str) -> Machine:
 
 def _rows_with_shapes(kind: str, sixteens: int, vectors: int) -> Builder:
     """The micro-kernel between what every kernel does first and last."""
-    names = ["shapes", "left", "panel", "tile"]
+    names = ["shapes", "left", "panel", "tile", "start"]
     b = Builder("rows", [*((n, PTR) for n in names), ("pitch", I64), ("steps", I64)])
-    shapes, left, panel, tile, pitch, steps = map(b.parameter, [*names, "pitch", "steps"])
+    shapes, left, panel, tile, start = map(b.parameter, names)
+    operands = [left, b.parameter("pitch"), b.parameter("steps"), panel, tile]
+    operands += [start] if kind == BYTES else []
     matrix_registers.set_shapes(b, shapes)
-    b.call(matrix_micro_name(kind, sixteens, vectors), [left, pitch, steps, panel, tile])
+    b.call(matrix_micro_name(kind, sixteens, vectors), operands)
     matrix_registers.release(b)
     return b
 
 
-@pytest.mark.parametrize("kind", ["halves", "bytes"])
+@pytest.mark.parametrize("kind", [HALVES, BYTES])
 def test_code_is_made_for_other_machines(kind):
     target = target_for("avx512", _machine(*AMX))
     assert target.grain.matrices and "+amx-tile" in target.features
     text = emit_module([build_matrix_micro(kind, 2, 3)], target)
-    products = {"halves": "tdpbf16ps", "bytes": "tdpbusd"}[kind]
-    # Two sixteens of rows by two vectors, then by the third one.
+    products = {HALVES: "tdpbf16ps", BYTES: "tdpbusd"}[kind]
+    # Two sixteens of rows by two vectors, then by the third one; sums of bytes start from numbers.
     assert text.count(f"call void @llvm.x86.{products}(") == 4 + 2
-    assert text.count("call void @llvm.x86.tileloadd64(") == 4 + 3
+    sums = 6 if kind == BYTES else 0
+    assert text.count("call void @llvm.x86.tileloadd64(") == 4 + 3 + sums
+    assert text.count("call void @llvm.x86.tilezero(") == 6 - sums
 
 
 def test_not_where_there_are_none():
     target = target_for("avx512", _machine())
     assert not target.grain.matrices and "amx" not in target.features
     with pytest.raises(EngineError, match="no registers for matrices"):
-        emit_module([build_matrix_micro("halves", 1, 1)], target)
+        emit_module([build_matrix_micro(HALVES, 1, 1)], target)
 
 
 def test_all_three_features_are_needed():
@@ -93,25 +98,27 @@ def test_features_are_checked():
 @pytest.mark.parametrize("sixteens", [1, 2])
 @pytest.mark.parametrize("vectors", [1, 2, 5])
 @pytest.mark.parametrize("steps", [0, 1, 7])
-@pytest.mark.parametrize("kind", ["halves", "bytes"])
+@pytest.mark.parametrize("kind", [HALVES, BYTES])
 def test_values(kind, sixteens, vectors, steps):
     programs = [build_matrix_micro(kind, sixteens, vectors)]
     kernels = Kernels(
         [*programs, _rows_with_shapes(kind, sixteens, vectors).program], host_target()
     )
     rows, columns = 16 * sixteens, 16 * vectors
-    group, depth = (2, 32 * steps) if kind == "halves" else (4, 64 * steps)
-    if kind == "halves":
+    group, depth = (2, 32 * steps) if kind == HALVES else (4, 64 * steps)
+    if kind == HALVES:
         left = _RANDOM.standard_normal((rows, depth + 64)).astype(ml_dtypes.bfloat16)
         right = _RANDOM.standard_normal((depth, columns)).astype(ml_dtypes.bfloat16)
         tile = np.full((rows, columns), np.nan, np.float32)
+        start = np.zeros(columns)
     else:
         left = _RANDOM.integers(0, 256, (rows, depth + 64)).astype(np.uint8)
         right = _RANDOM.integers(-128, 128, (depth, columns)).astype(np.int8)
         tile = np.full((rows, columns), -1, np.int32)
+        start = _RANDOM.integers(-(10**6), 10**6, columns).astype(np.int32)
     panel = right.reshape(depth // group, group, columns).transpose(0, 2, 1).copy()
-    pointers = [np.zeros(8, np.int64), left, panel, tile]
-    call = kernels.function("rows", None, *[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 2)
+    pointers = [np.zeros(8, np.int64), left, panel, tile, start]
+    call = kernels.function("rows", None, *[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 2)
     call(*(x.ctypes.data for x in pointers), left.strides[0], steps)
-    exact = left[:, :depth].astype(np.float64) @ right.astype(np.float64)
-    np.testing.assert_allclose(tile, exact, rtol=0, atol=1e-4 if kind == "halves" else 0)
+    exact = left[:, :depth].astype(np.float64) @ right.astype(np.float64) + start
+    np.testing.assert_allclose(tile, exact, rtol=0, atol=1e-4 if kind == HALVES else 0)

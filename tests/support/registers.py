@@ -1,0 +1,24 @@
+"""Both ways to multiply on processors that have registers for matrices."""
+
+from dataclasses import replace
+
+import pytest
+
+from sardonyx.codegen import target
+from sardonyx.codegen.target import host_target
+from sardonyx.kernel.grain import FEW_CORES
+
+FORMS = ("vectors", "matrices")
+
+
+def choose(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions multiply in vectors, or in registers for matrices; skip where there are none."""
+    host = host_target()
+    if form == "matrices":
+        if not host.grain.matrices:
+            pytest.skip("the processor has no registers for matrices")
+        return
+    features = [f for f in host.features.split(",") if not f.startswith("+amx")]
+    grain = FEW_CORES if host.grain.matrices else host.grain
+    plain = replace(host, features=",".join(features), grain=grain)
+    monkeypatch.setattr(target, "_checked_target", lambda isa: plain)
