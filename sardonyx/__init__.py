@@ -16,6 +16,7 @@ from sardonyx.api.compiling import (
     OrtEpContextDataBuffer,
     OrtExternalInitializerInfo,
 )
+from sardonyx.api.copies import copy_tensors
 from sardonyx.api.devices import (
     OrtArenaCfg,
     OrtDevice,
@@ -63,7 +64,7 @@ from sardonyx.api.module import (
 )
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.ortvalue import OrtValue, copy_tensors
+from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.stand_in import install_as_onnxruntime

@@ -21,6 +21,7 @@ from sardonyx.runtime.storage import (
     MemoryKind,
     Tensor,
     memory_kind,
+    refuse_strings,
     to_host,
     write,
 )
@@ -109,8 +110,7 @@ class OrtValue:
         array = array.astype(kind) if array.dtype.kind in "US" else array
         if memory is HOST:
             return OrtValue(array)
-        if kind.kind == "O":
-            raise InvalidArgument(message("OrtValue", "Strings lie in memory of the host alone"))
+        refuse_strings(kind)
         return OrtValue(memory.copy_of(array))
 
     @staticmethod
@@ -289,10 +289,15 @@ class OrtValue:
         Raises:
             InvalidArgument: Size or element type differ, or the memory is read-only.
         """
-        self._write(value, None)
+        write(self._tensor(), self._contents("OrtValue.update_inplace", value))
 
-    def _write(self, value: Any, stream: Any) -> None:
-        given: Any = value._tensor() if isinstance(value, OrtValue) else value
+    def _contents(self, where: str, value: Any) -> Tensor:
+        """What may be written to this value's memory, as a tensor of its type.
+
+        Raises:
+            InvalidArgument: It does not fit, or the memory is read-only.
+        """
+        given: Tensor = value._tensor() if isinstance(value, OrtValue) else value
         if not isinstance(given, (np.ndarray, DeviceArray)):
             shared = hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
             given = OrtValue.from_dlpack(value)._tensor() if shared else np.asarray(value)
@@ -300,16 +305,27 @@ class OrtValue:
         if given.size != own.size or given.dtype.newbyteorder("=") != own.dtype:
             raise InvalidArgument(
                 message(
-                    "OrtValue.update_inplace", "The contents do not fit",
+                    where, "The contents do not fit",
                     expected=f"{own.dtype}{list(own.shape)}",
                     got=f"{given.dtype}{list(given.shape)}",
                 )
             )  # fmt: skip
-        if not isinstance(own, DeviceArray) and not own.flags.writeable:
-            raise InvalidArgument(message("OrtValue.update_inplace", "The memory is read-only"))
-        if not given.dtype.isnative:
+        if own.is_read_only if isinstance(own, DeviceArray) else not own.flags.writeable:
+            raise InvalidArgument(message(where, "The memory is read-only"))
+        if isinstance(given, np.ndarray) and not given.dtype.isnative:
             given = given.astype(own.dtype)
-        write(own, given, stream)
+        return given
+
+    def __repr__(self) -> str:
+        held = self._array
+        if isinstance(held, DeviceArray):
+            return (
+                f"<OrtValue {held.dtype}{list(held.shape)} on {held.kind.name}:{held.kind.number}>"
+            )
+        if isinstance(held, np.ndarray):
+            return f"<OrtValue {held.dtype}{list(held.shape)} on cpu>"
+        shape = list(held.dense_shape()) if isinstance(held, SparseTensor) else ""
+        return f"<OrtValue {_type_text(held)}{shape} on cpu>"
 
     def _repr_html_(self) -> str:
         from sardonyx.api.notebook import value_html
@@ -421,29 +437,3 @@ class OrtValueVector(list[OrtValue]):
     def dlpack_at(self, index: int) -> Any:
         """A value as a DLPack capsule."""
         return self[index].__dlpack__()
-
-
-@names_misfits
-def copy_tensors(
-    source: Sequence[OrtValue], target: Sequence[OrtValue], stream: Any = None
-) -> None:
-    """Copy each value of `source` to the memory of the one of `target`, wherever they lie.
-
-    Args:
-        source: Values.
-        target: As many.
-        stream: A stream of the targets' device: then nobody waits, and runs that use the targets
-            come after the copies. Without one the copies have happened at the return.
-
-    Raises:
-        InvalidArgument: They do not fit each other.
-    """
-    if len(source) != len(target):
-        raise InvalidArgument(
-            message(
-                "copy_tensors", "There must be a target for each source",
-                expected=str(len(source)), got=str(len(target)),
-            )
-        )  # fmt: skip
-    for given, held in zip(source, target, strict=True):
-        held._write(given, stream)

@@ -2,10 +2,11 @@
 
 from sardonyx.api.adapters import AdapterFormat
 from sardonyx.api.compiling import ModelCompiler
+from sardonyx.api.copies import copy_tensors
 from sardonyx.api.devices import OrtDevice
 from sardonyx.api.enums import OrtDeviceVendorId
 from sardonyx.api.iobinding import IOBinding
-from sardonyx.api.ortvalue import OrtValue, copy_tensors
+from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.provider_arguments import check_and_normalize_provider_args
 from sardonyx.api.session import InferenceSession
 from sardonyx.host.sparse_tensor import SparseTensor

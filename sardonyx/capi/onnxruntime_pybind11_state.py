@@ -15,6 +15,7 @@ from sardonyx.api.compiling import (
     OrtEpContextDataBuffer,
     OrtExternalInitializerInfo,
 )
+from sardonyx.api.copies import copy_tensors
 from sardonyx.api.devices import (
     OrtArenaCfg,
     OrtDevice,
@@ -61,7 +62,7 @@ from sardonyx.api.module import (
 )
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions, get_default_session_options
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector, copy_tensors
+from sardonyx.api.ortvalue import OrtValue, OrtValueVector
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.thread_pool import set_global_thread_pool_sizes

@@ -12,7 +12,7 @@ from sardonyx.cuda import staging
 from sardonyx.cuda.arena import Block
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.stream import Event, Stream
-from sardonyx.cuda.values import CudaArray, CudaMemory
+from sardonyx.cuda.values import CudaArray, CudaMemory, PinnedMemory
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import address_of
@@ -210,7 +210,10 @@ class Result:
             staging.download(source.address, target, frame.queue)
             return target
         if target is None or getattr(target, "is_host", False):
-            return staging.fetched(source.address, source.shape, source.dtype, frame.queue)
+            is_any = not isinstance(target, PinnedMemory)
+            return staging.fetched(
+                source.address, source.shape, source.dtype, frame.queue, or_any=is_any
+            )
         frame.queue.synchronize()
         return target.copy_of(source)  # type: ignore[union-attr]  # a kind of memory is left
 

@@ -79,14 +79,21 @@ class GrownArray(CudaArray):
 
     def numpy(self) -> Array:
         """See `DeviceArray.numpy`."""
+        return self._dense().numpy()
+
+    def read_to(self, target: Array, stream: Any = None) -> None:
+        """See `DeviceArray.read_to`."""
+        self._dense().read_to(target, stream)
+
+    def _dense(self) -> CudaArray:
+        """Dense memory with the same contents: its own, the room's, or a copy."""
         room = self._room
         if room is None:
-            return self._own().numpy()
-        length = self.shape[room.axis]
+            return self._own()
         whole = room.memory
         assert isinstance(whole, CudaArray)  # noqa: S101 - rooms of a device have no others
-        dense = whole.as_shape(self.shape) if room.is_dense(length) else self._copied(room)
-        return dense.numpy()
+        is_dense = room.is_dense(self.shape[room.axis])
+        return whole.as_shape(self.shape) if is_dense else self._copied(room)
 
     def _own(self) -> CudaArray:
         if self._room is not None:

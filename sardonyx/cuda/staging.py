@@ -24,7 +24,7 @@ from sardonyx.cuda.sources import PinnedSource
 from sardonyx.cuda.stream import Stream
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.budget import machine_memory_bytes
-from sardonyx.runtime.storage import Array, array_at, size_of
+from sardonyx.runtime.storage import Array, array_at, new_array, size_of
 
 #: Larger arrays are brought piece by piece.
 _PIECE_BYTES = 4 << 20
@@ -169,9 +169,16 @@ def dense_steps(array: Array) -> list[int]:
     return steps
 
 
-def fetched(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Array:
-    """`download` to a new array."""
-    target = new_pinned(stream.device, shape, dtype, "a result")
+def fetched(
+    address: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    stream: Stream,
+    *,
+    or_any: bool = True,
+) -> Array:
+    """`download` to a new array; see `new_pinned`."""
+    target = new_pinned(stream.device, shape, dtype, "a result", or_any=or_any)
     download(address, target, stream)
     return target
 
@@ -184,7 +191,11 @@ def new_pinned(
     *,
     or_any: bool = True,
 ) -> Array:
-    """A new array in pinned memory; in any other if there is too much of that, and it may be."""
+    """A new array in pinned memory; in any other if there is too much of that, and it may be.
+
+    Raises:
+        OutOfMemory: There is not so much.
+    """
     size_bytes = size_of(shape, dtype)
     if size_bytes:
         try:
@@ -192,6 +203,6 @@ def new_pinned(
         except OutOfMemory:
             if not or_any:
                 raise
-            return np.empty(shape, dtype)
+            return new_array(shape, dtype)
         return array_at(block.address, shape, dtype, block)
     return np.empty(shape, dtype)

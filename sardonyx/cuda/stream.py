@@ -113,13 +113,22 @@ def handle_of(stream: Any) -> int:
     Raises:
         InvalidArgument: It is none of these.
     """
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
     if isinstance(stream, str):
         try:
-            return int(stream, 0)
+            found = int(stream, 0)
         except ValueError:
             raise _no_stream(stream) from None
+    elif isinstance(stream, int) and not isinstance(stream, bool):
+        found = stream
+    else:
+        return _handle_in(stream)
+    if found < 0:
+        raise _no_stream(stream)
+    return found
+
+
+def _handle_in(stream: Any) -> int:
+    """The handle that an object has."""
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         found = protocol() if callable(protocol) else protocol

@@ -12,7 +12,8 @@ from sardonyx.cuda import exchange, staging
 from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device, device
-from sardonyx.cuda.driver import call, pointer_attribute
+from sardonyx.cuda.driver import call
+from sardonyx.cuda.pointers import check_pointer
 from sardonyx.cuda.sources import DeviceSource
 from sardonyx.cuda.stream import Event, Stream, handle_of
 from sardonyx.runtime.storage import (
@@ -21,7 +22,9 @@ from sardonyx.runtime.storage import (
     MemoryKind,
     Tensor,
     array_at,
+    refuse_strings,
     size_of,
+    write,
 )
 
 _new = object.__new__
@@ -171,6 +174,20 @@ class CudaArray(DeviceArray):
                 source.used_until(queue, event)
             queue.keep(event, kept, self, source)
 
+    def read_to(self, target: Array, stream: Any = None) -> None:
+        """See `DeviceArray.read_to`."""
+        self.device.enter()
+        queue = self.device.copying if stream is None else self.device.stream_of(handle_of(stream))
+        self.ready_in(queue)
+        staging.download(self.address, target, queue)
+        if stream is None:
+            queue.synchronize()
+            self.order.unfinished()
+        else:
+            event = queue.record()
+            self.used_until(queue, event)
+            queue.keep(event, target, self)
+
     def copy_in(self, source: Tensor, stream: Stream) -> tuple[Any, ...]:
         """Copy a tensor of this size here, in a stream; gives what must live as long."""
         self.free_in(stream)
@@ -216,23 +233,6 @@ class CudaArray(DeviceArray):
         return exchange.to_interface(self)
 
 
-def check_pointer(address: int, where: Device) -> None:
-    """Refuse an address that is not in memory of a device.
-
-    Raises:
-        InvalidArgument: It was freed, is another device's, or the host's.
-    """
-    found = pointer_attribute("DEVICE_ORDINAL", address)
-    if found is None:
-        what = f"There is no memory of a device at {address:#x}"
-        raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
-    if found != where.number:
-        what = f"The memory at {address:#x} is another device's"
-        raise InvalidArgument(
-            message("CUDA", what, expected=f"device {where.number}", got=f"device {found}")
-        )
-
-
 class CudaMemory:
     """Memory of a device as values without a session have it; see `MemoryKind`."""
 
@@ -257,6 +257,8 @@ class CudaMemory:
         stream: Stream | None = None,
     ) -> CudaArray:
         """See `MemoryKind.empty`; work in `stream`, or any if that is None, may begin at once."""
+        if dtype.kind == "O":
+            refuse_strings(dtype)
         size_bytes = size_of(shape, dtype)
         if size_bytes >> 62:
             raise OutOfMemory(message("CUDA", f"{dtype}{list(shape)} is too large"))
@@ -279,6 +281,7 @@ class CudaMemory:
 
     def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> CudaArray:
         """See `MemoryKind.at`."""
+        refuse_strings(dtype)
         if size_of(shape, dtype):
             self.device.enter()
             check_pointer(address, self.device)
@@ -299,12 +302,13 @@ class PinnedMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """See `MemoryKind.empty`."""
-        return staging.new_pinned(self.device, shape, dtype, "a pinned value")
+        refuse_strings(dtype)
+        return staging.new_pinned(self.device, shape, dtype, "a pinned value", or_any=False)
 
     def copy_of(self, tensor: Tensor) -> Array:
         """See `MemoryKind.copy_of`."""
         made = self.empty(tensor.shape, tensor.dtype)
-        made[...] = tensor.numpy() if isinstance(tensor, DeviceArray) else tensor
+        write(made, tensor)
         return made
 
     def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

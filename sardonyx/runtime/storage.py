@@ -60,6 +60,13 @@ class DeviceArray:
         """The number of elements."""
         return math.prod(self.shape)
 
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.kind.copy_of(self)
+
+    def __reduce__(self) -> Any:
+        what = "An array in memory of a device cannot be pickled"
+        raise errors.WrongType(message("pickle", what, do="Pickle its numpy()"))
+
     @property
     @abstractmethod
     def kind(self) -> MemoryKind:
@@ -72,6 +79,14 @@ class DeviceArray:
     @abstractmethod
     def write(self, source: Tensor, stream: Any = None) -> None:
         """Copy a tensor of the same size in bytes to this memory, in a stream if there is one."""
+
+    @abstractmethod
+    def read_to(self, target: Array, stream: Any = None) -> None:
+        """Copy this memory to an array of the processor with as many elements.
+
+        With a stream nobody waits for the copy if the device reaches the array by itself, which is
+        complete when the stream has come so far.
+        """
 
     @abstractmethod
     def as_shape(self, shape: tuple[int, ...], dtype: np.dtype[Any] | None = None) -> DeviceArray:
@@ -102,7 +117,12 @@ class MemoryKind(Protocol):
     is_host: bool
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-        """A new array, contents undefined."""
+        """A new array, contents undefined.
+
+        Raises:
+            InvalidArgument: There is no such shape, or strings cannot lie there.
+            OutOfMemory: There is not so much.
+        """
 
     def copy_of(self, tensor: Tensor) -> Tensor:
         """A copy of a tensor that lies anywhere."""
@@ -111,7 +131,7 @@ class MemoryKind(Protocol):
         """An array on memory that the caller keeps alive.
 
         Raises:
-            InvalidArgument: It is no memory of this kind.
+            InvalidArgument: It is no memory of this kind, or the type is that of strings.
         """
 
     def synchronize(self) -> None:
@@ -154,6 +174,17 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
             raise InvalidArgument(message("OrtValue", f"The shape {list(shape)} is none"))
         count *= size
     return count * int(dtype.itemsize)
+
+
+def refuse_strings(dtype: np.dtype[Any]) -> None:
+    """Refuse memory for elements that are objects of Python: none but NumPy makes and frees them.
+
+    Raises:
+        InvalidArgument: The type is that of strings.
+    """
+    if dtype.kind == "O":
+        what = "Strings lie in memory of the host alone"
+        raise InvalidArgument(message("OrtValue", what, do="Use an array of NumPy"))
 
 
 def to_host(tensor: Tensor) -> Array:
@@ -208,11 +239,16 @@ def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
 
 
 def write(target: Tensor, source: Tensor, stream: Any = None) -> None:
-    """Copy a tensor to memory of the same size, each wherever it lies."""
+    """Copy a tensor to memory with as many elements of its type, each wherever it lies.
+
+    Args:
+        target, source: Elements are in the order of their indices, however they lie.
+        stream: See `DeviceArray.write` and `read_to`; arrays of the processor need none.
+    """
     if isinstance(target, DeviceArray):
         target.write(source, stream)
     elif isinstance(source, DeviceArray):
-        target.reshape(-1)[...] = source.numpy().reshape(-1)
+        source.read_to(target, stream)
     else:
         target[...] = source.reshape(target.shape)
 
@@ -247,8 +283,7 @@ class _Host:
     name, memory_name, number, is_host = "cpu", "Cpu", 0, True
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-        size_of(shape, dtype)
-        return np.empty(shape, dtype)
+        return new_array(shape, dtype)
 
     def copy_of(self, tensor: Tensor) -> Tensor:
         return to_host(tensor) if isinstance(tensor, DeviceArray) else tensor.copy()
@@ -263,12 +298,30 @@ class _Host:
 HOST: MemoryKind = _Host()
 
 
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array of NumPy's, contents undefined.
+
+    Raises:
+        InvalidArgument: The shape is none.
+        OutOfMemory: There is not so much memory.
+    """
+    size_bytes = size_of(shape, dtype)
+    try:
+        if size_bytes >> 62:
+            raise MemoryError
+        return np.empty(shape, dtype)
+    except MemoryError:
+        what = f"There are no {size_bytes} bytes for {dtype}{list(shape)}"
+        raise errors.OutOfMemory(message("OrtValue", what)) from None
+
+
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kept: Any = None) -> Array:
     """An array on memory of the processor at an address; `kept` lives as long as it does.
 
     Raises:
-        InvalidArgument: The address is zero.
+        InvalidArgument: The address is zero, or the type is that of strings.
     """
+    refuse_strings(dtype)
     size_bytes = size_of(shape, dtype)
     if not size_bytes:
         return np.empty(shape, dtype)
