@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sardonyx.api import tuning_results
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
 from sardonyx.api.devices import OrtEpDevice, OrtMemoryInfo, info_of
@@ -14,7 +16,7 @@ from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.storage import MemoryKind
 
@@ -193,7 +195,14 @@ class SessionFacts:
             raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Forget the graphs of a device that runs with this `gpu_graph_id` became."""
+        """Forget the graphs of a device that runs with this `gpu_graph_id` became.
+
+        Raises:
+            InvalidArgument: It is no number.
+        """
+        if not isinstance(graph_annotation_id, (int, np.integer)):
+            what, got = "This is no gpu_graph_id", repr(graph_annotation_id)
+            raise WrongType(message("release_captured_graph", what, expected="int", got=got))
         for engine in (self._engine, *self._engine.variants.values()):
             engine.executable.release_graphs(graph_annotation_id)
 

@@ -16,6 +16,7 @@ from sardonyx.cuda.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.pointers import named
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
@@ -137,7 +138,7 @@ class RunsAlike(Resident):
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
             self.give_up(frame)
-            raise
+            raise named(error, self.plan, feeds)  # noqa: B904 - mostly it is the same
         finally:
             if results is None or not keeps:
                 self._let_go(frame, sound)

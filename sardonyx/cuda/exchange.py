@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base import dtypes
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.cuda.device import device
+from sardonyx.cuda.lending import LENT, letting_go
+from sardonyx.cuda.pointers import device_number
 from sardonyx.cuda.stream import Stream
+from sardonyx.runtime.storage import size_of
 
 if TYPE_CHECKING:
     from sardonyx.cuda.values import CudaArray
@@ -84,7 +87,6 @@ _VERSIONED = b"dltensor_versioned"
 _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_versioned"}
 
 _api = ctypes.pythonapi
-_Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _new_capsule = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 )(("PyCapsule_New", _api))
@@ -97,42 +99,9 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api)
 )
-# The same, for a capsule that is being destroyed: nothing may refer to it again.
-_dying_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", _api)
+_set_context = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCapsule_SetContext", _api)
 )
-_dying_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _api)
-)
-
-#: What was given to other libraries, by the address of its record, until they let it go.
-_lent: dict[int, Any] = {}
-
-
-@_Deleter  # type: ignore[untyped-decorator]  # ctypes has no types for it
-def _release(address: int, held: dict[int, Any] = _lent) -> None:
-    held.pop(address, None)
-
-
-@_Destructor  # type: ignore[untyped-decorator]  # ctypes has no types for it
-def _destroy(
-    capsule: int,
-    forms: tuple[bytes, ...] = tuple(_FORMS),
-    is_valid: Any = _dying_is_valid,
-    pointer: Any = _dying_pointer,
-    held: dict[int, Any] = _lent,
-) -> None:
-    for name in forms:
-        if is_valid(capsule, name):  # else whoever took it calls the deleter
-            held.pop(pointer(capsule, name), None)
-
-
-_RELEASE = ctypes.cast(_release, ctypes.c_void_p).value
-_DESTROY = ctypes.cast(_destroy, ctypes.c_void_p)
-
-# Others may let go when this module is gone.
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release))
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_destroy))
 
 # -- to others ------------------------------------------------------------------------------------
 
@@ -149,17 +118,21 @@ def to_capsule(
 
     Raises:
         BufferError: The memory cannot be shared in this way.
+        InvalidArgument: The stream is none of CUDA's, or 0, which the standard leaves out.
     """
     if dl_device is not None and tuple(dl_device) != array.__dlpack_device__():
         if dl_device[0] != HOST or copy is False:
             raise BufferError(f"the array cannot be brought to the device {dl_device} of DLPack")
         return array.numpy().__dlpack__(max_version=max_version)
+    if stream is not None:
+        _check_stream(stream)
     is_versioned = max_version is not None and max_version[0] >= 1
     if array.is_read_only and not is_versioned:
         raise BufferError("read-only memory can be shared through DLPack 1.0 or later alone")
     if copy:
         array = array.kind.copy_of(array)  # type: ignore[assignment]  # of the same kind
     code, bits = _code_of(array.dtype)
+    going = letting_go()
     if stream != -1:
         _let_wait(array, _LEGACY if stream is None else stream)
     shape, rank = array.shape, len(array.shape)
@@ -169,19 +142,22 @@ def to_capsule(
     address = ctypes.addressof(record)
     if is_versioned:
         flags = _READ_ONLY if array.is_read_only else 0
-        _HEAD.pack_into(record, 0, *_VERSION, 0, _RELEASE, flags)
+        _HEAD.pack_into(record, 0, *_VERSION, going.manager, going.deleters[1], flags)
     else:
-        _BEHIND.pack_into(record, _FIELDS.size, 0, _RELEASE)
+        _BEHIND.pack_into(record, _FIELDS.size, going.manager, going.deleters[0])
     sizes = address + size_bytes
     _FIELDS.pack_into(
         record, before, array.address, CUDA, array.device.number, rank, code, bits, 1,
         sizes, sizes + 8 * rank, 0,
     )  # fmt: skip
     struct.pack_into(f"{2 * rank}q", record, size_bytes, *shape, *_dense_strides(shape))
-    _lent[address] = (record, array)
+    LENT[address] = (record, array)
     if array.block is not None:
         array.block.lent |= {_LEGACY if stream is None else max(stream, -1)}
-    return _new_capsule(address, _VERSIONED if is_versioned else b"dltensor", _DESTROY)
+    name = _VERSIONED if is_versioned else b"dltensor"
+    capsule = _new_capsule(address, name, going.destructor)
+    _set_context(capsule, going.context)
+    return capsule
 
 
 def to_interface(array: CudaArray) -> dict[str, Any]:
@@ -202,6 +178,17 @@ def to_interface(array: CudaArray) -> dict[str, Any]:
     if written is not None:
         found["stream"] = written[0].handle or _LEGACY
     return found
+
+
+def _check_stream(stream: Any) -> None:
+    """See https://data-apis.org/array-api/latest/API_specification, `array.__dlpack__`."""
+    expected = "the handle of a stream; 1 or None for the default one, -1 for no order"
+    if not isinstance(stream, int) or isinstance(stream, bool):
+        what = "The stream is no number"
+        raise WrongType(message("__dlpack__", what, expected=expected, got=repr(stream)))
+    if stream == 0 or stream < -1:
+        what = "There is no such stream"
+        raise InvalidArgument(message("__dlpack__", what, expected=expected, got=repr(stream)))
 
 
 def _let_wait(array: CudaArray, handle: int) -> None:
@@ -340,16 +327,17 @@ def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
 
 
 def _from_interface(value: Any) -> CudaArray:
-    from sardonyx.cuda.values import CudaArray, check_pointer
+    from sardonyx.cuda.values import CudaArray
 
     given = value.__cuda_array_interface__
     if given.get("mask") is not None:
         raise BufferError("masked arrays are not supported")
     address, is_read_only = given["data"]
     dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
-    where = device(_device_number(address)) if address else device(0)
-    if address:
-        check_pointer(address, where)
+    if not address and size_of(shape, dtype):
+        raise BufferError("its address is zero")
+    device(0).enter()
+    where = device(device_number(address) if address else 0)
     array = CudaArray(
         where, shape, dtype, address, owner=value, producer=value, is_read_only=bool(is_read_only)
     )
@@ -359,17 +347,6 @@ def _from_interface(value: Any) -> CudaArray:
     if any(step % dtype.itemsize for step in strides):
         raise BufferError("strides that are no multiples of the element's size")
     return _dense(array, tuple(step // dtype.itemsize for step in strides))
-
-
-def _device_number(address: int) -> int:
-    from sardonyx.cuda.driver import pointer_attribute
-
-    device(0).enter()
-    found = pointer_attribute("DEVICE_ORDINAL", address)
-    if found is None:
-        what = f"There is no memory of a device at {address:#x}"
-        raise InvalidArgument(message("CUDA", what, do="Was it freed?"))
-    return found
 
 
 def _wait_for_interface(given: dict[str, Any], stream: Stream) -> None:

@@ -28,6 +28,7 @@ from sardonyx.cuda.growing import CudaRooms
 from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.marks import MARKS, find_nvtx
 from sardonyx.cuda.module import Module
+from sardonyx.cuda.pointers import named
 from sardonyx.cuda.started import CudaStarted
 from sardonyx.cuda.steered import LeftToHost
 from sardonyx.cuda.stream import Stream
@@ -252,9 +253,9 @@ class CudaExecutable(RunsCaptured):
             frame.copied = frame.launches.moving if copies else frozenset()
             self._bind_to(frame, feeds, kept)
             return self._run_bound(frame, feeds, wanted, cancel, kept)
-        except BaseException:
+        except BaseException as error:
             self.give_up(frame)
-            raise
+            raise named(error, self.plan, feeds, wanted.targets)  # noqa: B904 - mostly it is the same
 
     def _run_again(
         self, frame: CudaFrame, again: Again, wanted: Wanted, cancel: CancelFlag | None

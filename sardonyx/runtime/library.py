@@ -27,6 +27,7 @@ def programs() -> Sequence[Program]:
         native_again,
         native_apart,
         native_bind,
+        native_capsule,
         native_execute,
         native_mode,
         native_pack,
@@ -49,6 +50,7 @@ def programs() -> Sequence[Program]:
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(), native_apart.set_apart(), *native_mode.flushing(),
         native_runs.read_integers(), native_runs.read_texts(), native_replay.replay(),
+        native_capsule.let_go(), *native_capsule.letting_go(),
     ]  # fmt: skip
 
 
@@ -165,6 +167,7 @@ class Library:
         replay: (record) -> code.
         read_integers: (data, size, tag, numbers, used) -> count.
         read_texts: (data, size, tag, codes, table, used) -> count.
+        letting_go: Addresses of (what): a capsule, and what DLPack's first and second form hold.
     """
 
     def __init__(self, code: LoadedCode) -> None:
@@ -197,6 +200,8 @@ class Library:
         self.read_texts: Callable[[int, int, int, int, int, int], int] = released(
             word, *run, pointer
         )(code.address("read_texts"))
+        names = ("let_go_of_capsule", "let_go_of_managed", "let_go_of_versioned")
+        self.letting_go: tuple[int, ...] = tuple(code.address(name) for name in names)
 
 
 _found: Library | None = None

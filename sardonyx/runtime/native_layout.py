@@ -122,6 +122,9 @@ LAUNCHER = Record("launch wait stream reads fetch mirror")
 #: What a replay of a graph needs: the device's context, where arguments go and come from, how many
 #: bytes they are, the graph, its stream, whether to wait; then functions of the driver.
 REPLAY = Record("context target source bytes graph stream waits enter copy launch wait pad11")
+#: What lets go of memory that others had: functions of Python that take its lock and give it back,
+#: take the error that is on its way and put it back, the work itself; where the error is between.
+LETTING_GO = Record("lock unlock fetch restore work kind value trace")
 #: A hole in the arena.
 HOLE = Record("offset bytes")
 
@@ -186,6 +189,8 @@ NS_WORTH_WAKING = 60_000
 # Where CPython keeps what `bind` reads; checked in arrays.py before use.
 TYPE_OFFSET, DATA_OFFSET, RANK_OFFSET, DIMS_OFFSET = 8, 16, 24, 32
 DESCR_OFFSET, FLAGS_OFFSET = 56, 64
+#: Where a capsule of Python, and DLPack's two forms, have a word of whoever made them.
+CAPSULE_CONTEXT_OFFSET, MANAGED_CONTEXT_OFFSET, VERSIONED_CONTEXT_OFFSET = 32, 48, 8
 #: NumPy's C_CONTIGUOUS and ALIGNED, and WRITEABLE.
 NEEDED_FLAGS, WRITEABLE_FLAG = 0x1 | 0x100, 0x400
 

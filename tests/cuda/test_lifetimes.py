@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.cuda import driver, exchange
+from sardonyx.cuda import driver, lending
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.stream import Stream as Queue
 from sardonyx.plan.plan import LibraryCall
@@ -110,7 +110,7 @@ def test_memory_of_others_is_not_overwritten_before_it_is_read(lazy: FakeDriver)
         x.update_inplace(_ONE * (step + 2))
         assert np.array_equal(y.numpy(), _ONE * (step + 2))
     del x, w
-    assert not exchange._lent  # what a run used is let go of when its result is read
+    assert not lending.LENT  # what a run used is let go of when its result is read
 
 
 def test_weights_are_there_before_the_first_run(lazy: FakeDriver) -> None:

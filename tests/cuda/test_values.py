@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -10,8 +13,12 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.cuda import exchange
+from sardonyx.cuda import exchange, lending
+from sardonyx.cuda.driver import call
 from sardonyx.cuda.values import CudaArray
+from sardonyx.runtime import library
+from sardonyx.runtime.native_layout import LETTING_GO
+from tests.support.session import model_of
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -88,6 +95,10 @@ def test_pinned_memory_is_numpys() -> None:
     assert value.device_name() == "cpu"
     value.numpy()[...] = 7
     assert _value(value.numpy()).numpy().sum() == 140
+    # To other libraries it is the processor's: torch, for one, takes no device 3 of DLPack.
+    assert value.__dlpack_device__() == (1, 0)
+    shared = np.from_dlpack(value)
+    assert shared.ctypes.data == value.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -104,21 +115,47 @@ def test_dlpack_both_ways(dtype: Any, options: dict[str, Any]) -> None:
         assert found.dtype == array.dtype
         assert found.tobytes() == array.tobytes()
     del again, held
-    assert not exchange._lent
+    assert not lending.LENT
 
 
 def test_a_capsule_is_taken_once_or_let_go() -> None:
     value = _value(np.ones(3, np.float32))
     capsule = value.__dlpack__()
-    assert len(exchange._lent) == 1
+    assert len(lending.LENT) == 1
     held = ort.OrtValue.from_dlpack(capsule)
     with pytest.raises(errors.InvalidArgument, match="used before"):
         exchange_again(capsule)
     del held
-    assert not exchange._lent
+    assert not lending.LENT
     capsule = value.__dlpack__(max_version=(1, 0), stream=-1)
     del capsule
-    assert not exchange._lent
+    assert not lending.LENT
+
+
+def test_who_refuses_a_capsule_raises_his_own_error() -> None:
+    value = _value(np.ones(3, np.float32))
+    for _ in range(3):
+        with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
+            np.from_dlpack(value)
+    assert not lending.LENT
+
+
+@pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}])
+def test_memory_is_let_go_of_while_an_error_is_on_its_way(options: dict[str, Any]) -> None:
+    capsule = _value(np.ones(3, np.float32)).__dlpack__(**options)
+    name, address = exchange._found(capsule)
+    api, code = ctypes.pythonapi, library.library().code
+    record = (ctypes.c_void_p * LETTING_GO.words)()
+    work = dict.fromkeys(("fetch", "restore", "unlock"), api.PyErr_Occurred)  # they do nothing
+    work |= {"lock": api.PyErr_NoMemory}
+    work |= {"work": exchange._FORMS[name].from_address(address).deleter}
+    for step, function in work.items():
+        record[LETTING_GO[step]] = ctypes.cast(function, ctypes.c_void_p).value
+    as_failing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address("let_go"))
+    exchange._rename(capsule, exchange._USED[name])
+    with pytest.raises(MemoryError):
+        as_failing(ctypes.addressof(record), address)
+    assert not lending.LENT
 
 
 def exchange_again(capsule: Any) -> None:
@@ -127,6 +164,30 @@ def exchange_again(capsule: Any) -> None:
         exchange.from_producer(capsule)
     except BufferError as error:
         raise errors.InvalidArgument(str(error)) from None
+
+
+STREAMS: dict[str, tuple[Any, type[Exception] | None]] = {
+    "any": (None, None),
+    "no order": (-1, None),
+    "default": (1, None),
+    "of each thread": (2, None),
+    "ambiguous": (0, errors.InvalidArgument),
+    "negative": (-2, errors.InvalidArgument),
+    "text": ("abc", TypeError),
+    "bool": (True, TypeError),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_of_dlpack(name: str) -> None:
+    stream, error = STREAMS[name]
+    value = _value(np.ones(3, np.float32))
+    if error is None:
+        assert ort.OrtValue.from_dlpack(value.__dlpack__(stream=stream)).numpy().sum() == 3
+    else:
+        with pytest.raises(error, match=r"\[__dlpack__\].*1 or None for the default one"):
+            value.__dlpack__(stream=stream)
+    assert not lending.LENT
 
 
 def test_dlpack_to_the_processor() -> None:
@@ -190,6 +251,69 @@ def test_addresses_are_checked() -> None:
     assert found.numpy().tolist() == [1, 1, 1, 1]
     with pytest.raises(errors.InvalidArgument, match="no memory of a device"):
         session_memory.at(64, (4,), np.dtype(np.float32))
+
+
+def test_an_address_without_memory_is_refused() -> None:
+    value = _value(np.ones(4, np.float32))
+    with pytest.raises(errors.InvalidArgument, match="its address is zero"):
+        ort.OrtValue.from_dlpack(Foreign(value, data=(0, False)))
+
+
+@pytest.mark.parametrize("runs_before", [0, 3])
+@pytest.mark.parametrize("freed", ["input x", "output y"])
+def test_a_freed_address_names_its_input_or_output(freed: str, runs_before: int) -> None:
+    model = model_of("g (float[N] x) => (float[N] y) { y = Add(x, x) }").SerializeToString()
+    session = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    addresses = {name: int(call("cuMemAlloc", 16)) for name in ("input x", "output y")}
+    binding = session.io_binding()
+    binding.bind_input("x", "cuda", 0, np.float32, [4], addresses["input x"])
+    binding.bind_output("y", "cuda", 0, np.float32, [4], addresses["output y"])
+    for _ in range(runs_before):
+        session.run_with_iobinding(binding)
+    (kept,) = [a for name, a in addresses.items() if name != freed]
+    call("cuMemFree", addresses[freed])
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgument, match=rf"\[{freed}\].*Was it freed\?"):
+            session.run_with_iobinding(binding)
+    call("cuMemFree", kept)
+    x = np.ones(4, np.float32)
+    assert session.run(None, {"x": x})[0].tolist() == [2] * 4
+
+
+def test_copies_and_pickles() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    value = _value(array)
+    for make, is_same in ((copy.copy, True), (copy.deepcopy, False)):
+        made = make(value)
+        assert (made.device_name(), made.data_ptr() == value.data_ptr()) == ("cuda", is_same)
+        np.testing.assert_array_equal(made.numpy(), array)
+    with pytest.raises(TypeError, match=r"cannot be pickled. Pickle its numpy\(\)"):
+        pickle.dumps(value)
+    host = pickle.loads(pickle.dumps(ort.OrtValue.ortvalue_from_numpy(array)))
+    np.testing.assert_array_equal(host.numpy(), array)
+
+
+def test_values_as_text() -> None:
+    array = np.ones((2, 3), np.float16)
+    sparse = ort.SparseTensor.sparse_coo_from_numpy(
+        [3, 3], np.ones(2, np.float32), np.array([1, 2]), ort.OrtDevice.make("cpu", 0)
+    )
+    for value, text in (
+        (_value(array), "<OrtValue float16[2, 3] on cuda:0>"),
+        (ort.OrtValue.ortvalue_from_numpy(array), "<OrtValue float16[2, 3] on cpu>"),
+        (ort.OrtValue.ort_value_from_sparse_tensor(sparse), "<OrtValue sparse_tensor(float)[3, 3]"),
+        (ort.OrtValue([array]), "<OrtValue seq(tensor(float16)) on cpu>"),
+        (ort.OrtValue(None), "<OrtValue optional() on cpu>"),
+    ):
+        assert repr(value).startswith(text)
+
+
+def test_graphs_are_released_by_number() -> None:
+    model = model_of("g (float[N] x) => (float[N] y) { y = Add(x, x) }").SerializeToString()
+    session = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    session.release_captured_graph(3)
+    with pytest.raises(errors.InvalidArgument, match="no gpu_graph_id. Expected int, got 'x'"):
+        session.release_captured_graph("x")  # type: ignore[arg-type]  # that is the test
 
 
 def test_devices_in_onnxruntimes_words() -> None:
