@@ -197,32 +197,59 @@ def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
         got = f"{len(out)}" if isinstance(out, (list, tuple)) else type(out).__name__
         what = "`out` is a list with an array, or None, for each output that is returned"
         raise InvalidArgument(message("run out", what, expected=f"{len(infos)}", got=got))
-    return [_target(given, info) for given, info in zip(out, infos, strict=True)]
+    pairs = zip(out, infos, strict=True)
+    return [None if given is None else target_of(given, info) for given, info in pairs]
 
 
-def _target(given: Any, info: ValueInfo) -> Any:
-    if given is None:
-        return None
+def target_of(given: Any, info: ValueInfo) -> Any:
+    """The memory that an output is to be written to, of what a caller gave.
+
+    Raises:
+        InvalidArgument: It has none that others may write to.
+    """
     where = f"output {info.name}"
-    held = None if isinstance(given, (list, tuple, str)) else as_array(given, info)
+    held = as_array(given, info) if _is_memory(given) else None
     if not isinstance(held, (np.ndarray, DeviceArray)):
-        raise InvalidArgument(message(where, "This is no memory", got=type(given).__name__))
+        expected = "an array, an OrtValue, or what has __dlpack__ or __cuda_array_interface__"
+        got = type(given).__name__
+        raise InvalidArgument(message(where, "This is no memory", expected=expected, got=got))
+    check_shared(where, held)
     if isinstance(held, np.ndarray) and not held.flags.writeable:
-        raise InvalidArgument(message(where, "The array in `out` is read-only"))
+        raise InvalidArgument(message(where, "The array for the result is read-only"))
     return held
 
 
-def given_back(results: list[Any], out: Sequence[Any] | None) -> list[Any]:
-    """Results, with what the caller gave in place of its memory where all of that was written."""
+def _is_memory(value: Any) -> bool:
+    """Whether what is written to the array of a value is seen in the value."""
+    return isinstance(value, (np.ndarray, DeviceArray, OrtValue)) or (
+        not isinstance(value, np.generic)
+        and (hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"))
+    )
+
+
+def check_shared(where: str, held: Any) -> None:
+    """Refuse memory that cannot be shared: what is written to a copy, nobody would see.
+
+    Raises:
+        InvalidArgument: It is a copy.
+    """
+    if isinstance(held, DeviceArray) and held.is_copy:
+        what = "Elements lie in steps on the device: such memory cannot be shared"
+        raise InvalidArgument(message(where, what, do="Take a contiguous array"))
+
+
+def given_back(results: list[Any], held: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+    """Results, with what the caller gave in place of its memory where all of that was written.
+
+    Args:
+        results: Of a run.
+        held: The memory that they were written to, as `targets` found it.
+        out: What the caller gave.
+    """
     given = out or [None] * len(results)
     found = []
-    for result, mine in zip(results, given, strict=True):
-        is_whole = mine is not None and tuple(np.shape(result)) == tuple(_shape_of(mine))
+    for result, memory, mine in zip(results, held, given, strict=True):
+        is_whole = memory is not None and tuple(np.shape(result)) == tuple(memory.shape)
         whole = mine if is_whole else result
         found.append(OrtValue(whole) if isinstance(whole, DeviceArray) else whole)
     return found
-
-
-def _shape_of(value: Any) -> Any:
-    shape = value.shape
-    return shape() if callable(shape) else shape

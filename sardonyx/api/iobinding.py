@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.api.devices import OrtDevice
-from sardonyx.api.feeds import as_array
+from sardonyx.api.feeds import as_array, check_shared, target_of
 from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
 from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.session import InferenceSession
@@ -76,7 +76,7 @@ class IOBinding:
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Feed an array; later changes to its contents are seen by later runs."""
         held = as_array(arr_on_cpu, self._known_input(name))
-        _check_shared(f"input {name}", held)
+        check_shared(f"input {name}", held)
         self._inputs[name] = held
         self._plan = None
 
@@ -155,13 +155,7 @@ class IOBinding:
     def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
         """Have an output written to the memory of a value, or of another library's array."""
         info = self._known(name, self._output_info, "output")
-        held = as_array(ortvalue, info)
-        if not isinstance(held, (np.ndarray, DeviceArray)):
-            raise InvalidArgument(
-                message(f"output {name}", "This is no memory", got=type(ortvalue).__name__)
-            )
-        _check_shared(f"output {name}", held)
-        self._outputs[name] = held
+        self._outputs[name] = target_of(ortvalue, info)
         self._plan = None
 
     def clear_binding_outputs(self) -> None:
@@ -304,17 +298,6 @@ class _Plan:
     memory: dict[int, Any] = field(default_factory=dict)
     quick: Callable[[], bool] | None = None
     is_new: bool = False
-
-
-def _check_shared(where: str, held: Any) -> None:
-    """Refuse what a binding cannot share: what is written to a copy, nobody would see.
-
-    Raises:
-        InvalidArgument: It is a copy.
-    """
-    if isinstance(held, DeviceArray) and held.is_copy:
-        what = "Elements lie in steps on the device: such memory cannot be bound"
-        raise InvalidArgument(message(where, what, do="Bind a contiguous array"))
 
 
 def _overlap(feeds: list[Array], targets: list[Array]) -> bool:

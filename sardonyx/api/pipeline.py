@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.api import feeds as feeding
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.log import get_logger
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import Wanted, place
+from sardonyx.runtime.storage import Wanted
 
 if TYPE_CHECKING:
     from sardonyx.api.under_way import UnderWay
 
+_logger = get_logger("pipeline")
 #: More runs at once than any device has use for.
 _MOST = 64
+
+
+class _Row:
+    """Runs of one `map` that are under way, the first one first."""
+
+    __slots__ = ("is_ended", "runs")
+
+    def __init__(self) -> None:
+        self.runs: deque[Started] = deque()
+        self.is_ended = False
+
+    def end(self) -> None:
+        """Wait for the runs, and drop their results: what is wrong with them is nobody's."""
+        self.is_ended = True
+        while self.runs:
+            try:
+                self.runs.popleft().finish()
+            except SardonyxError as error:
+                _logger.info("a run whose result nobody took failed: %s", error)
 
 
 class Pipeline:
@@ -27,15 +47,21 @@ class Pipeline:
     while the runs before and after it work: what takes longest of copying in, computing and copying
     out decides. Feeds and results in pinned memory (`OrtMemoryInfo("CudaPinned", ...)`) are copied
     by the device, also where they are parts of larger arrays, such as tiles of an image; others
-    cost the caller's thread a copy. On the processor one run follows the other.
+    cost the caller's thread a copy. What lies on the device stays where it is. On the processor,
+    and where the host steers a run (sizes from data), one follows the other.
 
         with session.pipeline(depth=3) as pipe:
             for result in pipe.map(tiles):
                 ...
 
+    The `with` block keeps the streams of copies from one `map` to the next; at its end it waits for
+    what is under way. Without one each `map` has streams of its own. The streams of runs are the
+    session's, and runs have no options and no limit of time: `run_async` has `stream` and
+    `run_options`.
+
     Args:
         session: Whose model runs.
-        depth: How many runs are under way at once; each has memory of its own.
+        depth: How many runs of a `map` are under way at once; each has memory of its own.
 
     Raises:
         InvalidArgument: The depth is no number from 1 to 64.
@@ -48,70 +74,92 @@ class Pipeline:
                 message("pipeline", what, expected=f"1 to {_MOST}", got=repr(depth))
             )
         self._session = session
-        self._depth = 1 if session._is_on_host else depth
+        # Faults of runs that have happened already would come before the results of earlier ones.
+        self._depth = depth if session._engine.is_asynchronous else 1
         self._conveyor: Any = None
-        self._under_way: deque[Started] = deque()
+        self._is_kept = False
+        self._rows: list[_Row] = []
 
     def __enter__(self) -> Pipeline:
-        if not self._session._is_on_host and self._conveyor is None:
-            from sardonyx.cuda.conveyor import Conveyor
-
-            self._conveyor = Conveyor(self._session._kind)  # type: ignore[arg-type]  # it is no host's
+        self._is_kept = True
         return self
 
     def __exit__(self, *_: object) -> None:
         """Wait for what is under way; its results are not given to anyone."""
-        try:
-            while self._under_way:
-                self._under_way.popleft().finish()
-        finally:
-            self._under_way.clear()
-            if self._conveyor is not None:
-                self._conveyor.close()
-                self._conveyor = None
+        self._is_kept = False
+        for row in list(self._rows):
+            self._end(row)
+        self._close()
 
     def map(self, tiles: Iterable[Any], into: Iterable[Any] | None = None) -> Iterator[Any]:
         """The results for each of a row of feeds, in order.
 
         A feed is taken when there is room for its run, so `tiles` may be a generator; it must not
-        change before its results have come.
+        change before its results have come. Several rows may be under way, and none sees results of
+        another. A row ends with its feeds, with an error, when the iterator is dropped or closed,
+        or with the `with` block: runs whose results nobody has taken are waited for, and dropped.
 
         Args:
             tiles: For each run an array, if the model has one input; arrays for all inputs, as a
-                tuple; or a dict by name.
-            into: For each run an array that its result is written to, or a tuple of them; they may
-                be parts of larger arrays.
+                tuple; or a dict by name. They may lie anywhere, as feeds of `run` do.
+            into: For each run what its result is written to, or a tuple with that, or None, for
+                each output: an array, which may be a part of a larger one, an `OrtValue`, or an
+                array of another library, on any device. None gives a new NumPy array.
 
         Returns:
-            An iterator over NumPy arrays; tuples of them if there are several outputs.
+            An iterator over results, tuples of them if there are several outputs: what `into` has,
+            or, where that is larger than a result, an array (`OrtValue` on a device) on its first
+            part; else NumPy arrays.
 
         Raises:
-            InvalidArgument: A feed does not fit, or `into` has fewer entries.
+            InvalidArgument: A feed or a target does not fit, or `into` has fewer entries; or the
+                `with` block has ended before the row.
         """
-        under_way = self._under_way
+        row = _Row()
+        self._rows.append(row)
         targets: Iterator[Any] = repeat(None) if into is None else iter(into)
-        for tile in tiles:
-            try:
-                target = next(targets)
-            except StopIteration:
-                what = "There are fewer places for results than feeds"
-                raise InvalidArgument(message("pipeline", what)) from None
-            under_way.append(self._start(tile, target))
-            if len(under_way) >= self._depth:
-                yield _alone(under_way.popleft().finish())
-        while under_way:
-            yield _alone(under_way.popleft().finish())
+        try:
+            for tile in tiles:
+                try:
+                    target = next(targets)
+                except StopIteration:
+                    what = "There are fewer places for results than feeds"
+                    raise InvalidArgument(message("pipeline", what)) from None
+                row.runs.append(self._start(tile, target))
+                if len(row.runs) >= self._depth:
+                    yield _alone(row.runs.popleft().finish())
+                    _check_open(row)
+            while row.runs:
+                yield _alone(row.runs.popleft().finish())
+                _check_open(row)
+        finally:
+            self._end(row)
+
+    def _end(self, row: _Row) -> None:
+        row.end()
+        if row in self._rows:
+            self._rows.remove(row)
+        if not self._rows and not self._is_kept:
+            self._close()
+
+    def _close(self) -> None:
+        conveyor, self._conveyor = self._conveyor, None
+        if conveyor is not None:
+            conveyor.close()
 
     def _start(self, tile: Any, target: Any) -> Started:
         session = self._session
         engine, given = session._fed(self._named(tile))
-        outputs = self._targets(target)
-        if self._conveyor is not None:
-            started: Started = self._conveyor.start(engine, given, outputs)
-            return started
-        results = engine.run_to(given, Wanted([None] * len(outputs)))
-        rows = zip(session._output_names, outputs, results, strict=True)
-        return Started([_placed(name, to, found) for name, to, found in rows])
+        asked = self._asked(target)
+        targets = feeding.targets(asked, session._engine.record.outputs)
+        if session._is_on_host:
+            results = engine.run_to(given, Wanted(targets))
+            return _Given(Started(results), targets, asked)
+        if self._conveyor is None:
+            from sardonyx.cuda.conveyor import Conveyor
+
+            self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
+        return _Given(self._conveyor.start(engine, given, targets), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
@@ -125,19 +173,41 @@ class Pipeline:
             )
         return dict(zip(names, values, strict=True))
 
-    def _targets(self, target: Any) -> list[Any]:
-        count = len(self._session._output_names)
+    def _asked(self, target: Any) -> Sequence[Any] | None:
+        """A target for each output, as the caller gave them; None if all are new arrays."""
         if target is None:
-            return [None] * count
-        found = list(target) if isinstance(target, (tuple, list)) else [target]
-        if len(found) != count or not all(isinstance(t, np.ndarray) for t in found):
-            what = "Results need an array for each output"
-            raise InvalidArgument(message("pipeline", what, expected=str(count), got=repr(target)))
+            return None
+        found = target if isinstance(target, (tuple, list)) else [target]
+        count = len(self._session._output_names)
+        if len(found) != count:
+            what, got = "Results need a place for each output", str(len(found))
+            raise InvalidArgument(message("pipeline", what, expected=str(count), got=got))
         return found
 
 
-def _placed(name: str, target: Any, found: Any) -> Any:
-    return found if target is None else place(name, target, found)
+class _Given(Started):
+    """A run whose results are what the caller gave for them."""
+
+    def __init__(
+        self, started: Started, targets: Sequence[Any], asked: Sequence[Any] | None
+    ) -> None:
+        super().__init__([])
+        self._started, self._targets, self._asked = started, targets, asked
+
+    def finish(self) -> list[Any]:
+        """See `Started.finish`."""
+        return feeding.given_back(self._started.finish(), self._targets, self._asked)
+
+
+def _check_open(row: _Row) -> None:
+    """Refuse to go on with a row whose runs were dropped.
+
+    Raises:
+        InvalidArgument: The `with` block has ended.
+    """
+    if row.is_ended:
+        what = "The `with` block has ended, and the results that were left were dropped"
+        raise InvalidArgument(message("pipeline", what, do="Take them before it ends"))
 
 
 def _alone(results: list[Any]) -> Any:

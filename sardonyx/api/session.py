@@ -277,7 +277,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         with options.limit(timeout) as cancel, options.graph():
             results = engine.run_to(given, wanted, cancel)
         self._after_run(run_options)
-        return feeding.given_back([results[k] for k in places], out)
+        return feeding.given_back([results[k] for k in places], held, out)
 
     def _check_stream(self, stream: Any) -> None:
         if stream is not None and self._is_on_host:

@@ -136,10 +136,13 @@ class UnderWay(SessionFacts):
     def pipeline(self, depth: int = 3) -> Pipeline:
         """Runs one after another, with copies to the device, work and copies back overlapping.
 
-        See `Pipeline`.
+        See `Pipeline`; its runs have no options, time limit or stream of the caller's.
 
         Args:
             depth: How many runs are under way at once.
+
+        Raises:
+            InvalidArgument: The depth is no number from 1 to 64.
         """
         from sardonyx.api.pipeline import Pipeline
 

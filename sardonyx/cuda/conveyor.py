@@ -14,7 +14,7 @@ from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import Array, Wanted, fitted
+from sardonyx.runtime.storage import Array, DeviceArray, Tensor, Wanted, fitted
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import InputSpec
@@ -40,19 +40,20 @@ class Conveyor:
             stream.forget()
             self._device.take_back(stream)
 
-    def start(self, engine: Engine, feeds: list[Any], targets: list[Array | None]) -> Started:
+    def start(self, engine: Engine, feeds: list[Any], targets: list[Tensor | None]) -> Started:
         """Begin a run.
 
         Args:
             engine: What runs.
             feeds: Its feeds, in order.
-            targets: For each output an array of the host; None for a new one.
+            targets: For each output memory, wherever it lies; None for a new array of the host.
         """
         self._device.enter()
         specs = engine.executable.plan.inputs
         rows = zip(feeds, specs, strict=True)
         brought = [self._bring(f, s) if isinstance(f, np.ndarray) else f for f, s in rows]
-        started = engine.start(brought, Wanted([self._memory] * len(targets), waits=False))
+        places = [t if isinstance(t, DeviceArray) else self._memory for t in targets]
+        started = engine.start(brought, Wanted(places, waits=False))
         names = [info.name for info in engine.outputs]
         rows_out = zip(names, started.results, targets, strict=True)
         found = [self._fetch(name, source, target) for name, source, target in rows_out]
@@ -70,12 +71,14 @@ class Conveyor:
         stream.keep(event, kept)
         return made
 
-    def _fetch(self, name: str, source: Any, target: Array | None) -> Any:
-        """A result in memory of the host, when the stream of copies has come so far."""
+    def _fetch(self, name: str, source: Any, target: Tensor | None) -> Any:
+        """A result where it is wanted, when the stream of copies has come so far."""
         if not isinstance(source, CudaArray):
             return source
         stream = self._outgoing
         source.ready_in(stream)
+        if isinstance(target, DeviceArray):
+            return source
         if target is None:
             found = staging.fetched(source.address, source.shape, source.dtype, stream)
         else:

@@ -221,7 +221,7 @@ class CudaExecutable(RunsCaptured):
         except BaseException as error:
             self._let_go(frame, isinstance(error, SardonyxError))
             if isinstance(error, LeftToHost):
-                return Started(self.by_host.run_to(feeds, wanted))
+                return self.by_host.start(feeds, wanted)
             raise
         return CudaStarted(self, frame, results)
 

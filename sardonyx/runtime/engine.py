@@ -181,10 +181,15 @@ class Engine:
             found.append(again)
         return found
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether `start` comes back before the run has happened."""
+        return self._plain and self.executable.is_asynchronous
+
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""
         if not self._plain:  # one tensor is several outputs: copies wait
-            return Started(self.run_to(feeds, wanted))
+            return Started(self.run_to(feeds, replace(wanted, waits=True)))
         begun: list[Started] = []
 
         def begin(executable: Executable, feeds: Sequence[Any], wanted: Wanted) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,7 +232,7 @@ class Executable(RunsAgain):
 
     def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""
-        return Started(self.run_to(feeds, wanted))
+        return Started(self.run_to(feeds, replace(wanted, waits=True)))
 
     @property
     def memory_kind(self) -> MemoryKind:

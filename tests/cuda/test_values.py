@@ -259,6 +259,27 @@ def test_an_address_without_memory_is_refused() -> None:
         ort.OrtValue.from_dlpack(Foreign(value, data=(0, False)))
 
 
+def _steps(value: ort.OrtValue) -> Foreign:
+    return Foreign(value, shape=(2,), strides=(8,))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"), [(lambda _: 1.0, "no memory"), (lambda _: np.float32(1), "no memory"),
+                        (lambda _: [1.0] * 4, "no memory"), (_steps, "lie in steps")],
+)  # fmt: skip
+def test_results_are_written_to_memory_that_is_seen(make: Any, error: str) -> None:
+    model = model_of("g (float[N] x) => (float[N] y) { y = Add(x, x) }").SerializeToString()
+    session = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    target = make(_value(np.zeros(4, np.float32)))
+    x = np.ones(2, np.float32)
+    with pytest.raises(errors.InvalidArgument, match=rf"\[output y\].*{error}"):
+        session.run(None, {"x": x}, out=[target])
+    with pytest.raises(errors.InvalidArgument, match=rf"\[output y\].*{error}"):
+        session.io_binding().bind_ortvalue_output("y", target)
+    with pytest.raises(errors.InvalidArgument, match=rf"\[output y\].*{error}"):
+        list(session.pipeline().map([x], [(target,)]))
+
+
 @pytest.mark.parametrize("runs_before", [0, 3])
 @pytest.mark.parametrize("freed", ["input x", "output y"])
 def test_a_freed_address_names_its_input_or_output(freed: str, runs_before: int) -> None:
