@@ -253,6 +253,9 @@ class OrtValue:
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False and isinstance(self._array, DeviceArray):
+            what = "Memory of a device is no array of NumPy's without a copy"
+            raise InvalidArgument(message("OrtValue", what, do="Leave copy out"))
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:

@@ -314,6 +314,17 @@ def test_copies_and_pickles() -> None:
     np.testing.assert_array_equal(host.numpy(), array)
 
 
+def test_arrays_of_values_are_copies() -> None:
+    array = np.arange(6, dtype=np.float32)
+    value = _value(array)
+    np.testing.assert_array_equal(np.asarray(value), array)
+    assert np.array(value, np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="without a copy"):
+        value.__array__(copy=False)
+    host = ort.OrtValue.ortvalue_from_numpy(array)
+    assert np.shares_memory(host.__array__(copy=False), array)
+
+
 def test_values_as_text() -> None:
     array = np.ones((2, 3), np.float16)
     sparse = ort.SparseTensor.sparse_coo_from_numpy(
