@@ -46,7 +46,9 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
         integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
         if former.grain.matrices and not integers.zeros:
             codes = IntegerMatrixSchedule(group, strides, former.options.lanes, former.grain)
-            return IntegerMatrixKernel(codes, former.name(f"{INTEGERS}_in_matrices"), fixed)
+            if not codes.has_few_rows:
+                name = former.name(f"{INTEGERS}_in_matrices")
+                return IntegerMatrixKernel(codes, name, fixed)
         return IntegerKernel(integers, former.name(INTEGERS), fixed)
     rounds = former.options.halves and may_round(group)
     if rounds and former.grain.matrices:

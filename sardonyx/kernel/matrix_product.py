@@ -16,12 +16,17 @@ from sardonyx.kernel.half_product import HalfKernel, HalfSchedule
 from sardonyx.kernel.integer_product import IntegerKernel
 from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matrix_registers import ROW_BYTES, SIDE
-from sardonyx.kernel.micro_integer import MIDDLE
+from sardonyx.kernel.micro_integer import (
+    GROUP,
+    MIDDLE,
+    build_integer_micro,
+    integer_micro_name,
+)
 from sardonyx.kernel.micro_matrix import build_matrix_micro, matrix_micro_name
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I1, I8, I64, U8, Type
+from sardonyx.kernel.types import I1, I8, I64, PTR, U8, Type
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -29,6 +34,9 @@ _TILE = 2 * SIDE
 _ROWS_BYTES, _PANEL_BYTES = 1 << 20, 512 << 10
 #: Rows of a block at most, and where only a run knows how long they are.
 _MOST_ROWS, _TYPICAL_ROWS = 192, 96
+#: Rows that vectors multiply as fast: an instruction on registers takes as long for one row as for
+#: sixteen, and what they need before and after takes longer than a small product.
+_FEW = (1, 2, 3, 4)
 #: Vectors of a panel at least: as many as a step sums at a time.
 _LEAST_VECTORS = 2
 
@@ -44,6 +52,12 @@ class _MatrixSchedule(ProductSchedule):
 
     most_vectors: int
     faster: int
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether vectors multiply as fast, however often it runs."""
+        rows = self.row_count()
+        return isinstance(rows, int) and rows <= _FEW[-1]
 
     @property
     def step(self) -> int:
@@ -150,10 +164,10 @@ class _MatrixKernel(ProductKernel):
     def _first_layout(self) -> list[tuple[str, Dim]]:
         return [("rows" if self.packed else "kept", 8), ("shapes", ROW_BYTES)]
 
-    def _enter(self) -> None:
+    def _enter(self, rows: Operand) -> None:
         matrix_registers.set_shapes(self.b, self.scratch["shapes"])
 
-    def _leave(self) -> None:
+    def _leave(self, rows: Operand) -> None:
         matrix_registers.release(self.b)
 
     # -- tiles --------------------------------------------------------------------------------
@@ -197,8 +211,8 @@ class _MatrixKernel(ProductKernel):
             with b.if_(self._are_new):
                 row = b.binary("add", inside, r)
                 self._copy_row(level.child(at), self.scratch["table"], row, depth)
-        rows = b.offset(self.scratch["copy"], b.binary("mul", inside, depth), s.factor)
-        self._call_micro(rows, count, taps, depth, panel, tile)
+        self._inside = inside
+        self._call_micro(self.scratch["table"], count, taps, depth, panel, tile)
 
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with zeros up to a whole step."""
@@ -218,10 +232,11 @@ class _MatrixKernel(ProductKernel):
         panel: Operand,
         target: Operand,
     ) -> None:
-        """Multiply the rows at `table`, which lie one after the other."""
+        """Multiply copied rows, from the tile's first one on."""
         s, b = self.schedule, self.b
         pitch = b.binary("mul", depth, s.factor.size_bytes)
-        operands = [table, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
+        rows = b.offset(self.scratch["copy"], b.binary("mul", self._inside, depth), s.factor)
+        operands = [rows, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
         names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
         micro: Operand = b.address_of(names[0])
         for name in names[1:]:
@@ -241,10 +256,29 @@ class HalfMatrixKernel(_MatrixKernel, HalfKernel):
 
 
 class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
-    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones."""
+    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones.
+
+    A few rows are multiplied in vectors, on the same panels.
+    """
 
     schedule: IntegerMatrixSchedule
     _kind = matrix_registers.BYTES
+
+    def _functions(self) -> tuple[Program, ...]:
+        s = self.schedule
+        few = (build_integer_micro(U8, r, s.vectors, s.lanes, zeros=False) for r in _FEW)
+        return (*few, *super()._functions())
+
+    def _enter(self, rows: Operand) -> None:
+        with self.b.if_(self._are_many(rows)):
+            super()._enter(rows)
+
+    def _leave(self, rows: Operand) -> None:
+        with self.b.if_(self._are_many(rows)):
+            super()._leave(rows)
+
+    def _are_many(self, rows: Operand) -> Operand:
+        return self.b.compare("gt", rows, _FEW[-1])
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         lifted = self.b.lift(value, kind)
@@ -253,3 +287,24 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
 
     def _begins(self) -> list[Operand]:
         return [self.scratch["start"]]
+
+    def _call_micro(
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
+    ) -> None:
+        s, b = self.schedule, self.b
+        rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
+        groups = b.binary("div", depth, GROUP)
+        nothing = [panel, b.value(I64, 0)]  # is asked for ahead
+        operands = [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"], *nothing]
+        with b.if_(self._are_many(count)):
+            super()._call_micro(table, count, taps, depth, panel, target)
+        with b.else_():
+            for r in _FEW:
+                with b.if_(b.eq(count, r)):
+                    b.call(integer_micro_name(U8, r, s.vectors, s.lanes, zeros=False), operands)

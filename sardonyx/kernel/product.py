@@ -118,7 +118,7 @@ class ProductKernel(Ahead, Finish):
         chunks, block_rows = dim(integer.ceildiv(s.row_count(), s.block_rows)), dim(s.block_rows)
         self._set_scratch(taps, size)
         self._zero_row(depth)
-        self._enter()
+        self._enter(n_rows)
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
             number = b.binary("add", b.binary("mul", rest, panels), panel)
@@ -135,12 +135,12 @@ class ProductKernel(Ahead, Finish):
                 self._finish_all(level, low, high, first_column, extents)
             else:
                 self._write_tiles(level, (low, high), depth, at, first_column, extents)
-        self._leave()
+        self._leave(n_rows)
 
-    def _enter(self) -> None:
-        """What a call of the kernel does before its first block."""
+    def _enter(self, rows: Operand) -> None:
+        """What a call of the kernel does before its first block; a batch has so many rows."""
 
-    def _leave(self) -> None:
+    def _leave(self, rows: Operand) -> None:
         """What it does after its last."""
 
     def _begin_rows(self, number: Operand) -> None:
