@@ -8,7 +8,7 @@ from typing import Any
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
-from sardonyx.runtime.storage import write
+from sardonyx.runtime.storage import DeviceArray, Tensor, write
 
 
 @names_misfits
@@ -17,7 +17,7 @@ def copy_tensors(
 ) -> None:
     """Copy each value of `source` to the memory of the one of `target`, wherever they lie.
 
-    Nothing is copied if one of the pairs does not fit.
+    Nothing is copied if one of the pairs, or the stream, does not fit.
 
     Args:
         source: Values.
@@ -29,7 +29,9 @@ def copy_tensors(
             stream the copies have happened at the return.
 
     Raises:
-        InvalidArgument: A pair does not fit, or there is no such stream. Pairs count from 0.
+        InvalidArgument: A pair does not fit, or there is no such stream, or it is another
+            device's than a pair's target, or its source if the target is the host's. Pairs count
+            from 0.
     """
     if len(source) != len(target):
         raise InvalidArgument(
@@ -55,5 +57,17 @@ def copy_tensors(
                     )
                 )  # fmt: skip
         pairs.append((held._tensor(), held._contents(where, given)))
+    if stream is not None:
+        _check_stream(stream, pairs)
     for to, contents in pairs:
         write(to, contents, stream)
+
+
+def _check_stream(stream: int, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Refuse a stream that works on another device than one that copies."""
+    from sardonyx.cuda.device import device
+
+    for to, contents in pairs:
+        copies = to if isinstance(to, DeviceArray) else contents
+        if isinstance(copies, DeviceArray):
+            device(copies.kind.number).callers_stream(stream)

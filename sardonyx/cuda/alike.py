@@ -12,11 +12,11 @@ from typing import Any
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda import staging
+from sardonyx.cuda.addresses import named
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
-from sardonyx.cuda.pointers import named
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray

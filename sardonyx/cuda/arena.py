@@ -10,13 +10,16 @@ from __future__ import annotations
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, SardonyxError, message
-from sardonyx.base.forks import RenewedLock
+from sardonyx.base.forks import RenewedLock, lock_over_forks
 from sardonyx.cuda.free_spans import FreeSpans, Span
 from sardonyx.cuda.sources import Source
 from sardonyx.cuda.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.device import Device
 
 _ALIGNMENT = 256
 #: The first region under kNextPowerOfTwo, and the largest step by which regions grow.
@@ -86,6 +89,16 @@ class Block:
             arena._freed.append((self._span, self.uses))
 
 
+_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+_listing = lock_over_forks()
+
+
+def arenas_on(device: Device) -> list[Arena]:
+    """All arenas there are of a device, those of memory of the host that it reaches among them."""
+    with _listing:
+        return [arena for arena in _arenas if arena._source.device is device]
+
+
 class Arena:
     """Blocks of memory for any number of threads.
 
@@ -107,6 +120,8 @@ class Arena:
         self._is_searching = False
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
         self.held_bytes = self.used_bytes = self.peak_bytes = 0
+        with _listing:
+            _arenas.add(self)
 
     def reclaim_from(self, owner: Any) -> None:
         """Call `owner.trim()` before the arena says that there is no memory."""
@@ -213,6 +228,20 @@ class Arena:
         span.after, span.size = other, wanted
         self._free.put(other)
         return span
+
+    def end_of_block(self, address: int) -> int | None:
+        """Where the block that has an address ends: there, if nobody has it any more.
+
+        None if the memory is not the arena's.
+        """
+        with self._lock:
+            self._drain()
+            if not any(a <= address < a + size for a, (_, size) in self._regions.items()):
+                return None
+            span = self._used.get(address)
+            ends = [span] if span is not None else self._used.values()
+            found = (s.address + s.size for s in ends if s.address <= address < s.address + s.size)
+            return next(found, address)
 
     # -- giving back --------------------------------------------------------------------------
 

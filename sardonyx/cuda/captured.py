@@ -22,7 +22,7 @@ from sardonyx.cuda.capturing import Lifetime, Relaxed, is_captured
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.steered import record, warm_up
-from sardonyx.cuda.stream import Stream, handle_of
+from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.timing import TIMES
 from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.cuda.walking import Walks
@@ -83,7 +83,7 @@ class RunsCaptured(Walks):
     def _chosen_queue(self, wanted: Wanted) -> Stream | None:
         """The stream that a run is given; None for one of our own."""
         if wanted.stream is not None:
-            return self.device.stream_of(handle_of(wanted.stream))
+            return self.device.callers_stream(wanted.stream)
         return self._default_queue
 
     def callers_capture(self, wanted: Wanted) -> Relaxed | None:

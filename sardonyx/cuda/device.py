@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.driver import bindings, call
-from sardonyx.cuda.stream import Event, Stream
+from sardonyx.cuda.stream import DEFAULT_STREAMS, Event, Stream, check_stream, handle_of
 from sardonyx.cuda.turns import Turns
 
 
@@ -101,9 +102,27 @@ class Device:
         self._spare.append(stream)
 
     def stream_of(self, handle: int) -> Stream:
-        """The stream with a handle, ours or a caller's."""
+        """The stream with a handle of this device."""
         found = self._streams.get(handle)
         return found or self._streams.setdefault(handle, Stream(self, handle))
+
+    def callers_stream(self, given: Any) -> Stream:
+        """A stream of a caller: a handle, or what has one; see `stream.handle_of`.
+
+        The driver is asked about a handle when it is given first. A stream may end, and another
+        one get its handle: that is not noticed.
+
+        Raises:
+            InvalidArgument: It is no stream, or not one of this device.
+        """
+        handle = handle_of(given)
+        found = self._streams.get(handle)
+        if found is not None:
+            return found
+        if handle not in DEFAULT_STREAMS:
+            self.enter()
+            check_stream(handle, self.context, self.number)
+        return self.stream_of(handle)
 
     @property
     def copying(self) -> Stream:

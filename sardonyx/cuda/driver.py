@@ -109,6 +109,12 @@ def pointer_attribute(name: str, address: int) -> int | None:
     return None if function(ctypes.addressof(held), int(which), address) else held.value
 
 
+def address_range(address: int) -> tuple[int, int] | None:
+    """Where the allocation begins that has an address, and its size; None if it is not known."""
+    code, *found = bindings().cuMemGetAddressRange(address)
+    return (int(found[0]), int(found[1])) if code == 0 else None
+
+
 def failure(name: str, number: int) -> Exception:
     """What to raise when a function gives a code."""
     if number == bindings().CUresult.CUDA_ERROR_OUT_OF_MEMORY:

@@ -16,9 +16,9 @@ import numpy as np
 
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.cuda.addresses import check_memory, device_number
 from sardonyx.cuda.device import device
 from sardonyx.cuda.lending import LENT, letting_go
-from sardonyx.cuda.pointers import device_number
 from sardonyx.cuda.stream import Stream
 from sardonyx.runtime.storage import size_of
 
@@ -196,7 +196,7 @@ def _let_wait(array: CudaArray, handle: int) -> None:
     written = array.order.unfinished()
     if written is not None:
         array.device.enter()
-        array.device.stream_of(handle).wait_for(written[1])
+        Stream(array.device, handle).wait_for(written[1])  # theirs: it may be any device's
 
 
 def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -304,8 +304,11 @@ def _from_capsule(capsule: Any, producer: Any) -> CudaArray:
     data, kind, number, rank, code, bits, lanes, sizes, steps, offset = fields
     if kind not in (CUDA, MANAGED):
         raise BufferError(f"it belongs to the device {kind} of DLPack")
+    shape = _longs(sizes, rank)
+    if not data and 0 not in shape:
+        raise BufferError("its address is null, though it has elements")
     array = CudaArray(
-        device(number), _longs(sizes, rank), _dtype_of(code, bits, lanes), data + offset,
+        device(number), shape, _dtype_of(code, bits, lanes), data + offset,
         owner=_Taken(capsule) if producer is None else capsule, producer=producer,
         is_read_only=read_only,
     )  # fmt: skip
@@ -334,14 +337,20 @@ def _from_interface(value: Any) -> CudaArray:
         raise BufferError("masked arrays are not supported")
     address, is_read_only = given["data"]
     dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
-    if not address and size_of(shape, dtype):
-        raise BufferError("its address is zero")
-    device(0).enter()
-    where = device(device_number(address) if address else 0)
+    strides, size_bytes = given.get("strides"), size_of(shape, dtype)
+    first, last = 0, size_bytes
+    if size_bytes and strides is not None:
+        reaches = [step * (size - 1) for step, size in zip(strides, shape, strict=True)]
+        first = sum(x for x in reaches if x < 0)
+        last = sum(x for x in reaches if x > 0) + dtype.itemsize
+    where = device(0)
+    if address or size_bytes:
+        where.enter()
+        where = device(device_number(address))
+        check_memory(address + first, last - first, where, is_repeated=True)
     array = CudaArray(
         where, shape, dtype, address, owner=value, producer=value, is_read_only=bool(is_read_only)
     )
-    strides = given.get("strides")
     if strides is None:
         return array
     if any(step % dtype.itemsize for step in strides):
@@ -352,7 +361,7 @@ def _from_interface(value: Any) -> CudaArray:
 def _wait_for_interface(given: dict[str, Any], stream: Stream) -> None:
     handle = given.get("stream")
     if handle is not None:
-        stream.wait_for(stream.device.stream_of(int(handle)).record())
+        stream.wait_for(stream.device.callers_stream(handle).record())
 
 
 def _dense(array: CudaArray, strides: tuple[int, ...] | None) -> CudaArray:

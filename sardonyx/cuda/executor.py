@@ -16,6 +16,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.log import get_logger
 from sardonyx.base.texts import bytes_text
+from sardonyx.cuda.addresses import named
 from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.background import WALKS
@@ -28,7 +29,6 @@ from sardonyx.cuda.growing import CudaRooms
 from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.marks import MARKS, find_nvtx
 from sardonyx.cuda.module import Module
-from sardonyx.cuda.pointers import named
 from sardonyx.cuda.started import CudaStarted
 from sardonyx.cuda.steered import LeftToHost
 from sardonyx.cuda.stream import Stream
@@ -97,7 +97,7 @@ class CudaExecutable(RunsCaptured):
         self._by_host: CudaExecutable | None = None
         self._may_be_refused = any(s.conditional for s in plan.segments)
         plan = self.plan
-        self._default_queue = device.stream_of(stream) if stream else None
+        self._default_queue = device.callers_stream(stream) if stream else None
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
         self._rooms = CudaRooms(self.device_memory)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 #: CUDA_ERROR_NOT_READY
 _NOT_READY = 600
+#: Handles that mean the current device's own streams: none, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD.
+DEFAULT_STREAMS = frozenset((0, 1, 2))
+#: All other handles are addresses of the driver's, and below this there are none.
+_LEAST_HANDLE = 4096
+#: CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED
+_UNKNOWN = frozenset((201, 400, 709))
 
 
 class Stream:
@@ -111,24 +117,22 @@ def handle_of(stream: Any) -> int:
     """The handle of a stream of any library: a number, text, or an object that has one.
 
     Raises:
-        InvalidArgument: It is none of these.
+        InvalidArgument: It is none of these, or no handle that the driver gives.
     """
+    handle = _given_handle(stream)
+    if handle is None or (handle not in DEFAULT_STREAMS and not _LEAST_HANDLE <= handle < 1 << 64):
+        raise _no_stream(stream)
+    return handle
+
+
+def _given_handle(stream: Any) -> int | None:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
     if isinstance(stream, str):
         try:
-            found = int(stream, 0)
+            return int(stream, 0)
         except ValueError:
-            raise _no_stream(stream) from None
-    elif isinstance(stream, int) and not isinstance(stream, bool):
-        found = stream
-    else:
-        return _handle_in(stream)
-    if found < 0:
-        raise _no_stream(stream)
-    return found
-
-
-def _handle_in(stream: Any) -> int:
-    """The handle that an object has."""
+            return None
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         found = protocol() if callable(protocol) else protocol
@@ -136,17 +140,51 @@ def _handle_in(stream: Any) -> int:
     if hasattr(stream, "get_handle"):
         return int(stream.get_handle())
     # torch's name for it, then cupy's.
-    for name in ("cuda_stream", "ptr"):
-        held = getattr(stream, name, None)
-        if isinstance(held, int):
-            return held
-    raise _no_stream(stream)
+    names = ("cuda_stream", "ptr")
+    held = (getattr(stream, name, None) for name in names)
+    return next((handle for handle in held if isinstance(handle, int)), None)
+
+
+def check_stream(handle: int, context: int, number: int) -> None:
+    """Refuse a stream that works on another device than the one that was entered.
+
+    The driver looks at what the handle points to: an address where there never was a stream may
+    end the process.
+
+    Args:
+        handle: None of `DEFAULT_STREAMS`.
+        context: Of the device that was entered.
+        number: Of the same.
+
+    Raises:
+        InvalidArgument: It is another device's, or has ended.
+    """
+    driver = bindings()
+    code, *found = driver.cuStreamGetCtx(handle)
+    if int(code) in _UNKNOWN:
+        what = f"The driver knows no stream {handle:#x}"
+        raise InvalidArgument(message("stream", what, do="Was it ended?"))
+    # What the driver cannot say of a stream is not held against it.
+    if code != 0 or int(found[0]) == context:
+        return
+    # Contexts of one device, such as those with a part of it, may be several.
+    call("cuCtxSetCurrent", int(found[0]))
+    code, *device = driver.cuCtxGetDevice()
+    call("cuCtxSetCurrent", context)
+    if code == 0 and int(device[0]) != number:
+        raise InvalidArgument(
+            message(
+                "stream", f"The stream {handle:#x} is another device's",
+                expected=f"a stream of device {number}", got=f"one of device {int(device[0])}",
+            )
+        )  # fmt: skip
 
 
 def _no_stream(stream: Any) -> InvalidArgument:
     return InvalidArgument(
         message(
             "stream", "This is no stream", got=repr(stream),
-            expected="a handle, a stream of torch or cupy, or an object with __cuda_stream__",
+            expected="0, 1, 2 or a handle of the driver's, a stream of torch or cupy, "
+            "or an object with __cuda_stream__",
         )
     )  # fmt: skip

@@ -9,13 +9,13 @@ import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
 from sardonyx.cuda import exchange, staging
+from sardonyx.cuda.addresses import check_memory, check_pinned, check_pointer
 from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.driver import call
-from sardonyx.cuda.pointers import check_pointer
 from sardonyx.cuda.sources import DeviceSource
-from sardonyx.cuda.stream import Event, Stream, handle_of
+from sardonyx.cuda.stream import Event, Stream
 from sardonyx.runtime.storage import (
     Array,
     DeviceArray,
@@ -163,7 +163,7 @@ class CudaArray(DeviceArray):
             )
         self.device.enter()
         waits = stream is None
-        queue = self.device.copying if waits else self.device.stream_of(handle_of(stream))
+        queue = self.device.copying if waits else self.device.callers_stream(stream)
         kept = self.copy_in(source, queue)
         if waits:
             queue.synchronize()
@@ -177,7 +177,7 @@ class CudaArray(DeviceArray):
     def read_to(self, target: Array, stream: Any = None) -> None:
         """See `DeviceArray.read_to`."""
         self.device.enter()
-        queue = self.device.copying if stream is None else self.device.stream_of(handle_of(stream))
+        queue = self.device.copying if stream is None else self.device.callers_stream(stream)
         self.ready_in(queue)
         staging.download(self.address, target, queue)
         if stream is None:
@@ -279,13 +279,13 @@ class CudaMemory:
         made.write(tensor)
         return made
 
-    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> CudaArray:
+    def at(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any = None
+    ) -> CudaArray:
         """See `MemoryKind.at`."""
         refuse_strings(dtype)
-        if size_of(shape, dtype):
-            self.device.enter()
-            check_pointer(address, self.device)
-        return CudaArray(self.device, shape, dtype, address)
+        check_memory(address, size_of(shape, dtype), self.device)
+        return CudaArray(self.device, shape, dtype, address, owner=owner)
 
     def synchronize(self) -> None:
         """See `MemoryKind.synchronize`."""
@@ -311,9 +311,13 @@ class PinnedMemory:
         write(made, tensor)
         return made
 
-    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def at(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any = None
+    ) -> Array:
         """See `MemoryKind.at`."""
-        return array_at(address, shape, dtype)
+        refuse_strings(dtype)
+        check_pinned(address, size_of(shape, dtype), self.device)
+        return array_at(address, shape, dtype, owner)
 
     def synchronize(self) -> None:
         """See `MemoryKind.synchronize`."""

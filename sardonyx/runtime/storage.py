@@ -127,11 +127,14 @@ class MemoryKind(Protocol):
     def copy_of(self, tensor: Tensor) -> Tensor:
         """A copy of a tensor that lies anywhere."""
 
-    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-        """An array on memory that the caller keeps alive.
+    def at(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any = None
+    ) -> Tensor:
+        """An array on memory that `owner`, or else the caller, keeps alive.
 
         Raises:
-            InvalidArgument: It is no memory of this kind, or the type is that of strings.
+            InvalidArgument: It is no memory of this kind, or too small, as far as that is known;
+                or the type is that of strings.
         """
 
     def synchronize(self) -> None:
@@ -288,8 +291,10 @@ class _Host:
     def copy_of(self, tensor: Tensor) -> Tensor:
         return to_host(tensor) if isinstance(tensor, DeviceArray) else tensor.copy()
 
-    def at(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-        return array_at(address, shape, dtype)
+    def at(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any = None
+    ) -> Tensor:
+        return array_at(address, shape, dtype, owner)
 
     def synchronize(self) -> None:
         """The processor's work has happened when a call returns."""
@@ -326,7 +331,9 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], kept: A
     if not size_bytes:
         return np.empty(shape, dtype)
     if not address:
-        raise InvalidArgument(message("OrtValue", "The address is zero"))
+        raise InvalidArgument(
+            message("OrtValue", "The address is null", expected=f"that of {size_bytes} bytes")
+        )
     memory: Any = (ctypes.c_char * size_bytes).from_address(address)
     memory.kept = kept
     return np.ndarray(shape, dtype, memory)

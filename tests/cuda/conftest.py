@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sardonyx.api.providers import cuda_is_missing
+from sardonyx.base import errors
 from sardonyx.cuda import cublaslt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import installed
@@ -28,6 +29,21 @@ def gpu() -> Iterator[FakeDriver | None]:
             yield driver
     else:
         yield None
+
+
+@pytest.fixture
+def two_gpus() -> Iterator[FakeDriver | None]:
+    """Two devices: real ones (None), or those of the driver of the host."""
+    if _MISSING:
+        with installed() as driver:
+            driver.devices = 2
+            yield driver
+        return
+    try:
+        cuda_is_missing(1)
+    except errors.InvalidArgument:
+        pytest.skip("there is one GPU, whose driver is loaded already")
+    yield None
 
 
 @pytest.fixture

@@ -311,14 +311,19 @@ def test_streams_of_the_caller(gpu: FakeDriver | None) -> None:
     handle = stream.__cuda_stream__()[1]
     session = _session()
     for given in (stream, handle, str(handle), stream._stream, 0):
+        place = handle if given else 0
+        work = gpu.placed[place].total() if gpu is not None else 0
         _check(session.run(None, feeds, stream=given), feeds)
+        assert gpu is None or gpu.placed[place].total() > work
     with pytest.raises(errors.InvalidArgument, match="no stream"):
         session.run(None, feeds, stream="the first")
     own = _session(user_compute_stream=str(handle))
     options = own.get_provider_options()[CUDA]
     assert options["user_compute_stream"] == str(handle)
     assert options["has_user_compute_stream"] == "1"
+    work = gpu.placed[handle].total() if gpu is not None else 0
     _check(own.run(None, feeds), feeds)
+    assert gpu is None or gpu.placed[handle].total() > work
     host = ort.InferenceSession(model_of(_ADD).SerializeToString())
     with pytest.raises(errors.InvalidArgument, match="no streams"):
         host.run(None, {n: np.ones(2, np.float32) for n in "xw"}, stream=stream)
@@ -577,6 +582,8 @@ def test_the_stream_of_set_providers(gpu: FakeDriver | None) -> None:
     sess.set_providers([CUDA], [option])
     feeds = _feeds()
     _check(sess.run(None, feeds), feeds)
+    if gpu is not None:
+        assert gpu.placed[s.__cuda_stream__()[1]]["launch"] == gpu.launches > 0
 
 
 def test_bindings_that_are_gone_keep_nothing(lazy: FakeDriver) -> None:

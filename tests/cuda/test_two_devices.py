@@ -9,19 +9,10 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from tests.support.session import model_of
 
-
-def _are_two() -> bool:
-    try:
-        return not cuda_is_missing(1)
-    except errors.InvalidArgument:  # there is one
-        return False
-
-
-pytestmark = pytest.mark.skipif(not _are_two(), reason="there are not two GPUs with a driver")
+pytestmark = pytest.mark.usefixtures("two_gpus")
 
 CUDA = "CUDAExecutionProvider"
 _MODEL = """g (float[N,M] x, float[M,8] w) => (float[N,8] y)

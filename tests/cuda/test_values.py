@@ -255,7 +255,7 @@ def test_addresses_are_checked() -> None:
 
 def test_an_address_without_memory_is_refused() -> None:
     value = _value(np.ones(4, np.float32))
-    with pytest.raises(errors.InvalidArgument, match="its address is zero"):
+    with pytest.raises(errors.InvalidArgument, match="The address is null"):
         ort.OrtValue.from_dlpack(Foreign(value, data=(0, False)))
 
 

@@ -38,6 +38,8 @@ from tests.support.fake_graphs import NUMBERS, FakeGraphs
 
 #: So often somebody asks whether an event has happened, and it has: a device goes on by itself.
 _PATIENCE = 20
+#: Handles of streams from here on; those of NVIDIA's driver are addresses.
+_FIRST_STREAM = 0x10000
 
 
 @dataclass
@@ -51,6 +53,9 @@ class FakeDriver(FakeGraphs):
         limit_bytes: How much memory the device has.
         goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
+        homes: The device of each block, and of each stream. A context is its device's number.
+        mapped: Addresses of blocks that are ranges of one memory, which was mapped piece by piece.
+        knows_ranges: Whether the driver tells how far memory goes.
     """
 
     memory: dict[int, Any] = field(default_factory=dict)
@@ -60,6 +65,9 @@ class FakeDriver(FakeGraphs):
     events: dict[int, Event] = field(default_factory=dict)
     limit_bytes: int = 1 << 40
     devices: int = 1
+    homes: dict[int, int] = field(default_factory=dict)
+    mapped: set[int] = field(default_factory=set)
+    knows_ranges: bool = True
     slots: dict[int, int] = field(default_factory=dict)
     launches: int = 0
     fail_launch: int = 0
@@ -77,6 +85,7 @@ class FakeDriver(FakeGraphs):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._working = threading.RLock()
+        self._entered = threading.local()
         self._direct = {
             name.encode(): ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(getattr(self, f"_{name}"))
             for name, kinds in DIRECT.items()
@@ -106,6 +115,18 @@ class FakeDriver(FakeGraphs):
 
     cuDevicePrimaryCtxRetain = cuDeviceGet
 
+    @property
+    def _here(self) -> int:
+        """The device that this thread's calls mean."""
+        return getattr(self._entered, "device", 0)
+
+    def cuCtxSetCurrent(self, context: int | None) -> Any:
+        self._entered.device = int(context or 0)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuCtxGetDevice(self) -> Any:
+        return CUresult.CUDA_SUCCESS, self._here
+
     def cuDeviceGetName(self, size: int, number: int) -> Any:
         return CUresult.CUDA_SUCCESS, b"processor\0"
 
@@ -124,8 +145,14 @@ class FakeDriver(FakeGraphs):
         return self.cuStreamCreate(flags)
 
     def cuStreamCreate(self, flags: int) -> Any:
-        self.queues[77 + len(self.queues)] = []
-        return CUresult.CUDA_SUCCESS, 76 + len(self.queues)
+        handle = _FIRST_STREAM + len(self.queues)
+        self.queues[handle], self.homes[handle] = [], self._here
+        return CUresult.CUDA_SUCCESS, handle
+
+    def cuStreamGetCtx(self, stream: int) -> Any:
+        if int(stream) not in self.homes:
+            return CUresult.CUDA_ERROR_INVALID_HANDLE, None
+        return CUresult.CUDA_SUCCESS, self.homes[int(stream)]
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
         own = {
@@ -142,13 +169,12 @@ class FakeDriver(FakeGraphs):
     def cuMemAlloc(self, size: int, flags: int | None = None) -> Any:
         if self._is_unsafe():
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
-        used = sum(len(b) - 64 for a, b in self.memory.items() if a not in self.pinned)
-        if used + size > self.limit_bytes and flags is None:
+        if self._used() + size > self.limit_bytes and flags is None:
             return (CUresult.CUDA_ERROR_OUT_OF_MEMORY,)
         block = ctypes.create_string_buffer(size + 64)
         ctypes.memset(block, 0xCD, size + 64)
         address = ctypes.addressof(block) + 63 & -64
-        self.memory[address] = block
+        self.memory[address], self.homes[address] = block, self._here
         return CUresult.CUDA_SUCCESS, address
 
     def cuMemHostAlloc(self, size: int, flags: int) -> Any:
@@ -175,21 +201,38 @@ class FakeDriver(FakeGraphs):
     cuMemFreeHost = cuMemFree
 
     def cuMemGetInfo(self) -> Any:
-        used = sum(len(b) - 64 for a, b in self.memory.items() if a not in self.pinned)
-        return CUresult.CUDA_SUCCESS, self.limit_bytes - used, self.limit_bytes
+        return CUresult.CUDA_SUCCESS, self.limit_bytes - self._used(), self.limit_bytes
+
+    def _used(self) -> int:
+        """How much memory of this thread's device is taken."""
+        own = [a for a in self.memory if a not in self.pinned and self.homes[a] == self._here]
+        return sum(len(self.memory[a]) - 64 for a in own)
+
+    def _start(self, address: int) -> int | None:
+        """Where the block begins that has an address."""
+        found = (a for a, b in self.memory.items() if a <= address < a + len(b) - 64)
+        return next(found, None)
 
     def _kind(self, address: int) -> str:
-        for start, block in self.memory.items():
-            if start <= address < start + len(block) - 64:
-                return "pinned" if start in self.pinned else "device"
-        return "host"
+        start = self._start(address)
+        return "host" if start is None else "pinned" if start in self.pinned else "device"
+
+    def cuMemGetAddressRange(self, address: int) -> Any:
+        start = self._start(address)
+        if start is None or not self.knows_ranges:
+            return CUresult.CUDA_ERROR_NOT_FOUND, None, None
+        return CUresult.CUDA_SUCCESS, start, len(self.memory[start]) - 64
 
     def cuPointerGetAttribute(self, which: Any, address: int) -> Any:
         kind = self._kind(address)
         if kind == "host":
             return CUresult.CUDA_ERROR_INVALID_VALUE, None
+        start = self._start(address)
+        assert start is not None
         if "ORDINAL" in which.name:
-            return CUresult.CUDA_SUCCESS, 0
+            return CUresult.CUDA_SUCCESS, self.homes[start]
+        if "LEGACY" in which.name:
+            return CUresult.CUDA_SUCCESS, int(start not in self.mapped)
         return CUresult.CUDA_SUCCESS, CUmemorytype(1 if kind == "pinned" else 2)
 
     def cuMemcpy(self, target: int, source: int, size: int) -> Any:
@@ -375,6 +418,8 @@ class FakeDriver(FakeGraphs):
         launch = LaunchRecord.from_address(record)
         assert (*launch.grid[1:], *launch.block) == (1, 1, 32, 4, 1)
         assert launch.grid[0] > 0 and launch.shared == 0 and launch.count in (0, 1)
+        if self.homes.get(launch.stream or 0, self._here) != self._here:
+            return int(CUresult.CUDA_ERROR_INVALID_HANDLE)
         count = self.slots[function] + 3
         addresses = (ctypes.c_void_p * count).from_address(parameters)
         words = [ctypes.c_int64.from_address(a).value for a in addresses]

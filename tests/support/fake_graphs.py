@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ class FakeGraphs:
 
     Attributes:
         queues: The work of each stream that is still to be done.
+        placed: How much work of each kind was put in each stream so far, captured or not.
         capture: What the stream that is captured now is kept in.
         captured: Which stream that is.
         captures: How many captures were begun.
@@ -37,6 +39,7 @@ class FakeGraphs:
     """
 
     queues: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    placed: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     graphs: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
     capture: list[Callable[[], None]] | None = None
     captured: int = 0
@@ -62,6 +65,7 @@ class FakeGraphs:
 
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
         """Put work in a stream, or in the graph that it is captured to."""
+        self.placed[int(stream)][what] += 1
         if self.capture is None or not self._takes(int(stream)):
             self.queues.setdefault(int(stream), []).append(work)
         elif what in self.uncapturable or (self._outer and what not in _IN_NODES):

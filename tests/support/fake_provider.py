@@ -14,7 +14,7 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import arenas, captured, device, driver, launching, provider, values
+from sardonyx.cuda import addresses, arenas, captured, device, driver, launching, provider, values
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
@@ -49,8 +49,8 @@ class FakeProvider(provider.CudaProvider):
     accelerator: Any = None
     fake: FakeDriver
 
-    def __init__(self, fake: FakeDriver, **options: Any) -> None:
-        super().__init__(0, options.pop("settings", None))
+    def __init__(self, fake: FakeDriver, number: int = 0, **options: Any) -> None:
+        super().__init__(number, options.pop("settings", None))
         self.fake, self.options = fake, options
         self.accelerator = options.get("libraries")
         self.target = host_target()
@@ -108,7 +108,7 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
     before = {name: sys.modules.get(name) for name in modules}
     caches = (
         driver.bindings, driver.direct, launching.function_of_driver, launching._launching,
-        launching.begins_early, device.device, values.cuda_memory,
+        launching.begins_early, device.device, values.cuda_memory, addresses.check_range_once,
     )  # fmt: skip
     sys.modules.update(modules)
     for cached in caches:
@@ -118,7 +118,9 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(arenas, "_default", {})
             patch.setattr(arenas, "_registered", {})
-            patch.setattr(provider, "CudaProvider", lambda n, s: FakeProvider(fake, settings=s))
+            patch.setattr(
+                provider, "CudaProvider", lambda n, s: FakeProvider(fake, number=n, settings=s)
+            )
             yield fake
             captured._reserved.clear()  # graphs of this driver are gone with it
             gc.collect()  # engines give back what they hold
