@@ -19,10 +19,8 @@ from sardonyx.api.compiling import (
 from sardonyx.api.copies import copy_tensors
 from sardonyx.api.devices import (
     OrtArenaCfg,
-    OrtDevice,
     OrtEpDevice,
     OrtHardwareDevice,
-    OrtMemoryInfo,
     OrtSyncStream,
     create_and_register_allocator,
     create_and_register_allocator_v2,
@@ -45,6 +43,7 @@ from sardonyx.api.enums import (
 from sardonyx.api.generation.generate import Generation, generate
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.api.load import load
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo
 from sardonyx.api.module import (
     disable_telemetry_events,
     enable_telemetry_events,

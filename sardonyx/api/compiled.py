@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
 
 

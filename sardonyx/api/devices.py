@@ -1,4 +1,4 @@
-"""Devices and their memory, in onnxruntime's words."""
+"""Devices, their streams and their arenas, in onnxruntime's words."""
 
 from __future__ import annotations
 
@@ -11,168 +11,18 @@ from sardonyx.api.enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
     OrtHardwareDeviceType,
-    OrtMemoryInfoDeviceType,
     OrtMemType,
 )
+from sardonyx.api.memory import NVIDIA, OrtMemoryInfo, cpu_memory
 from sardonyx.api.plugins import plugin_devices
 from sardonyx.api.providers import CPU, check_options, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.storage import MemoryKind, memory_kind
 
 if TYPE_CHECKING:
     from sardonyx.runtime.plugin import ProviderDevice
-
-_NVIDIA = 0x10DE
-#: Names of devices, with the numbers of their type and of their maker.
-_DEVICES = {"cpu": (0, 0), "cuda": (1, _NVIDIA), "gpu": (1, _NVIDIA)}
-_BY_TYPE = {0: "cpu", 1: "cuda"}
-#: Names of kinds of memory, with the device that has it and whether the host reaches it.
-_MEMORIES = {"Cpu": ("cpu", False), "Cuda": ("cuda", False), "CudaPinned": ("cpu", True)}
-
-
-class OrtDevice:
-    """A device: the processor, or a GPU by its number. It need not be there.
-
-    Raises:
-        NotImplemented: There are no devices of this name here.
-        InvalidArgument: The number cannot be one.
-    """
-
-    @names_misfits
-    def __init__(self, name: str | int = "cpu", device_id: int = 0, *rest: int) -> None:
-        if isinstance(name, int) and rest:  # onnxruntime's compiled class: type, memory, number
-            name, device_id = _BY_TYPE.get(name, ""), rest[0]
-        self._name = name.lower() if isinstance(name, str) else ""
-        if self._name not in _DEVICES:
-            raise errors.NotImplemented(
-                message(
-                    "device", "There is no memory of this device", expected="'cpu' or 'cuda'",
-                    got=f"{name!r}, {device_id}",
-                )
-            )  # fmt: skip
-        if device_id < 0 or (device_id and self._name == "cpu"):
-            raise InvalidArgument(
-                message("device", f"There is no {self._name} {device_id}", expected="0")
-            )
-        self._number = int(device_id)
-
-    @staticmethod
-    def cpu() -> int:
-        """The number of the processor's type."""
-        return 0
-
-    @staticmethod
-    def cuda() -> int:
-        """The number of a GPU's type."""
-        return 1
-
-    gpu = cuda
-
-    @staticmethod
-    def default_memory() -> int:
-        """The number of ordinary memory."""
-        return 0
-
-    @staticmethod
-    def make(name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device `name`; raises as the class does."""
-        return OrtDevice(name, device_id)
-
-    def device_id(self) -> int:
-        """Its number among devices of its type."""
-        return self._number
-
-    def device_type(self) -> int:
-        """0, the processor, or 1, a GPU."""
-        return _DEVICES[self._name][0]
-
-    def device_vendor_id(self) -> int:
-        """The maker's number; 0 for the processor, whose memory is no maker's own."""
-        return _DEVICES[self._name][1]
-
-    def device_mem_type(self) -> int:
-        """0, ordinary memory."""
-        return 0
-
-    @property
-    def _ort_device(self) -> OrtDevice:
-        return self
-
-    def _get_c_device(self) -> OrtDevice:
-        """Itself: onnxruntime's Python part has a compiled device inside, which clients take."""
-        return self
-
-    def memory(self) -> MemoryKind:
-        """Memory of the device.
-
-        Raises:
-            EPFail: Its driver is missing.
-            InvalidArgument: There is no device with this number.
-        """
-        return memory_kind(self._name, self._number)
-
-
-class OrtMemoryInfo:
-    """What kind of memory something lies in: `Cpu`, `Cuda`, or `CudaPinned` of the host.
-
-    Raises:
-        NotImplemented: There is no such memory here.
-    """
-
-    @names_misfits
-    def __init__(
-        self, name: str, allocator_type: OrtAllocatorType, id: int, mem_type: OrtMemType
-    ) -> None:
-        if name not in _MEMORIES:
-            raise errors.NotImplemented(
-                message(
-                    "OrtMemoryInfo", "There is no memory of this kind",
-                    expected=f"one of {list(_MEMORIES)}", got=repr(name),
-                )
-            )  # fmt: skip
-        self.name = self.kind_name = name
-        self.allocator_type = OrtAllocatorType(allocator_type)
-        self.device_id = id
-        self.mem_type = OrtMemType(mem_type)
-        _, is_pinned = _MEMORIES[name]
-        pinned, plain = OrtDeviceMemoryType.HOST_ACCESSIBLE, OrtDeviceMemoryType.DEFAULT
-        self.device_mem_type = pinned if is_pinned else plain
-        self.device_vendor_id = 0 if name == "Cpu" else _NVIDIA
-
-    @staticmethod
-    @names_misfits
-    def create_v2(
-        name: str,
-        device_type: OrtMemoryInfoDeviceType,
-        vendor_id: int,
-        device_id: int,
-        memory_type: OrtDeviceMemoryType,
-        alignment: int,
-        allocator_type: OrtAllocatorType,
-    ) -> OrtMemoryInfo:
-        """The same, with the kind of device as a number and a name of any kind."""
-        kind = OrtMemoryInfoDeviceType(device_type)
-        if kind not in (OrtMemoryInfoDeviceType.CPU, OrtMemoryInfoDeviceType.GPU):
-            OrtDevice(kind.name, device_id)  # raises
-        is_pinned = OrtDeviceMemoryType(memory_type) == OrtDeviceMemoryType.HOST_ACCESSIBLE
-        plain = "Cuda" if kind == OrtMemoryInfoDeviceType.GPU else "Cpu"
-        own = "CudaPinned" if is_pinned and (plain == "Cuda" or vendor_id == _NVIDIA) else plain
-        made = OrtMemoryInfo(own, allocator_type, device_id, OrtMemType.DEFAULT)
-        made.name, made.device_vendor_id = name, vendor_id
-        made.device_mem_type = OrtDeviceMemoryType(memory_type)
-        return made
-
-    def kind(self) -> MemoryKind:
-        """The memory itself.
-
-        Raises:
-            EPFail: Its driver is missing.
-            InvalidArgument: There is no such device.
-        """
-        return memory_kind(self.kind_name, self.device_id)
 
 
 #: Settings of arenas without effect.
@@ -236,7 +86,7 @@ class OrtHardwareDevice:
         is_gpu = number >= 0
         self.type = OrtHardwareDeviceType.GPU if is_gpu else OrtHardwareDeviceType.CPU
         self.vendor = "NVIDIA" if is_gpu else ""
-        self.vendor_id = _NVIDIA if is_gpu else 0
+        self.vendor_id = NVIDIA if is_gpu else 0
         self.device_id = max(0, number)
         #: What else is known of it.
         self.metadata: dict[str, str] = {}
@@ -317,17 +167,6 @@ class OrtSyncStream:
         """Wait for all work so far."""
         self._stream.device.enter()
         self._stream.synchronize()
-
-
-def cpu_memory() -> OrtMemoryInfo:
-    """Memory of the processor."""
-    return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
-
-
-def info_of(kind: MemoryKind) -> OrtMemoryInfo:
-    """A kind of memory in onnxruntime's words."""
-    allocator = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
-    return OrtMemoryInfo(kind.memory_name, allocator, kind.number, OrtMemType.DEFAULT)
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

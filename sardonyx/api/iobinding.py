@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.api.devices import OrtDevice
 from sardonyx.api.feeds import as_array, check_shared, target_of
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_of
+from sardonyx.api.ortvalue import OrtValue, numpy_type
+from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
@@ -24,7 +25,6 @@ from sardonyx.runtime.storage import (
     MemoryKind,
     Tensor,
     Wanted,
-    memory_kind,
     to_host,
 )
 
@@ -91,7 +91,7 @@ class IOBinding:
     def bind_input(
         self,
         name: str,
-        device_type: str,
+        device_type: str | OrtDevice | OrtMemoryInfo,
         device_id: int,
         element_type: Any,
         shape: Sequence[int],
@@ -99,12 +99,23 @@ class IOBinding:
     ) -> None:
         """Feed memory by its address; the caller keeps it alive, and its contents up to date.
 
+        Args:
+            name: The input's.
+            device_type: `"cpu"`, `"cuda"`, `"cudapinned"` (memory of the host that a GPU reaches),
+                or an object that says where the memory lies.
+            device_id: The device's number.
+            element_type: A NumPy type, or ONNX's number of one.
+            shape: Sizes of axes.
+            buffer_ptr: The address.
+
         Raises:
-            InvalidArgument: There is no memory of that device at the address.
+            InvalidArgument: There is no memory of that kind at the address, or it is smaller, as
+                far as is known: see `OrtValue.ortvalue_from_address`.
         """
-        memory = memory_kind(device_type, device_id)
-        kind = numpy_type(element_type)
-        self.bind_cpu_input(name, memory.at(buffer_ptr, tuple(map(int, shape)), kind))
+        held = OrtValue.ortvalue_from_address(
+            buffer_ptr, shape, element_type, device_type, device_id
+        )
+        self.bind_cpu_input(name, held)
 
     def clear_binding_inputs(self) -> None:
         """Forget all inputs."""
@@ -122,7 +133,7 @@ class IOBinding:
     def bind_output(
         self,
         name: str,
-        device_type: str = "cpu",
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
         device_id: int = 0,
         element_type: Any = None,
         shape: Sequence[int] | None = None,
@@ -132,18 +143,22 @@ class IOBinding:
 
         Without a shape, each run gives new memory of the device. With a shape, or with an address,
         there must be an element type, too; with both and no address, memory is allocated now, for
-        all runs.
+        all runs. Devices are named as for `bind_input`.
+
+        Raises:
+            InvalidArgument: Something of this is missing; of an address as for `bind_input`.
         """
-        memory = memory_kind(device_type, device_id)
+        memory = memory_of(device_type, device_id)
         self._known(name, self._output_info, "output")
         is_host = memory.name == "cpu" and memory.memory_name == "Cpu"
         target: Tensor | MemoryKind | None = None if is_host else memory
         if shape is not None and element_type is not None:
-            sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
             if buffer_ptr is None:
-                target = memory.empty(sizes, kind)
+                target = memory.empty(tuple(map(int, shape)), numpy_type(element_type))
             else:
-                target = memory.at(buffer_ptr, sizes, kind)
+                target = OrtValue.ortvalue_from_address(
+                    buffer_ptr, shape, element_type, device_type, device_id
+                )._tensor()
         elif shape is not None or element_type is not None or buffer_ptr is not None:
             raise InvalidArgument(
                 message(f"output {name}", "Memory needs an element type and a shape")
@@ -336,7 +351,5 @@ class SessionIOBinding(IOBinding):
 
 
 def _place(device: Any) -> tuple[Any, ...]:
-    """The name and number of a device; a name stands for itself, and a number follows it."""
-    if not isinstance(device, OrtDevice):
-        return (device,)
-    return ("cuda" if device.device_type() else "cpu", device.device_id())
+    """A device and its number; after a name a number follows."""
+    return (device, 0) if isinstance(device, OrtDevice | OrtMemoryInfo) else (device,)

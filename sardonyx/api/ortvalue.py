@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.api import dlpack
-from sardonyx.api.devices import OrtDevice, OrtMemoryInfo
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for, memory_of
 from sardonyx.base import dtypes, errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
@@ -18,9 +18,7 @@ from sardonyx.runtime.storage import (
     HOST,
     Array,
     DeviceArray,
-    MemoryKind,
     Tensor,
-    memory_kind,
     refuse_strings,
     to_host,
     write,
@@ -57,16 +55,6 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
     return found.numpy
 
 
-def _memory(device: str | OrtDevice, number: int) -> MemoryKind:
-    """Memory of a device, by name and number or as a whole.
-
-    Raises:
-        NotImplemented: There are no devices of this name here.
-        EPFail: The device's driver is missing.
-    """
-    return device.memory() if isinstance(device, OrtDevice) else memory_kind(device, number)
-
-
 class OrtValue:
     """A tensor in memory. Make it with one of the static methods.
 
@@ -84,7 +72,7 @@ class OrtValue:
     def ortvalue_from_numpy(
         array: Array,
         /,
-        device_type: str | OrtDevice = "cpu",
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
@@ -94,10 +82,10 @@ class OrtValue:
 
         Raises:
             InvalidArgument: It is no array, or of a type that ONNX does not have.
-            NotImplemented: There are no devices of this name here.
+            NotImplemented: There are no devices of this name or maker here.
             EPFail: The device's driver is missing.
         """
-        memory = _memory(device_type, device_id)
+        memory = memory_of(device_type, device_id, vendor_id)
         if not isinstance(array, np.ndarray):
             raise InvalidArgument(
                 message(
@@ -133,21 +121,66 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int],
         element_type: Any,
-        device_type: str | OrtDevice = "cpu",
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
-        """New memory, contents undefined; `element_type` is a NumPy type or ONNX's number.
+        """New memory, contents undefined.
+
+        Args:
+            shape: Sizes of axes.
+            element_type: A NumPy type, or ONNX's number of one.
+            device_type: `"cpu"`, `"cuda"`, `"cudapinned"` (memory of the host that a GPU reaches),
+                or an object that says where.
+            device_id: The device's number.
+            vendor_id: Its maker, NVIDIA; -1 or 0 for any.
+            memory_info: Where, in place of the device.
 
         Raises:
             InvalidArgument: The shape or the type is none.
-            NotImplemented: There are no devices of this name here.
+            NotImplemented: There are no devices of this name or maker here.
             EPFail: The device's driver is missing.
             OutOfMemory: There is not so much.
         """
-        memory = memory_info.kind() if memory_info else _memory(device_type, device_id)
+        memory = memory_for(memory_info, device_type, device_id, vendor_id)
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
+
+    @staticmethod
+    @names_misfits
+    def ortvalue_from_address(
+        address: int,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+        memory_info: OrtMemoryInfo | None = None,
+        owner: Any = None,
+    ) -> OrtValue:
+        """A handle on memory that is there, of any device, with no copy.
+
+        Of memory of the processor nothing is checked but that the address is not null.
+
+        Args:
+            address: Of the first element; the others follow in the order of C.
+            shape: Sizes of axes.
+            element_type: A NumPy type, or ONNX's number of one.
+            device_type, device_id, vendor_id, memory_info: Where the memory lies, as for
+                `ortvalue_from_shape_and_type`.
+            owner: What keeps the memory: the value refers to it, as does what is made of the value.
+                Without one the caller keeps it for as long as the value is used, and each run asks
+                the driver whether there is any at the address.
+
+        Raises:
+            InvalidArgument: There is no memory of that kind, or it is smaller, as far as is known;
+                the shape or the type is none, or the type is that of strings.
+            NotImplemented: There are no devices of this name or maker here.
+            EPFail: The device's driver is missing.
+        """
+        memory = memory_for(memory_info, device_type, device_id, vendor_id)
+        sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
+        return OrtValue(memory.at(int(address), sizes, kind, owner))
 
     @staticmethod
     @names_misfits
@@ -156,7 +189,7 @@ class OrtValue:
         element_type: Any,
         axis: int,
         room: int,
-        device_type: str = "cuda",
+        device_type: str | OrtDevice | OrtMemoryInfo = "cuda",
         device_id: int = 0,
     ) -> OrtValue:
         """New memory, contents undefined, with room to grow to a size of `room` along an axis.
@@ -169,7 +202,7 @@ class OrtValue:
             InvalidArgument: The axis is none, or the room is too small.
             NotImplemented: Values of this device do not grow.
         """
-        memory = memory_kind(device_type, device_id)
+        memory = memory_of(device_type, device_id)
         sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
         if not 0 <= axis < len(sizes) or room < sizes[axis]:
             raise InvalidArgument(
@@ -401,42 +434,3 @@ def _type_text(value: Any) -> str:
             return f"map({dtype_of(np.asarray(key)).name},{inside})"
         return "map()"
     return "optional()"
-
-
-class OrtValueVector(list[OrtValue]):
-    """A list of values, with the names of onnxruntime's own kind of list."""
-
-    def push_back(self, value: OrtValue) -> None:
-        """Add one."""
-        self.append(value)
-
-    @names_misfits
-    def push_back_batch(self, values: Iterable[OrtValue]) -> None:
-        """Add several."""
-        self.extend(values)
-
-    def reserve(self, count: int) -> None:
-        """A list grows by itself."""
-
-    def shrink_to_fit(self) -> None:
-        """A list shrinks by itself."""
-
-    def bool_tensor_indices(self) -> list[int]:
-        """Which values are of type bool."""
-        return [k for k, value in enumerate(self) if value.element_type() == dtypes.BOOL.onnx_id]
-
-    @names_misfits
-    def element_type_at(self, index: int) -> int:
-        """ONNX's number of a value's element type."""
-        return self[index].element_type()
-
-    @names_misfits
-    def to_dlpacks(self, to_tensor: Callable[[Any], Any] | None = None) -> list[Any]:
-        """All values as DLPack capsules, or as what a function makes of each."""
-        capsules = [value.to_dlpack() for value in self]
-        return capsules if to_tensor is None else [to_tensor(capsule) for capsule in capsules]
-
-    @names_misfits
-    def dlpack_at(self, index: int) -> Any:
-        """A value as a DLPack capsule."""
-        return self[index].__dlpack__()

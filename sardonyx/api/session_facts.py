@@ -10,7 +10,8 @@ import numpy as np
 
 from sardonyx.api import tuning_results
 from sardonyx.api.assignment import OrtEpAssignedSubgraph, assigned
-from sardonyx.api.devices import OrtEpDevice, OrtMemoryInfo, info_of
+from sardonyx.api.devices import OrtEpDevice
+from sardonyx.api.memory import OrtMemoryInfo, info_of
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
-from sardonyx.api.devices import OrtDevice
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector, numpy_type
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for
+from sardonyx.api.ortvalue import OrtValue, numpy_type
+from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
@@ -135,13 +136,16 @@ class ValueRuns:
         self,
         shape: Sequence[int],
         element_type: Any,
-        device_type: str,
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
+        memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
-        """New memory, contents undefined; on the session's device from its own arena."""
-        own = self._kind
-        is_own = device_type.lower() in ("cuda", "gpu") and device_id == own.number
-        if is_own and not self._is_on_host:
-            return OrtValue(own.empty(tuple(map(int, shape)), numpy_type(element_type)))
-        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
+        """New memory, contents undefined; on the session's device from its own arena.
+
+        Arguments and errors are those of `OrtValue.ortvalue_from_shape_and_type`.
+        """
+        memory, own = memory_for(memory_info, device_type, device_id, vendor_id), self._kind
+        if (memory.memory_name, memory.number) == (own.memory_name, own.number):
+            memory = own
+        return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))

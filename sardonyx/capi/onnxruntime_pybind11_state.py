@@ -18,10 +18,8 @@ from sardonyx.api.compiling import (
 from sardonyx.api.copies import copy_tensors
 from sardonyx.api.devices import (
     OrtArenaCfg,
-    OrtDevice,
     OrtEpDevice,
     OrtHardwareDevice,
-    OrtMemoryInfo,
     OrtSyncStream,
     create_and_register_allocator,
     create_and_register_allocator_v2,
@@ -45,6 +43,7 @@ from sardonyx.api.enums import (
     OrtSparseFormat,
 )
 from sardonyx.api.iobinding import SessionIOBinding
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo
 from sardonyx.api.module import (
     disable_telemetry_events,
     enable_telemetry_events,
@@ -62,7 +61,8 @@ from sardonyx.api.module import (
 )
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions, get_default_session_options
-from sardonyx.api.ortvalue import OrtValue, OrtValueVector
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.thread_pool import set_global_thread_pool_sizes

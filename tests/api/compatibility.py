@@ -68,6 +68,18 @@ ROWS: dict[str, Row] = {
     "InferenceSession.run_with_iobinding": Row(
         "better", "adapters are fed, too; results may lie in larger memory", "tests/api/test_adapters.py"
     ),
+    "InferenceSession.create_ortvalue_from_shape_and_type": Row(
+        "better", "`memory_info`, too", "tests/cuda/test_addresses.py"
+    ),
+    "IOBinding.bind_input": Row(
+        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/test_addresses.py"
+    ),
+    "IOBinding.bind_output": Row(
+        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/test_addresses.py"
+    ),
+    "OrtMemoryInfo.create_v2": Row(
+        "same", "other makers, and alignments that memory does not have by itself: NotImplemented", "tests/api/test_memory_names.py"
+    ),
     "InferenceSession.enable_fallback": Row("no-op", "one provider runs the whole model", _OWN_TEST),
     "InferenceSession.disable_fallback": Row("no-op", "one provider runs the whole model", _OWN_TEST),
     "InferenceSession.set_ep_dynamic_options": Row("refused", "InvalidArgument: there are none", _OWN_TEST),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import types
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument
+from sardonyx.cuda import staging
 from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call
 from tests.support.fake_driver import FakeDriver
@@ -19,6 +22,7 @@ from tests.support.session import model_of
 
 CUDA = "CUDAExecutionProvider"
 _FLOAT = np.dtype(np.float32)
+_X = np.arange(8, dtype=np.float32)
 
 
 def _value(count: int = 8) -> ort.OrtValue:
@@ -38,6 +42,10 @@ def _bind_output(address: int, shape: list[int], kind: str = "cuda") -> None:
     _binding().bind_output("y", kind, 0, np.float32, shape, address)
 
 
+def _make(address: int, shape: list[int], kind: str = "cuda") -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_address(address, shape, np.float32, kind)
+
+
 def _take(address: int, shape: list[int], strides: Any = None) -> ort.OrtValue:
     given = {
         "shape": tuple(shape), "typestr": "<f4", "version": 3, "strides": strides,
@@ -46,7 +54,7 @@ def _take(address: int, shape: list[int], strides: Any = None) -> ort.OrtValue:
     return ort.OrtValue.from_dlpack(types.SimpleNamespace(__cuda_array_interface__=given))
 
 
-_WAYS = [_bind_input, _bind_output, _take]
+_WAYS = [_bind_input, _bind_output, _make, _take]
 _TOO_SMALL = r"is too small. Expected {} bytes, got {} bytes"
 
 
@@ -139,7 +147,7 @@ def test_steps_reach_no_further_than_the_memory(gpu: FakeDriver | None) -> None:
         _take(start, [400_000], (-4,))
 
 
-@pytest.mark.parametrize("way", [_bind_input, _bind_output])
+@pytest.mark.parametrize("way", [_bind_input, _bind_output, _make])
 def test_pinned_memory_by_its_address(gpu: FakeDriver | None, way: Any) -> None:
     plain = np.zeros(64, np.float32)
     pinned = ort.OrtMemoryInfo(
@@ -176,4 +184,114 @@ def test_runs_that_repeat_addresses_ask_once_how_far_they_go(
     lazy.cuMemFree(address)  # whether it is there at all is asked each time
     for use in (lambda: binding._session.run_with_iobinding(binding), lambda: _take(address, [8])):
         with pytest.raises(InvalidArgument, match="There is no memory of a device"):
+            use()
+
+
+class _Owner:
+    """What keeps memory."""
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "cudapinned"])
+def test_values_on_memory_of_the_caller(gpu: FakeDriver | None, kind: str) -> None:
+    made = ort.OrtValue.ortvalue_from_shape_and_type([2, 4], np.float32, kind)
+    owner = _Owner()
+    there = weakref.ref(owner)
+    value = ort.OrtValue.ortvalue_from_address(
+        made.data_ptr(), [8], np.float32, kind, owner=[owner, made]
+    )
+    assert (value.data_ptr(), value.shape()) == (made.data_ptr(), [8])
+    value.update_inplace(_X)
+    np.testing.assert_array_equal(made.numpy(), _X.reshape(2, 4))
+    session = _binding()._session
+    for feeds in (value, ort.OrtValue.from_dlpack(value)):
+        (y,) = session.run_with_ort_values(None, {"x": feeds})
+        np.testing.assert_array_equal(y.numpy(), _X * 2)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(_X + 1))
+    binding.bind_ortvalue_output("y", value)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(made.numpy().reshape(-1), (_X + 1) * 2)
+    del owner, made, feeds
+    gc.collect()
+    assert there() is not None
+    del value, binding, session
+    gc.collect()
+    assert there() is None
+
+
+def _info(name: str, number: int = 0) -> ort.OrtMemoryInfo:
+    kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    return ort.OrtMemoryInfo(name, kind, number, ort.OrtMemType.DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("cuda", "cuda"), ("gpu", "cuda"), ("cudapinned", "cpu"), ("cpu", "cpu"),
+        (_info("Cuda"), "cuda"), (_info("CudaPinned"), "cpu"), (_info("Cpu"), "cpu"),
+        (ort.OrtDevice.make("cuda", 0), "cuda"), (ort.OrtDevice.make("cpu", 0), "cpu"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_memory_is_named_in_one_way_everywhere(
+    gpu: FakeDriver | None, place: Any, name: str
+) -> None:
+    session = _binding()._session
+    made = ort.OrtValue.ortvalue_from_shape_and_type([8], np.float32, place, 0)
+    own = session.create_ortvalue_from_shape_and_type([8], np.float32, place)
+    copied = ort.OrtValue.ortvalue_from_numpy(_X, place)
+    assert {v.device_name() for v in (made, own, copied)} == {name}
+    again = ort.OrtValue.ortvalue_from_address(copied.data_ptr(), [8], np.float32, place)
+    np.testing.assert_array_equal(again.numpy(), _X)
+    binding = session.io_binding()
+    binding.bind_input("x", place, 0, np.float32, [8], copied.data_ptr())
+    for more in ((), (0, np.float32, [8]), (0, np.float32, [8], made.data_ptr())):
+        binding.bind_output("y", place, *more)
+        session.run_with_iobinding(binding)
+        (found,) = binding.get_outputs()
+        assert found.device_name() == name
+        np.testing.assert_array_equal(found.numpy(), _X * 2)
+    np.testing.assert_array_equal(made.numpy(), _X * 2)
+    if not isinstance(place, str):
+        inside = binding._iobinding
+        inside.bind_input("x", place, np.float32, [8], copied.data_ptr())
+        inside.bind_output("y", place)
+        session.run_with_iobinding(binding)
+        assert binding.get_outputs()[0].device_name() == name
+
+
+def test_a_session_makes_values_of_a_memory_info(gpu: FakeDriver | None) -> None:
+    session = _binding()._session
+    before = session.memory()["devices"]["cuda:0"]["used_bytes"]
+    make = session.create_ortvalue_from_shape_and_type
+    held = make([1 << 20], np.float32, memory_info=_info("Cuda"))
+    after = session.memory()["devices"]["cuda:0"]["used_bytes"]
+    assert (held.device_name(), after - before) == ("cuda", 4 << 20)  # of the session's arena
+    pinned = make([3], np.float32, memory_info=_info("CudaPinned"))
+    assert staging.is_pinned(pinned.data_ptr())
+    with pytest.warns(UserWarning, match="not looked at"):
+        make([3], np.float32, "cuda", memory_info=_info("Cpu"))
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "kind", "part"),
+    [
+        (object(), 0, errors.WrongType, "This is no device.*OrtMemoryInfo, got object"),
+        (None, 0, errors.WrongType, "This is no device"),
+        ("dml", 0, errors.NotImplemented, "'dml'"),
+        (_info("Cuda"), 3, InvalidArgument, "another number beside it. Expected 0, got 3"),
+        (ort.OrtDevice.make("cuda", 9), 0, InvalidArgument, "There is no device 9"),
+    ],
+)
+def test_places_that_are_none(
+    gpu: FakeDriver | None, place: Any, number: int, kind: Any, part: str
+) -> None:
+    binding = _binding()
+    for use in (
+        lambda: binding.bind_input("x", place, number, np.float32, [8], 4096),
+        lambda: binding.bind_output("y", place, number),
+        lambda: ort.OrtValue.ortvalue_from_numpy(_X, place, number),
+        lambda: ort.OrtValue.ortvalue_from_address(4096, [8], np.float32, place, number),
+    ):
+        with pytest.raises(kind, match=part):
             use()
