@@ -74,6 +74,26 @@ GRAPHS: dict[str, Any] = {
         "g (float[N] x, int64 n) => (float[N] y) { y = Loop(n, , x) <body = b"
         " (int64 i, bool c, float[N] s) => (bool d, float[N] t) { d = Identity(c) t = Tanh(s) }> }"
     ),
+    "recurrent steps": lambda: model_of(
+        "g (float[T,B,8] x, float[1,48,8] w, float[1,48,16] r) => (float[T,1,B,16] y)"
+        " { y = GRU<hidden_size=16>(x, w, r) }"
+    ),
+    "boxes": lambda: model_of(
+        "g (float[1,N,4] b, float[1,C,N] s, int64 m) => (int64[K,3] y)"
+        " { y = NonMaxSuppression(b, s, m) }"
+    ),
+    "determinants": lambda: model_of("g (float[N,M,M] x) => (float[N] y) { y = Det(x) }"),
+    "what is there once": lambda: model_of(
+        "g (float[N] x) => (float[U] y, int64[U] i, int64[N] j, int64[U] c)"
+        " { y, i, j, c = Unique(x) }"
+    ),
+    "waves": lambda: model_of(
+        "g (float[B,N,1] x) => (float[B,N,2] y) { y = DFT<axis=1>(x) }", opset=17
+    ),
+    "bytes": lambda: model_of(
+        "g (uint8[N,64] a, int8[64,K] b, uint8 z) => (int32[N,K] y)"
+        " { y = MatMulInteger(a, b, z) }"
+    ),
 }  # fmt: skip
 
 

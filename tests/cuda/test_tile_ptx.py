@@ -54,6 +54,11 @@ MODELS: dict[str, tuple[str, bool, list[str], list[str]]] = {
         "g (float16[N,16,9,9] x, float16[8,16,3,3] w) => (float16[N,8,9,9] y)"
         " { a = Neg(x) y = Conv<pads=[1,1,1,1]>(a, w) }", True, ["mma.sync", "cp.async"], [],
     ),
+    "convolution in bfloat16": (
+        "g (bfloat16[N,16,9,9] x, bfloat16[8,16,3,3] w) => (bfloat16[N,8,9,9] y)"
+        " { a = Neg(x) y = Conv<pads=[1,1,1,1]>(a, w) }", True,
+        ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "cp.async"], [],
+    ),
 }  # fmt: skip
 
 
