@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from examples import decode_loop, denoise, tiles
+from examples import decode_loop, denoise, from_cpp, tiles
 from sardonyx.api.providers import cuda_is_missing
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import installed
@@ -56,3 +56,16 @@ def test_tiles(driver: FakeDriver | None) -> None:
     assert found["tiles"] == 4
     assert found["difference"] < 1e-3
     assert ("copy in" in found) == (driver is not None or not _MISSING)
+
+
+def test_from_cpp(driver: FakeDriver | None) -> None:
+    found = from_cpp.run(steps=4)
+    assert found["difference"] < 1e-6
+    if driver is None:
+        return
+    assert found["device"] == "cuda"
+    # Noise and latents to the device, the result back: between steps nothing is copied.
+    noise, latents = 4 * 64 * 64 * 4, 4 * 64 * 64 * 2
+    assert driver.copied.keys() == {"pinned, device", "device, pinned"}
+    assert driver.copied["device, pinned"] == noise
+    assert driver.copied["pinned, device"] < noise + latents + 8192  # arguments and weights
