@@ -231,7 +231,6 @@ def _info(name: str, number: int = 0) -> ort.OrtMemoryInfo:
         (_info("Cuda"), "cuda"), (_info("CudaPinned"), "cpu"), (_info("Cpu"), "cpu"),
         (ort.OrtDevice.make("cuda", 0), "cuda"), (ort.OrtDevice.make("cpu", 0), "cpu"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_memory_is_named_in_one_way_everywhere(
     gpu: FakeDriver | None, place: Any, name: str
