@@ -61,6 +61,7 @@ _NO_INTER_OP = "branches run on the threads of kernels"
 _NO_SPIN = "threads wait without spinning between runs"
 _AS_WRITTEN = "operators are computed as they are written"
 _NO_CONTEXTS = "compiled code is kept in the cache, not in models"
+_ONE_MODEL = "a provider has all that it can compute, in the order of `providers`"
 _ORT_FORMAT = "it concerns the .ort format"
 
 SESSION_KEYS: dict[str, Key] = {
@@ -86,7 +87,9 @@ SESSION_KEYS: dict[str, Key] = {
     AFFINITY_KEY: Key("acts", "which processors each thread but the caller's may use"),
     BLOCK_BASE_KEY: Key("acts", "how fine the blocks are that threads claim of what is left"),
     "session.use_env_allocators": Key("acts", "arenas of devices that sessions share"),
-    "session.use_device_allocator_for_initializers": _hint("weights never lie in an arena"),
+    "session.use_device_allocator_for_initializers": _hint(
+        "weights of a device lie in the session's arena, others in memory of their own", "0"
+    ),
     "session.disable_prepacking": _hint("weights are packed before the first run", "0"),
     "session.prepack.enable_parallel": _hint("packing uses all threads", "1"),
     "session.max_shape_override": _hint("memory follows the shapes of each run", ""),
@@ -104,9 +107,9 @@ SESSION_KEYS: dict[str, Key] = {
     "session.strict_shape_type_inference": _hint("what a file declares wrongly is corrected", "0"),
     "session.allow_released_opsets_only": _hint("known versions are accepted", "0"),
     "session.use_deterministic_compute": _hint("the same feeds give the same bits", "0", "1"),
-    "session.resource_cuda_partitioning_settings": _hint("there is one provider", ""),
-    "session.layer_assignment_settings": _hint("there is one provider", ""),
-    "session.node_partition_config_file": _hint("there is one provider", ""),
+    "session.resource_cuda_partitioning_settings": _hint(_ONE_MODEL, ""),
+    "session.layer_assignment_settings": _hint(_ONE_MODEL, ""),
+    "session.node_partition_config_file": _hint(_ONE_MODEL, ""),
     "optimization.enable_gelu_approximation": _hint("GELU is exact as it is written", "0"),
     "optimization.enable_cast_chain_elimination": _hint(_AS_WRITTEN, "0"),
     "optimization.disable_specified_optimizers": Key(
@@ -121,7 +124,7 @@ SESSION_KEYS: dict[str, Key] = {
     ),
     "ep.cuda.fpa_intb_gemm": _hint("kernels are compiled for the model"),
     "ep.cuda.fpa_intb_profile_m": _hint("kernels are compiled for the model"),
-    "ep.cuda.gemm_tactic_cache_prefix": _hint("what libraries chose is kept in the session"),
+    "ep.cuda.gemm_tactic_cache_prefix": _hint("what libraries chose is kept in the cache"),
     "ep.cuda.gqa_workspace_max_total_sequence_length": _hint(
         "memory follows the shapes of each run"
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sardonyx.api.config_keys import note
-from sardonyx.api.cuda_options import CUDA, cuda_options
+from sardonyx.api.cuda_options import CUDA, STREAM, cuda_options
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
 from sardonyx.api.warned import warn
@@ -42,15 +42,15 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, str]:
     """Options of one provider, as text.
 
     Raises:
-        InvalidArgument: The processor's provider has no such option, or not such a value.
+        InvalidArgument: The provider has no such option, or not such a value.
     """
     if not isinstance(options, Mapping):
         raise InvalidArgument(
             message(name, "Options are no dict", expected="dict", got=type(options).__name__)
         )
-    given = {str(key): str(value) for key, value in options.items()}
     if name == CUDA:
-        return cuda_options(given)
+        return cuda_options({str(key): value for key, value in options.items()})
+    given = {str(key): str(value) for key, value in options.items()}
     if name != CPU:
         return given
     for key, value in given.items():
@@ -77,7 +77,7 @@ def choose(
 ) -> dict[str, dict[str, str]]:
     """The providers that are there, in order of preference, with their options.
 
-    The processor's provider is the last one, whether it is named or not.
+    The processor's provider is the last one where it is not named.
 
     Args:
         providers: Names, or (name, options) pairs; one that is not there gives a warning.
@@ -90,7 +90,6 @@ def choose(
     """
     pairs = _pairs(providers, options)
     found: dict[str, dict[str, str]] = {}
-    processor: dict[str, str] = {}
     seen: set[str] = set()
     for name, given in pairs:
         if name in seen:
@@ -98,11 +97,8 @@ def choose(
             continue
         seen.add(name)
         checked = check_options(name, given)
-        if name == CPU:
-            processor = checked
-            continue
         missing = cuda_is_missing(int(checked["device_id"])) if name == CUDA else ""
-        if not missing and (name == CUDA or name in plugin_names()):
+        if not missing and (name in (CPU, CUDA) or name in plugin_names()):
             found[name] = checked
             continue
         known = (*available(), CUDA, *FOREIGN)
@@ -114,7 +110,25 @@ def choose(
         if not may_fall_back:
             raise errors.EPFail(text)
         warn(text)
-    return {**found, CPU: processor}
+    found.setdefault(CPU, {})
+    return found
+
+
+def preferred(chosen: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Those of the chosen providers that a model runs on.
+
+    The processor has kernels for all nodes: for a provider that is named after it none is left.
+    """
+    names = list(chosen)
+    return {name: chosen[name] for name in names[: names.index(CPU) + 1]}
+
+
+def streams_of(
+    providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None
+) -> list[Any]:
+    """Streams among the options of providers, which a session keeps alive."""
+    pairs = _pairs(providers, options)
+    return [given[STREAM] for name, given in pairs if name == CUDA and STREAM in given]
 
 
 def check_names(providers: Sequence[Any] | None) -> None:

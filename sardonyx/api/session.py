@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.config_keys import SETTINGS_KEY
+from sardonyx.api.config_keys import SETTINGS_KEY, note
 from sardonyx.api.making import make_engine
 from sardonyx.api.model_config import take_model_config
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.output_names import OutputNames
 from sardonyx.api.profiling import Profiling
-from sardonyx.api.providers import check_names, choose
+from sardonyx.api.providers import CPU, check_names, choose, preferred, streams_of
 from sardonyx.api.run_options import RunOptions, check_run_options
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
@@ -100,9 +100,16 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
     def _choose(self, providers: Any, provider_options: Any) -> None:
         may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
         self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
+        self._streams = streams_of(providers, provider_options)
 
     def _create(self, cancel: CancelFlag | None = None, tuned: Tuned | None = None) -> Engine:
-        return make_engine(self._source, self._options, self._providers, cancel, tuned)
+        used = preferred(self._providers)
+        idle = {name: given for name, given in self._providers.items() if name not in used}
+        for name in idle:
+            note(f"the provider {name}", f"{CPU} is named before it, and runs all of a model")
+        engine = make_engine(self._source, self._options, used, cancel, tuned)
+        self._providers = {**used, **idle}
+        return engine
 
     def _tune(self, tuned: Tuned) -> None:
         self._engine = self._create(tuned=tuned)

@@ -14,7 +14,6 @@ from sardonyx.api.devices import OrtEpDevice
 from sardonyx.api.memory import OrtMemoryInfo, info_of
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
-from sardonyx.api.providers import CPU
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
@@ -129,10 +128,10 @@ class SessionFacts:
         return self.get_input_epdevices()
 
     def enable_fallback(self) -> None:
-        """There is one provider: nothing to fall back to."""
+        """No run falls back: who computes what is settled when the session is made."""
 
     def disable_fallback(self) -> None:
-        """There is one provider: nothing to fall back to."""
+        """No run falls back: who computes what is settled when the session is made."""
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each input is wanted."""
@@ -187,13 +186,14 @@ class SessionFacts:
 
     @names_misfits
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """The processor's provider has no such options.
+        """No provider of the package has such options.
 
         Raises:
             InvalidArgument: Always, unless there are none.
         """
         if options:
-            raise InvalidArgument(message(CPU, f"There are no dynamic options {list(options)}"))
+            where = ", ".join(self._providers)
+            raise InvalidArgument(message(where, f"There are no dynamic options {list(options)}"))
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Forget the graphs of a device that runs with this `gpu_graph_id` became.

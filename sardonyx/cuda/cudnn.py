@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 
 from sardonyx.cuda.background import Background
-from sardonyx.cuda.cudnn_plans import FORMS, Built, Maker
+from sardonyx.cuda.cudnn_plans import Built, Maker, forms
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.libraries import LibrarySettings, Place, Work
 from sardonyx.cuda.rehearsal import Rehearsal
@@ -40,7 +40,8 @@ class Cudnn:
         import cudnn
 
         self._cudnn, self._maker = cudnn, Maker(cudnn, device, settings)
-        self.key = "" if settings.tf32 else "exact"
+        self._forms = forms(settings)
+        self.key = ("" if settings.tf32 else "exact") + settings.attention
         self._handle = cudnn.create_handle()
         self._lock = threading.Lock()
         self._plans: dict[object, Built | None] = {}
@@ -61,7 +62,7 @@ class Cudnn:
     def refusal(self, offer: Offer) -> str:
         """See `Library.refusal`."""
         exact = self._maker.is_exact(str(dict(offer.facts)["dtype"]))
-        return FORMS[offer.function].refusal(offer, exact)
+        return self._forms[offer.function].refusal(offer, exact)
 
     def run(self, work: Work, place: Place) -> bool:
         """See `Library.run`."""
@@ -72,7 +73,7 @@ class Cudnn:
         built = self._plans.get(key)
         if built is None or built.graph is None:
             return False
-        pack = FORMS[work.call.function].pack(work)
+        pack = self._forms[work.call.function].pack(work)
         if not pack:
             return False
         workspace = place.workspace(built.workspace_bytes) if built.workspace_bytes else 0
@@ -83,7 +84,7 @@ class Cudnn:
 
     def _want(self, key: object, work: Work, place: Place) -> None:
         """Have a plan made; None stands for it meanwhile."""
-        form, rehearsal = FORMS[work.call.function], None
+        form, rehearsal = self._forms[work.call.function], None
         competes = form.competes(work)
         if competes and self._maker.measures:
             rehearsal = place.rehearse()
@@ -138,7 +139,7 @@ class Cudnn:
         built = maker.kept(work, rehearsal)
         if built is not None:
             return built, False
-        if rehearsal is not None and not FORMS[work.call.function].is_worth(work):
+        if rehearsal is not None and not self._forms[work.call.function].is_worth(work):
             return Built(), True
         built = maker.first(work, rehearsal) or Built()
         return built, maker.measures and built.graph is not None

@@ -29,7 +29,14 @@ _ALIGNMENT = 16
 
 
 class AttentionForm:
-    """See `cudnn.Form`."""
+    """See `cudnn.Form`.
+
+    Args:
+        always: Whether cuDNN does what it can, though our kernel may be faster.
+    """
+
+    def __init__(self, always: bool = False) -> None:
+        self._always = always
 
     def refusal(self, offer: Offer, exact: bool) -> str:
         """See `cudnn.Form.refusal`."""
@@ -39,13 +46,14 @@ class AttentionForm:
         if facts["bias"] and facts["causal"] == "last":
             return "cuDNN adds nothing to scores of keys that are counted from the last"
         scores = sizes.product(n[name] for name in ("batch", "heads", "rows", "keys"))
-        if isinstance(scores, int) and scores < _FEW_SCORES and n["heads"] == n["key_heads"]:
+        are_few = isinstance(scores, int) and scores < _FEW_SCORES
+        if are_few and n["heads"] == n["key_heads"] and not self._always:
             return "cuDNN's attention is slower for so few scores"
         return ""
 
     def competes(self, work: Work) -> bool:
         """See `cudnn.Form.competes`."""
-        return True
+        return not self._always
 
     def is_worth(self, work: Work) -> bool:
         """See `cudnn.Form.is_worth`: where an H200 showed that it is."""

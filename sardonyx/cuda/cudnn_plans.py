@@ -76,7 +76,10 @@ class Form(Protocol):
         """
 
 
-FORMS: dict[str, Form] = {"convolution": ConvolutionForm(), "attention": AttentionForm()}
+def forms(settings: LibrarySettings) -> dict[str, Form]:
+    """The functions, as a session wants them."""
+    always = settings.attention == "cudnn"
+    return {"convolution": ConvolutionForm(), "attention": AttentionForm(always)}
 
 
 class _Slower(Exception):
@@ -118,6 +121,7 @@ class Maker:
         self.measures = self._search == _MEASURED
         self._limit = None if settings.any_workspace else _SMALL_WORKSPACE
         self._tf32 = settings.tf32
+        self._forms = forms(settings)
         #: The thread's handle, and its stream.
         self._handle: Any = None
         self._stream: Any = None
@@ -189,7 +193,7 @@ class Maker:
         """A plan of a new graph, or that there is none; None if making one failed."""
         cudnn, cache, name = self._cudnn, default_cache(), self._name(work, rehearsal)
         try:
-            graph = FORMS[work.call.function].graph(cudnn, self._handle, work)
+            graph = self._forms[work.call.function].graph(cudnn, self._handle, work)
             graph.validate()
             graph.build_operation_graph()
             index = self._chosen(graph, work, choose)
@@ -224,7 +228,7 @@ class Maker:
             graph.deselect_workspace_greater_than(self._limit)
         graph.check_support()
         with Loan(self._device.capturing) as loan:
-            form = FORMS[work.call.function]
+            form = self._forms[work.call.function]
             trial = Trial(
                 self._device, loan, self._stream, form.operands(work), *form.result(work),
                 form.reference(work),

@@ -126,6 +126,7 @@ class LibrarySettings:
     convolution_search: str = "EXHAUSTIVE"
     any_workspace: bool = True
     product_search: bool = False
+    attention: str = ""
 
 
 class Libraries:
@@ -238,4 +239,9 @@ def find_libraries(device: Device, settings: LibrarySettings) -> Libraries:
             library = f"{package} is not usable: {error}"
             _logger.info("no library for %s: %s", ", ".join(functions), library)
         found.update(dict.fromkeys(functions, library))
+    if settings.attention == "kernel":
+        found["attention"] = "the option sdpa_kernel = 16 leaves attention to our own kernels"
+    elif settings.attention and isinstance(found["attention"], str):
+        text = "the option sdpa_kernel = 8 asks for cuDNN's attention, but %s"
+        _logger.warning(text, found["attention"])
     return Libraries(found)

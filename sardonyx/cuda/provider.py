@@ -65,9 +65,10 @@ class CudaProvider:
         self.target: Target = ptx_target(self.device.architecture, tiling)
         s = self._settings
         search = s.convolution_search
-        self.libraries = find_libraries(
-            self.device, LibrarySettings(s.tf32, search, s.any_workspace, search == "EXHAUSTIVE")
+        asked = LibrarySettings(
+            s.tf32, search, s.any_workspace, search == "EXHAUSTIVE", s.attention
         )
+        self.libraries = find_libraries(self.device, asked)
         self.accelerator: Accelerator | None = self.libraries
         self.key = f"cuda {self.target.key} {host_target().key} {self.libraries.key}"
 

@@ -26,6 +26,8 @@ class CudaSettings:
         graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`, which warns if not.
         convolution_search: How cuDNN's plans are chosen: `EXHAUSTIVE`, `HEURISTIC` or `DEFAULT`.
         any_workspace: Whether convolutions may use as much memory as they like.
+        attention: What does attentions: `cudnn` wherever it can, `kernel` always, or "": the
+            faster one.
     """
 
     arena: ArenaSettings = field(default_factory=ArenaSettings)
@@ -36,6 +38,7 @@ class CudaSettings:
     graphs: str = "automatic"
     convolution_search: str = "EXHAUSTIVE"
     any_workspace: bool = True
+    attention: str = ""
 
     def arena_for(self, device: Device) -> Arena:
         """The arena of a session with these settings."""

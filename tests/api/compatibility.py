@@ -55,6 +55,7 @@ class Row:
 
 _OPTIONS, _FACE = "tests/api/test_options.py", "tests/api/test_face.py"
 _OWN_TEST = "tests/api/test_compatibility.py"
+_SETTLED = "who computes what is settled when the session is made"
 _NO_PLUGINS = "its libraries have onnxruntime's binary interface: NotImplemented"
 _ABSENT = "AttributeError: no program was seen to use it"
 _OTHER_TOOL = "AttributeError: see `sardonyx.quantization.matmul_nbits_quantizer`"
@@ -80,8 +81,8 @@ ROWS: dict[str, Row] = {
     "OrtMemoryInfo.create_v2": Row(
         "same", "other makers, and alignments that memory does not have by itself: NotImplemented", "tests/api/test_memory_names.py"
     ),
-    "InferenceSession.enable_fallback": Row("no-op", "one provider runs the whole model", _OWN_TEST),
-    "InferenceSession.disable_fallback": Row("no-op", "one provider runs the whole model", _OWN_TEST),
+    "InferenceSession.enable_fallback": Row("no-op", _SETTLED, _OWN_TEST),
+    "InferenceSession.disable_fallback": Row("no-op", _SETTLED, _OWN_TEST),
     "InferenceSession.set_ep_dynamic_options": Row("refused", "InvalidArgument: there are none", _OWN_TEST),
     "ModelCompiler": Row("better", "a bundle: machine code, weights and plan in one file", "tests/api/test_bundles.py"),
     "ModelCompiler.set_ep_context_data_write_func": Row("no-op", _NO_CONTEXT),

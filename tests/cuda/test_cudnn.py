@@ -24,6 +24,7 @@ from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
+from sardonyx.runtime.explain import explain
 from sardonyx.runtime.session import create_engine
 from tests.cuda.test_accelerate import CASES, _feeds
 from tests.cuda.test_library_attention import CASES as ATTENTIONS
@@ -328,9 +329,13 @@ def test_without_the_packages_everything_works_and_says_so(
 _ATTENTION = "a mask of queries and keys"
 
 
-def _attention_engines(package: Cudnn, **options: Any) -> tuple[Engine, Engine]:
-    library = module.Cudnn(Device(0), LibrarySettings(**options))
-    provider: Any = FakeProvider(package.driver, libraries=Libraries({"attention": library}))
+def _attention_engines(
+    package: Cudnn, libraries: Libraries | None = None, **options: Any
+) -> tuple[Engine, Engine]:
+    if libraries is None:
+        library = module.Cudnn(Device(0), LibrarySettings(**options))
+        libraries = Libraries({"attention": library})
+    provider: Any = FakeProvider(package.driver, libraries=libraries)
     text, weights, _, _ = ATTENTIONS[_ATTENTION]
     model = model_of(text, weights, opset=23).SerializeToString()
     return (
@@ -388,6 +393,48 @@ def test_the_faster_of_kernel_and_plan_attends(
         assert bool(package.executed) == executed
     assert launched == ["plan", "plan", "kernel"]
     assert held
+
+
+@pytest.mark.parametrize(
+    ("attention", "executed", "said"),
+    [("", False, ""), ("cudnn", True, ""), ("kernel", False, "sdpa_kernel = 16")],
+)
+def test_what_attends_is_what_is_asked_for(
+    package: Cudnn, monkeypatch: pytest.MonkeyPatch, attention: str, executed: bool, said: str
+) -> None:
+    """Where the kernel is faster, and where it would be by the number of scores."""
+
+    def measured(work: Any, stream: int, device: Device, calls: int = 1) -> float:
+        before = package.driver.launches
+        work()
+        package.driver.cuStreamSynchronize(stream)
+        return 1.0 if package.driver.launches > before else 2.0
+
+    monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
+    libraries = find_libraries.__wrapped__(Device(0), LibrarySettings(attention=attention))
+    there, here = _attention_engines(package, libraries)
+    _attend(there, here)
+    _wait(there)
+    package.executed = 0
+    _attend(there, here)
+    assert bool(package.executed) == executed
+    assert said in explain(there)
+    text = "g (float16[1,2,64,8] q, float16[1,2,64,8] k, float16[1,2,64,8] v)"
+    text += " => (float16[N,H,S,W] y) { y = Attention(q, k, v) }"
+    model = model_of(text, opset=23).SerializeToString()
+    provider: Any = FakeProvider(package.driver, libraries=libraries)
+    small = create_engine(model, EngineOptions(provider=provider, use_cache=False))
+    planned: Any = small.executable
+    assert (planned.plan.calls[0].library is not None) == (attention == "cudnn")
+
+
+def test_a_warning_where_attention_cannot_be_what_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with installed():
+        find_libraries.__wrapped__(Device(0), LibrarySettings(attention="cudnn"))
+    assert "sdpa_kernel = 8 asks for cuDNN's attention, but nvidia-cudnn-frontend" in caplog.text
 
 
 @pytest.mark.parametrize(

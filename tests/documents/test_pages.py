@@ -35,7 +35,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 #: Pages whose blocks need a device: NVIDIA's, or one of the tests that is the processor.
-_ON_A_DEVICE = {"README.md", "docs/device_tensors.md"}
+_ON_A_DEVICE = {"README.md", "docs/device_tensors.md", "docs/gpu_options.md"}
 _WEIGHTS = {"w": np.ones((3, 2), np.float32), "b": np.array([1, -1], np.float32)}
 
 

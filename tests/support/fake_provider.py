@@ -79,7 +79,13 @@ class FakeProvider(provider.CudaProvider):
     def executable(
         self, plan: Any, code: Any, constants: Any, threads: int, budget: Any
     ) -> CudaExecutable:
-        given = {"arena": self.arena, "stream": self._settings.stream, **self.options}
+        asked = self._settings
+        given = {
+            "arena": self.arena,
+            "stream": asked.stream,
+            "graphs": asked.graphs,
+            **self.options,
+        }
         return CudaExecutable(plan, code, constants, self.device, budget, **given)
 
 
