@@ -141,6 +141,12 @@ def converter(feeds: Iterable[Any]) -> Callable[[OrtValue], Any] | None:
     return None
 
 
+def like_feeds(convert: Callable[[OrtValue], Any], result: Any) -> Any:
+    """A result as `converter` says; what is no tensor has a form in no other library."""
+    value = result if isinstance(result, OrtValue) else OrtValue(result)
+    return convert(value) if convert is _same or value.is_tensor() else result
+
+
 def stream_of(feeds: Iterable[Any], number: int, *, follows: bool) -> Any:
     """The stream in which a run with arrays of another library is to be; None for any.
 

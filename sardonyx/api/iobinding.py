@@ -12,7 +12,7 @@ from sardonyx.api.feeds import as_array, check_shared, target_of
 from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_of
 from sardonyx.api.ortvalue import OrtValue, numpy_type
 from sardonyx.api.ortvalue_vector import OrtValueVector
-from sardonyx.api.run_options import RunOptions, check_run_options
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
@@ -215,7 +215,7 @@ class IOBinding:
         plan = self._plan
         fed: Mapping[str, Any] = self._inputs
         if run_options is not None:
-            fed = check_run_options(run_options).with_adapters(fed)
+            fed = self._session._checked(run_options).with_adapters(fed)
         if fed is not self._inputs:
             plan = self._prepare({n: as_array(v, self._known_input(n)) for n, v in fed.items()})
         elif plan is None or plan.session_engine is not self._session._engine:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.config_keys import SETTINGS_KEY, note
@@ -15,7 +17,7 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.output_names import OutputNames
 from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import CPU, check_names, choose, preferred, streams_of
-from sardonyx.api.run_options import RunOptions, check_run_options
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
 from sardonyx.api.value_runs import ValueRuns
@@ -199,7 +201,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         if out is not None or (main is not self._engine and not self._is_on_host):
             return self._run_into(main, input_feed, places, out, run_options, timeout, stream)
         if run_options is not None:
-            input_feed = check_run_options(run_options).with_adapters(input_feed)
+            input_feed = self._checked(run_options).with_adapters(input_feed)
             fetches = run_options.only_execute_path_to_fetches and main is self._engine
             if fetches and places and self._is_on_host:
                 main, places = self._for_outputs(places)
@@ -243,7 +245,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
     ) -> list[Any]:
         """The outputs at `places`, each in the memory `target`; the others stay on the device."""
         if run_options is not None:
-            feeds = check_run_options(run_options).with_adapters(feeds)
+            feeds = self._checked(run_options).with_adapters(feeds)
         engine, given = self._fed(feeds)
         targets = [self._kind] * len(self._output_names)
         for place in places:
@@ -267,10 +269,11 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         run_options: RunOptions | None,
         timeout: float | None,
         stream: Any,
+        target: Any = None,
     ) -> list[Any]:
-        """The outputs of an engine at `places`, in memory of the caller where there is some."""
+        """The outputs of an engine at `places`, in memory of the caller or else in `target`."""
         options = run_options or RunOptions()
-        feeds = check_run_options(options).with_adapters(feeds)
+        feeds = self._checked(options).with_adapters(feeds)
         engine, given = self._sorted_feeds(feeds, main)
         self._check_stream(stream)
         infos = main.record.outputs
@@ -278,18 +281,14 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         held = feeding.targets(out, [infos[k] for k in places])
         unread = None if self._is_on_host else main.executable.memory_kind
         into: list[Any] = [unread] * len(infos)
-        for place, target in zip(places, held, strict=True):
-            into[place] = target
-        wanted = Wanted(into, stream, not options.is_left)
+        for place, mine in zip(places, held, strict=True):
+            into[place] = target if mine is None else mine
+        is_fetched = any(t is None or isinstance(t, np.ndarray) for t in into)
+        wanted = Wanted(into, stream, is_fetched or not options.is_left)
         with options.limit(timeout) as cancel, options.graph():
             results = engine.run_to(given, wanted, cancel)
         self._after_run(run_options)
         return feeding.given_back([results[k] for k in places], held, out)
-
-    def _check_stream(self, stream: Any) -> None:
-        if stream is not None and self._is_on_host:
-            what = "The session works on the processor, which has no streams"
-            raise InvalidArgument(message("run stream", what, got=repr(stream)))
 
     def _fed(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
         """Feeds in order, and the engine to run."""
@@ -313,19 +312,6 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         if engine is self._engine:
             return engine, places
         return engine, [wanted.index(k) for k in places]
-
-    def _after_run(self, run_options: RunOptions | None) -> None:
-        """Give memory back where options say so."""
-        if self._gives_memory_back:
-            self._engine.trim()
-        if run_options is not None and run_options.shrinks:
-            own = "cpu:0" if self._is_on_host else f"gpu:{self._kind.number}"
-            strange = run_options.shrinks - {own, "cpu:0"}
-            if strange:
-                what = f"The session has no memory of {', '.join(sorted(strange))}"
-                raise InvalidArgument(message("memory.enable_memory_arena_shrinkage", what))
-            if own in run_options.shrinks:
-                self._engine.trim()
 
     def _chosen(self, names: Sequence[str]) -> tuple[Engine, list[int] | None]:
         """What gives these outputs, or inner values, and where they are among what it gives."""
@@ -386,7 +372,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
                     found = self._run_alike(tuple(given)) if stream is None else None
             if found is None:
                 found = self._run_to(feeds, self._every, self._kind, None, None, stream)
-            results = [convert(OrtValue(x)) for x in found]
+            results = [feeding.like_feeds(convert, x) for x in found]
         return results[0] if len(results) == 1 else tuple(results)
 
     def memory(self) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from sardonyx.api.devices import OrtEpDevice
 from sardonyx.api.memory import OrtMemoryInfo, info_of
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
+from sardonyx.api.run_options import RunOptions, check_run_options
+from sardonyx.api.shrinking import check_arenas, shrink
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
@@ -34,6 +36,30 @@ class SessionFacts:
     _providers: dict[str, dict[str, str]]
     _kind: MemoryKind
     _is_on_host: bool
+    _gives_memory_back: bool
+
+    def _checked(self, run_options: Any) -> RunOptions:
+        """The options of a run, each of which can be done here.
+
+        Raises:
+            InvalidArgument: They are none, or ask for what the session does not have.
+        """
+        options = check_run_options(run_options)
+        if options.shrinks:
+            check_arenas(self._engine, options.shrinks)
+        return options
+
+    def _after_run(self, run_options: RunOptions | None) -> None:
+        """Give memory back where options say so."""
+        if self._gives_memory_back:
+            self._engine.trim()
+        if run_options is not None and run_options.shrinks:
+            shrink(self._engine, run_options.shrinks)
+
+    def _check_stream(self, stream: Any) -> None:
+        if stream is not None and self._is_on_host:
+            what = "The session works on the processor, which has no streams"
+            raise InvalidArgument(message("run stream", what, got=repr(stream)))
 
     def _tune(self, tuned: Tuned) -> None:
         """Make the session anew with these kernels."""

@@ -7,12 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
-from sardonyx.api.ortvalue import OrtValue
-from sardonyx.api.run_options import RunOptions, check_run_options
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session_facts import SessionFacts
 from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.started import Started
@@ -37,6 +35,7 @@ class UnderWay(SessionFacts):
     run: Callable[..., list[Any]]
     _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
     _fed: Callable[[Mapping[str, Any]], tuple[Engine, list[Any]]]
+    _run_into: Callable[..., list[Any]]
 
     def run_async(
         self,
@@ -46,14 +45,17 @@ class UnderWay(SessionFacts):
         user_data: Any = None,
         run_options: RunOptions | None = None,
         *,
+        out: Sequence[Any] | None = None,
+        timeout: float | None = None,
         stream: Any = None,
     ) -> Any:
         """Run while the caller goes on.
 
         With a callback: in another thread; `callback(results, user_data, error_text)` gets what
-        comes. Without one what is returned can be awaited: `await session.run_async({"x": x})`, or
-        with names of outputs first. On a device no thread is held meanwhile: the device itself
-        wakes the event loop. Runs that are awaited at the same time work in streams of their own.
+        `run` gives. Without one what is returned can be awaited:
+        `await session.run_async({"x": x})`, or with names of outputs first. On a device no thread
+        is held meanwhile: the device itself wakes the event loop. Runs that are awaited at the same
+        time work in streams of their own.
 
         Args:
             output_names: Which outputs; None for all. Feeds may stand here, with names left out.
@@ -62,31 +64,39 @@ class UnderWay(SessionFacts):
             callback: Gets the results.
             user_data: Is passed to it.
             run_options: As of `run`.
-            stream: As of `run`; awaited runs alone.
+            out: As of `run`.
+            timeout: As of `run`.
+            stream: As of `run`.
 
         Returns:
             None; or what gives, awaited, NumPy arrays, or arrays of the library whose arrays are
             fed, on the session's device.
+
+        Raises:
+            InvalidArgument: A feed is missing, the options are none or name memory that the session
+                does not have, the callback is no function, or there is a stream on the processor.
         """
         if isinstance(output_names, Mapping):
             output_names, input_feed = None, output_names
         if input_feed is None:
             raise InvalidArgument(message("run_async", "There are no feeds"))
-        if callback is None:
-            return self._awaited(output_names, input_feed, run_options, stream)
-        if not callable(callback):
+        if callback is not None and not callable(callback):
             got = type(callback).__name__
             raise WrongType(message("run_async", "The callback is no function", got=got))
         feeding.check_mapping(input_feed)
-        every = input_feed
-        if run_options is not None:
-            every = check_run_options(run_options).with_adapters(input_feed)
-        feeding.check_complete(self._engine.inputs, every)
-        names, feeds, tell = output_names, input_feed, callback
+        options = RunOptions() if run_options is None else self._checked(run_options)
+        self._check_stream(stream)
+        feeding.check_complete(self._engine.inputs, options.with_adapters(input_feed))
+        names, feeds, given = output_names, input_feed, (out, timeout, stream)
+        if callback is None:
+            return self._awaited(names, feeds, options, *given)
+        tell = callback
 
         def work() -> None:
             try:
-                results = self.run(names, feeds, run_options)
+                results = self.run(
+                    names, feeds, run_options, out=out, timeout=timeout, stream=stream
+                )
             except Exception as error:  # noqa: BLE001 - the callback gets every error
                 tell([], user_data, str(error))
             else:
@@ -99,39 +109,55 @@ class UnderWay(SessionFacts):
         self,
         names: Sequence[str] | None,
         feeds: Mapping[str, Any],
-        run_options: RunOptions | None,
+        options: RunOptions,
+        out: Sequence[Any] | None,
+        timeout: float | None,
         stream: Any,
     ) -> Coroutine[Any, Any, list[Any]]:
         engine, chosen = (self._engine, None) if names is None else self._chosen(names)
         places = self._every if chosen is None else chosen
-        feeding.check_mapping(feeds)
-        has_limit = run_options is not None and run_options.timeout_seconds is not None
-        is_other = engine is not self._engine
-        if self._is_on_host or has_limit or is_other or not engine.executable.is_asynchronous:
-            # The processor needs a thread; so does a plan that the host steers, or an inner value.
-            return _in_a_thread(partial(self.run, names, feeds, run_options, stream=stream))
-        return self._on_device(places, feeds, run_options, stream)
+        has_limit = timeout is not None or options.timeout_seconds is not None
+        is_plain = engine is self._engine and out is None and not has_limit
+        if is_plain and not self._is_on_host and engine.is_asynchronous:
+            return self._on_device(places, feeds, options, stream)
+
+        def work() -> list[Any]:
+            convert = feeding.converter(feeds.values())
+            if convert is None or self._is_on_host:
+                found = self.run(names, feeds, options, out=out, timeout=timeout, stream=stream)
+            else:
+                found = self._run_into(
+                    engine, feeds, chosen, out, options, timeout, stream, self._kind
+                )
+                if options.is_left:
+                    engine.settle()
+            if convert is None:
+                return found
+            held = [None] * len(found) if out is None else out
+            return [
+                feeding.like_feeds(convert, x) if mine is None else x
+                for x, mine in zip(found, held, strict=True)
+            ]
+
+        # The processor needs a thread; so does a plan that the host steers, or an inner value.
+        return _in_a_thread(work)
 
     async def _on_device(
-        self,
-        places: list[int],
-        feeds: Mapping[str, Any],
-        run_options: RunOptions | None,
-        stream: Any,
+        self, places: list[int], feeds: Mapping[str, Any], options: RunOptions, stream: Any
     ) -> list[Any]:
         convert = feeding.converter(feeds.values())
-        if run_options is not None:
-            feeds = run_options.with_adapters(feeds)
-        engine, given = self._fed(feeds)
+        engine, given = self._fed(options.with_adapters(feeds))
         targets: list[Any] = [self._kind] * len(self._output_names)
         for place in places:
             targets[place] = None if convert is None else self._kind
-        with (run_options or RunOptions()).graph():
-            started = engine.start(given, Wanted(targets, stream, waits=False))
+        with options.graph():
+            started = engine.start(given, Wanted(targets, stream, waits=False), options.cancel_flag)
         await _until_over(started)
         results = started.finish()
+        del started  # else it had memory that is given back
+        self._after_run(options)
         found = [results[place] for place in places]
-        return found if convert is None else [convert(OrtValue(x)) for x in found]
+        return found if convert is None else [feeding.like_feeds(convert, x) for x in found]
 
     def pipeline(self, depth: int = 3) -> Pipeline:
         """Runs one after another, with copies to the device, work and copies back overlapping.

@@ -203,10 +203,14 @@ class CudaExecutable(RunsCaptured):
         """See `Executable.rooms`."""
         return None if self.mapped else self._rooms
 
-    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
         """See `Executable.start`."""
         if self.mapped or self._is_for_host():
-            return super().start(feeds, wanted)
+            return super().start(feeds, wanted, cancel)
+        if cancel is not None and cancel.is_set:
+            raise cancel.error("run")
         if self.callers_capture(wanted) is not None:
             what = "The stream is being captured by the caller: nobody can await such a run"
             raise InvalidArgument(message("run_async", what, do="Use run_with_ort_values"))
@@ -214,16 +218,16 @@ class CudaExecutable(RunsCaptured):
         if wanted.stream is None and all(target is own for target in wanted.targets):
             begun = self.start_alike(tuple(feeds)) if len(feeds) == self._input_count else None
             if begun is not None:
-                return CudaStarted(self, *begun)
+                return CudaStarted(self, *begun, cancel)
         frame, queue = self._frame_for(wanted)
         try:
-            results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), None)
+            results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), cancel)
         except BaseException as error:
             self._let_go(frame, isinstance(error, SardonyxError))
             if isinstance(error, LeftToHost):
-                return self.by_host.start(feeds, wanted)
+                return self.by_host.start(feeds, wanted, cancel)
             raise
-        return CudaStarted(self, frame, results)
+        return CudaStarted(self, frame, results, cancel)
 
     def _frame_for(self, wanted: Wanted) -> tuple[CudaFrame, Stream | None]:
         """A frame, and the stream of its run; None for its own."""

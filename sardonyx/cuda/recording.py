@@ -72,9 +72,11 @@ class RecordedCudaExecutable(CudaExecutable):
         """No: the host waits for what is measured."""
         return False
 
-    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
         """See `Executable.start`; the run is over afterwards."""
-        return Started(self.run_to(feeds, wanted))
+        return Started(self.run_to(feeds, wanted, cancel))
 
 
 def _remark(times: Times) -> str:

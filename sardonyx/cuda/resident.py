@@ -170,6 +170,10 @@ class Resident(Executable):
         self._drop_frames()
         self.device_memory.arena.trim()
 
+    def trim_staging(self) -> None:
+        """See `Executable.trim_staging`; all sessions share that memory."""
+        staging.pinned_arena(self.device).trim()
+
     def _drop_frames(self) -> None:
         faulty = []
         while True:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.cuda.driver import bindings, call
 from sardonyx.cuda.frame import CudaFrame
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.started import Started
 
 if TYPE_CHECKING:
@@ -22,16 +23,26 @@ class CudaStarted(Started):
         frame: The run's. No other run gets it before this one is over, so what it finds wrong is
             this one's.
         results: What it gives.
+        cancel: Ends it early where it has loops of the device, and makes it an error.
     """
 
-    def __init__(self, owner: Resident, frame: CudaFrame, results: list[Any]) -> None:
+    def __init__(
+        self,
+        owner: Resident,
+        frame: CudaFrame,
+        results: list[Any],
+        cancel: CancelFlag | None = None,
+    ) -> None:
         super().__init__(results)
-        self._owner, self._frame = owner, frame
+        self._owner, self._frame, self._cancel = owner, frame, cancel
         self._is_finished = False
 
     @property
     def is_over(self) -> bool:
         """See `Started.is_over`."""
+        cancel, is_mine = self._cancel, not self._is_finished
+        if is_mine and cancel is not None and cancel.is_set and not self._frame.is_patient:
+            self._frame.stop()
         busy = self._frame.busy
         return self._is_finished or busy is None or busy[1].is_over
 
@@ -50,9 +61,11 @@ class CudaStarted(Started):
             try:
                 self._frame.wait()
                 self._frame.busy = None
-                self._owner.check_fault(self._frame, None)
+                self._owner.check_fault(self._frame, self._cancel)
             finally:
                 self._give_frame_back()
+            if self._cancel is not None and self._cancel.is_set:
+                raise self._cancel.error("run")
         return self.results
 
     def _give_frame_back(self) -> None:

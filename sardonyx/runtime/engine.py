@@ -186,14 +186,16 @@ class Engine:
         """Whether `start` comes back before the run has happened."""
         return self._plain and self.executable.is_asynchronous
 
-    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""
         if not self._plain:  # one tensor is several outputs: copies wait
-            return Started(self.run_to(feeds, replace(wanted, waits=True)))
+            return Started(self.run_to(feeds, replace(wanted, waits=True), cancel))
         begun: list[Started] = []
 
         def begin(executable: Executable, feeds: Sequence[Any], wanted: Wanted) -> list[Any]:
-            begun.append(executable.start(feeds, wanted))
+            begun.append(executable.start(feeds, wanted, cancel))
             return begun[-1].results
 
         appender = self._appender
@@ -203,7 +205,7 @@ class Engine:
                 found = begin(self.executable, feeds, wanted)
                 found = found if appender is None else appender.wrapped(found, wanted)
         except ContradictingSizes as error:
-            return self._general_for(error, feeds, lambda e: e.start(feeds, wanted))
+            return self._general_for(error, feeds, lambda e: e.start(feeds, wanted, cancel))
         begun[-1].results = found
         return begun[-1]
 
@@ -363,9 +365,11 @@ class UnrankedEngine(Engine):
         """See `Engine.run_to`."""
         return self._of_ranks(feeds).run_to(feeds, wanted, cancel)
 
-    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
         """See `Engine.start`."""
-        return self._of_ranks(feeds).start(feeds, wanted)
+        return self._of_ranks(feeds).start(feeds, wanted, cancel)
 
     def run_into(
         self,

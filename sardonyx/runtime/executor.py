@@ -230,9 +230,14 @@ class Executable(RunsAgain):
         """What has values that grow where they lie; None if results are always new memory."""
         return HOST_ROOMS
 
-    def start(self, feeds: Sequence[Any], wanted: Wanted) -> Started:
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
         """Begin a run as `run_to` does, for somebody to finish."""
-        return Started(self.run_to(feeds, replace(wanted, waits=True)))
+        return Started(self.run_to(feeds, replace(wanted, waits=True), cancel))
+
+    def trim_staging(self) -> None:
+        """Give back memory of the host through which copies to and from a device go."""
 
     @property
     def memory_kind(self) -> MemoryKind:

@@ -276,6 +276,22 @@ def test_an_arena_of_several_sessions(lazy: FakeDriver) -> None:
             _run(session, 400)
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("arenas", "on_device", "pinned"),
+    [("gpu:0", False, True), ("cpu:0", True, False), ("cpu:0;gpu:0", False, False)],
+)
+def test_what_is_given_back_after_a_run(arenas: str, on_device: bool, pinned: bool) -> None:
+    session, options = _session(), ort.RunOptions()
+    _run(session, 2000)
+    before = session.memory()["devices"]
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", arenas)
+    _run(session, 1, options)
+    after = session.memory()["devices"]
+    held = [after[name]["held_bytes"] == before[name]["held_bytes"] for name in sorted(before)]
+    assert held == [on_device, pinned]
+
+
 def test_functions_of_the_caller(lazy: FakeDriver) -> None:
     taken: list[int] = []
     emptied: list[int] = []

@@ -135,6 +135,155 @@ def test_what_a_host_steers_is_awaited_in_a_thread(provider: str) -> None:
     np.testing.assert_array_equal(found, np.array(np.nonzero(x)))
 
 
+def _options(**entries: str) -> ort.RunOptions:
+    made = ort.RunOptions()
+    for key, value in entries.items():
+        made.add_run_config_entry(key.replace("__", "."), value)
+    return made
+
+
+def _value(x: Any) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(x)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "options"),
+    [
+        (_TEXT, None, {}),
+        (_TEXT, ["y"], {"run__timeout_seconds": "60"}),
+        (_TEXT, ["y"], {"disable_synchronize_execution_providers": "1"}),
+        (_TEXT, ["a"], {}),
+        (_TEXT, ["a"], {"disable_synchronize_execution_providers": "1"}),
+        (_NONZERO, None, {}),
+        (_NONZERO, ["y"], {"gpu_graph_id": "3"}),
+    ],
+)
+def test_results_are_like_feeds(
+    provider: str, text: str, names: list[str] | None, options: dict[str, str]
+) -> None:
+    session, x = _session(text, provider), _numbers(3, 4)
+    for feed in (x, _value(x)):
+        wanted = session.run(names, {"x": x})
+        run = session.run_async(names, {"x": feed}, run_options=_options(**options))
+        (found,) = asyncio.run(run)
+        if feed is x:
+            assert isinstance(found, np.ndarray)
+            np.testing.assert_array_equal(found, wanted[0])
+        else:
+            assert isinstance(found, ort.OrtValue)
+            assert found.device_name() == ("cuda" if provider.startswith("CUDA") else "cpu")
+            np.testing.assert_array_equal(found.numpy(), wanted[0])
+
+
+@pytest.mark.parametrize("text", [_TEXT, _NONZERO])
+@pytest.mark.parametrize("ends", ["before", "meanwhile"])
+def test_awaited_runs_end_when_they_are_told_to(provider: str, text: str, ends: str) -> None:
+    session, options = _session(text, provider), ort.RunOptions()
+    x = _numbers(3, 4)
+
+    async def work() -> None:
+        options.terminate = ends == "before"
+        run = asyncio.ensure_future(session.run_async(None, {"x": x}, run_options=options))
+        if ends == "meanwhile":
+            await asyncio.sleep(0)
+            options.terminate = True
+        with pytest.raises(errors.Fail, match="cancelled"):
+            await run
+        options.terminate = False
+        (found,) = await session.run_async(None, {"x": x}, run_options=options)
+        np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+    if ends == "meanwhile" and (provider.startswith("CPU") or text is _NONZERO):
+        pytest.skip("a thread may have done it by then")
+    asyncio.run(work())
+
+
+def test_awaited_runs_give_memory_back(gpu: FakeDriver | None) -> None:
+    session, x = _session(_TEXT), _numbers(300, 400)
+    options = _options(memory__enable_memory_arena_shrinkage="gpu:0")
+
+    def held() -> int:
+        return int(session.memory()["devices"]["cuda:0"]["held_bytes"])
+
+    asyncio.run(session.run_async({"x": x}))
+    before = held()
+    asyncio.run(session.run_async(None, {"x": x}, run_options=options))
+    assert held() < before
+
+
+@pytest.mark.parametrize("callback", [None, lambda *_: None])
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        (5, errors.InvalidArgument, "no options of a run"),
+        (
+            _options(memory__enable_memory_arena_shrinkage="gpu:9"), errors.InvalidArgument,
+            "no memory of gpu:9",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_done(
+    provider: str, callback: Any, options: Any, kind: Any, said: str
+) -> None:
+    session, x = _session(_TEXT, provider), _numbers(2, 2)
+    target = np.zeros_like(x)
+    with pytest.raises(kind, match=said):
+        session.run_async(None, {"x": x}, callback, None, options)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_ortvalue_output("y", _value(target))
+    for run in (
+        lambda: session.run(None, {"x": x}, options, out=[target]),
+        lambda: session.run_with_iobinding(binding, options),
+    ):
+        with pytest.raises(kind, match=said):
+            run()
+    assert not target.any()
+
+
+def test_limits_and_memory_of_the_caller(provider: str) -> None:
+    session, x = _session(_TEXT, provider), _numbers(3, 4)
+    for feed in (x, _value(x)):
+        target = np.zeros_like(x)
+        run = session.run_async(None, {"x": feed}, out=[target], timeout=60)
+        (found,) = asyncio.run(run)
+        assert found is target
+        np.testing.assert_array_equal(target, x * x + x)
+    with pytest.raises(errors.InvalidArgument, match="timeout"):
+        asyncio.run(session.run_async(None, {"x": x}, timeout=-1))
+
+
+def test_callbacks_have_streams_limits_and_memory(gpu: FakeDriver | None) -> None:
+    session, x = _session(_TEXT), _numbers(3, 4)
+    target, told = np.zeros_like(x), threading.Event()
+    said: list[Any] = []
+
+    def tell(*given: Any) -> None:
+        said.append(given)
+        told.set()
+
+    stream = ort.get_ep_devices()[1].create_sync_stream()
+    for further in ({"stream": stream, "timeout": 60}, {"out": [target]}, {"stream": "zzz"}):
+        told.clear()
+        session.run_async(None, {"x": x}, tell, 7, **further)
+        assert told.wait(60)
+    (first, second, third) = said
+    np.testing.assert_array_equal(first[0][0], x * x + x)
+    assert second[0][0] is target and second[1:] == (7, "")
+    np.testing.assert_array_equal(target, x * x + x)
+    assert third[0] == [] and "This is no stream" in third[2]
+    if gpu is not None:
+        assert gpu.done[stream.get_handle()] > 0
+    with pytest.raises(errors.InvalidArgument, match="has no streams"):
+        _session(_TEXT, PROVIDERS["processor"]).run_async(None, {"x": x}, tell, stream=stream)
+
+
+def test_a_feed_that_is_missing_is_an_error_at_once(provider: str) -> None:
+    session = _session(_TWO, provider)
+    with pytest.raises(errors.InvalidArgument, match="'w'.*missing"):
+        session.run_async({"x": _numbers(3)})
+
+
 def test_no_feeds() -> None:
     with pytest.raises(errors.InvalidArgument, match="no feeds"):
         _session(_TEXT, PROVIDERS["processor"]).run_async(None)
