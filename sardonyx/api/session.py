@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
 from sardonyx.api.config_keys import SETTINGS_KEY, note
@@ -27,7 +25,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
-from sardonyx.runtime.storage import HOST, Wanted
+from sardonyx.runtime.storage import HOST, Wanted, is_of_host
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
@@ -272,23 +270,37 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         target: Any = None,
     ) -> list[Any]:
         """The outputs of an engine at `places`, in memory of the caller or else in `target`."""
-        options = run_options or RunOptions()
-        feeds = self._checked(options).with_adapters(feeds)
-        engine, given = self._sorted_feeds(feeds, main)
-        self._check_stream(stream)
         infos = main.record.outputs
         places = list(range(len(infos))) if places is None else places
         held = feeding.targets(out, [infos[k] for k in places])
+        given = [target if mine is None else mine for mine in held]
+        found = self._run_places(main, feeds, places, given, run_options, timeout, stream)
+        return feeding.given_back(found, held, out)
+
+    def _run_places(
+        self,
+        main: Engine,
+        feeds: Mapping[str, Any],
+        places: list[int],
+        targets: Sequence[Any],
+        run_options: RunOptions | None,
+        timeout: float | None = None,
+        stream: Any = None,
+    ) -> list[Any]:
+        """The outputs of an engine at `places`, each in the memory that `targets` has for it."""
+        options = run_options or RunOptions()
+        engine, given = self._sorted_feeds(self._checked(options).with_adapters(feeds), main)
+        self._check_stream(stream)
         unread = None if self._is_on_host else main.executable.memory_kind
-        into: list[Any] = [unread] * len(infos)
-        for place, mine in zip(places, held, strict=True):
-            into[place] = target if mine is None else mine
-        is_fetched = any(t is None or isinstance(t, np.ndarray) for t in into)
-        wanted = Wanted(into, stream, is_fetched or not options.is_left)
+        into: list[Any] = [unread] * len(main.record.outputs)
+        for place, target in zip(places, targets, strict=True):
+            into[place] = target
+        # Whoever gets an array of NumPy's reads it at once.
+        waits = not options.is_left or any(map(is_of_host, into))
         with options.limit(timeout) as cancel, options.graph():
-            results = engine.run_to(given, wanted, cancel)
+            results = engine.run_to(given, Wanted(into, stream, waits), cancel)
         self._after_run(run_options)
-        return feeding.given_back([results[k] for k in places], held, out)
+        return [results[k] for k in places]
 
     def _fed(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
         """Feeds in order, and the engine to run."""

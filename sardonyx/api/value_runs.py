@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
-from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for, memory_of
 from sardonyx.api.ortvalue import OrtValue, numpy_type
 from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
@@ -28,6 +28,7 @@ class ValueRuns:
     _names: tuple[str, ...]
     _input_count: int
     _every: list[int]
+    _output_names: list[str]
     _kind: MemoryKind
     _is_on_host: bool
     _run_alike: QuickRun
@@ -36,6 +37,7 @@ class ValueRuns:
     _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
     _asked: OutputNames
     _run_to: Callable[..., list[Any]]
+    _run_places: Callable[..., list[Any]]
 
     def run_with_ort_values(
         self,
@@ -62,16 +64,7 @@ class ValueRuns:
             if quick is not None:
                 return quick if places is None else [quick[k] for k in places]
         feeding.check_mapping(input_dict_ort_values)
-        given = {}
-        for name, value in input_dict_ort_values.items():
-            if type(value) is not OrtValue:
-                raise InvalidArgument(
-                    message(
-                        f"input {name}", "The feed is no OrtValue",
-                        expected="OrtValue", got=type(value).__name__,
-                    )
-                )  # fmt: skip
-            given[name] = value._array
+        given = _arrays(input_dict_ort_values)
         if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
             found = self.run(output_names, given, run_options, stream=stream)
         else:
@@ -106,11 +99,37 @@ class ValueRuns:
         feeds: Sequence[OrtValue],
         fetch_names: Sequence[str],
         fetches: OrtValueVector,
-        fetch_devices: Sequence[OrtDevice],
+        fetch_devices: Sequence[str | OrtDevice | OrtMemoryInfo],
     ) -> None:
-        """`run_with_ort_values`, with lists; outputs are added to `fetches`."""
-        given = dict(zip(feed_names, feeds, strict=True))
-        fetches.extend(self.run_with_ort_values(fetch_names, given, run_options))
+        """Run, with lists of values.
+
+        Args:
+            run_options: As of `run`.
+            feed_names: Names of the inputs.
+            feeds: A value for each.
+            fetch_names: Names of the outputs; none for all.
+            fetches: Gets the outputs; or has a value for each already, which is written to.
+            fetch_devices: Where each new output is to lie.
+
+        Raises:
+            InvalidArgument: Lists that belong together are not equally long, or as `run` does.
+        """
+        where = "run_with_ortvaluevector"
+        _check_lengths(where, "feed", feed_names, feeds)
+        names = fetch_names or self._output_names
+        _check_lengths(where, "fetch", names, fetches or fetch_devices)
+        main, places = self._chosen(names)
+        places = self._every if places is None else places
+        if fetches:
+            infos = [main.record.outputs[k] for k in places]
+            targets: list[Any] = [
+                feeding.target_of(*pair) for pair in zip(fetches, infos, strict=True)
+            ]
+        else:
+            targets = [memory_of(device) for device in fetch_devices]
+        given = _arrays(dict(zip(feed_names, feeds, strict=True)))
+        found = self._run_places(main, given, places, targets, run_options)
+        fetches[:] = map(OrtValue, found)
 
     def run_with_iobinding(
         self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
@@ -149,3 +168,22 @@ class ValueRuns:
         if (memory.memory_name, memory.number) == (own.memory_name, own.number):
             memory = own
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))
+
+
+def _arrays(values: Mapping[Any, OrtValue]) -> dict[Any, Any]:
+    """What values hold.
+
+    Raises:
+        InvalidArgument: One is no value.
+    """
+    for name, value in values.items():
+        if type(value) is not OrtValue:
+            what, got = "The feed is no OrtValue", type(value).__name__
+            raise InvalidArgument(message(f"input {name}", what, expected="OrtValue", got=got))
+    return {name: value._array for name, value in values.items()}
+
+
+def _check_lengths(where: str, what: str, names: Sequence[str], others: Sequence[Any]) -> None:
+    if len(names) != len(others):
+        text = f"There are more or fewer entries than {what} names"
+        raise InvalidArgument(message(where, text, expected=str(len(names)), got=str(len(others))))

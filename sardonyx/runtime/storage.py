@@ -165,6 +165,11 @@ class Wanted:
     is_captured: bool = False
 
 
+def is_of_host(target: Tensor | MemoryKind | None) -> bool:
+    """Whether what is wanted there is an array of NumPy's."""
+    return target is None or isinstance(target, np.ndarray) or getattr(target, "is_host", False)
+
+
 def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """How many bytes an array takes.
 

@@ -62,6 +62,60 @@ def _left() -> ort.RunOptions:
     return options
 
 
+def _vector(*values: ort.OrtValue) -> Any:
+    found = ort.capi._pybind_state.OrtValueVector()
+    found.push_back_batch(values)
+    return found
+
+
+@pytest.mark.parametrize("provider", [CUDA, "CPUExecutionProvider"])
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize(
+    ("names", "devices"),
+    [(["y"], ["cpu"]), (["y"], ["cuda"]), (["z", "y"], ["cpu", "cuda"]), (["a"], ["cuda"]),
+     (["a", "y"], ["cuda", "cpu"]), ([], ["cuda", "cpu"])],
+)  # fmt: skip
+def test_vectors_of_values_lie_where_they_are_wanted(
+    gpu: FakeDriver | None, provider: str, leaves: bool, names: list[str], devices: list[str]
+) -> None:
+    session = ort.InferenceSession(model_of(_TEXT).SerializeToString(), providers=[provider])
+    feeds, options = _feeds(), _left() if leaves else None
+    given = [ort.OrtValue.ortvalue_from_numpy(feeds[name]) for name in "xw"]
+    places = [ort.OrtDevice.make(device, 0) for device in devices]
+    wanted = session.run(names, feeds)
+    zeros = [np.zeros_like(array) for array in wanted]
+    there = map(ort.OrtValue.ortvalue_from_numpy, zeros, devices)
+    for fetches, where in ((_vector(), places), (_vector(*there), places), (_vector(), devices)):
+        before = list(fetches)
+        session.run_with_ortvaluevector(options, ["x", "w"], given, names, fetches, where)
+        assert [value.device_name() for value in fetches] == devices
+        for value, array, held in zip(fetches, wanted, before or fetches, strict=True):
+            np.testing.assert_array_equal(value.numpy(), array)
+            assert value.data_ptr() == held.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("feeds", "names", "fetches", "devices", "said"),
+    [
+        (1, ["y"], 0, 1, "feed names. Expected 2, got 1"),
+        (3, ["y"], 0, 1, "feed names. Expected 2, got 3"),
+        (2, ["y", "z"], 0, 1, "fetch names. Expected 2, got 1"),
+        (2, ["y"], 0, 0, "fetch names. Expected 1, got 0"),
+        (2, [], 0, 1, "fetch names. Expected 2, got 1"),
+        (2, ["y"], 2, 1, "fetch names. Expected 1, got 2"),
+    ],
+)
+def test_lists_that_belong_together(
+    gpu: FakeDriver | None, feeds: int, names: list[str], fetches: int, devices: int, said: str
+) -> None:
+    value, device = ort.OrtValue.ortvalue_from_numpy(_feeds()["x"]), ort.OrtDevice.make("cpu", 0)
+    with pytest.raises(errors.InvalidArgument, match=said):
+        _session().run_with_ortvaluevector(
+            None, ["x", "w"], [value] * feeds, names, _vector(*[value] * fetches),
+            [device] * devices,
+        )  # fmt: skip
+
+
 class Foreign:
     """An array of another library, on the memory of a value."""
 

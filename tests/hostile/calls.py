@@ -96,7 +96,7 @@ SUBJECTS: dict[str, Subject] = {
         {
             "run": (["Y"], _FIRST, None), "run_async": (["Y"], _FIRST, _nothing, None),
             "run_with_ort_values": (["Y"], {"X": value()}, None),
-            "run_with_ortvaluevector": (None, ["X"], [value()], ["Y"], ort.capi._pybind_state.OrtValueVector(), []),
+            "run_with_ortvaluevector": (None, ["X"], [value()], ["Y"], ort.capi._pybind_state.OrtValueVector(), [ort.OrtDevice.make("cpu", 0)]),
             "run_with_iobinding": (binding(),), "set_providers": (["CPUExecutionProvider"], [{}]),
             "create_ortvalue_from_shape_and_type": (_SHAPE, np.float32, "cpu", 0),
             "set_tuning_results": ([],), "set_ep_dynamic_options": ({},),
