@@ -51,6 +51,8 @@ SPIN_KEY, SPIN_TIME_KEY = "session.intra_op.allow_spinning", "session.intra_op.s
 DENORMAL_KEY = "session.set_denormal_as_zero"
 #: Threads claim the (number of threads * this)-th part of the blocks of a kernel that are left.
 BLOCK_BASE_KEY = "session.dynamic_block_base"
+#: Whether sessions share the arenas that were registered for their device.
+SHARED_KEY = "session.use_env_allocators"
 #: A file of settings that `sardonyx tune` wrote.
 SETTINGS_KEY = "session.settings_file"
 
@@ -86,7 +88,7 @@ SESSION_KEYS: dict[str, Key] = {
     "session.force_spinning_stop": _hint(_NO_SPIN, "0", "1"),
     AFFINITY_KEY: Key("acts", "which processors each thread but the caller's may use"),
     BLOCK_BASE_KEY: Key("acts", "how fine the blocks are that threads claim of what is left"),
-    "session.use_env_allocators": Key("acts", "arenas of devices that sessions share"),
+    SHARED_KEY: Key("acts", "arenas of devices that sessions share"),
     "session.use_device_allocator_for_initializers": _hint(
         "weights of a device lie in the session's arena, others in memory of their own", "0"
     ),

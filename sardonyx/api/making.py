@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, note
-from sardonyx.api.cuda_options import CUDA, settings
+from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, SHARED_KEY, note
+from sardonyx.api.cuda_options import CUDA, OPTIONS, settings
 from sardonyx.api.optimizers import disabled
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.plugins import make_plugins, with_plugins
@@ -75,7 +75,7 @@ def make_engine(
     if CUDA in providers:
         try:
             plugins = make_plugins(providers, may_fall_back=True, before=CUDA)
-            shares = o.config("session.use_env_allocators") == "1"
+            shares = o.config(SHARED_KEY) == "1"
             return _on_device(with_plugins(options, plugins), source, providers[CUDA], shares)
         except errors.NotImplemented as error:
             if not may_fall_back:
@@ -88,6 +88,8 @@ def make_engine(
             else:
                 _logger.warning("parts of the model run on the processor: %s", error)
                 return found
+    if o.config(SHARED_KEY) == "1":
+        note(f"session config {SHARED_KEY}", "each session has its own memory of the processor")
     plugins = make_plugins(providers, may_fall_back=may_fall_back)
     return create_engine(source, with_plugins(options, plugins) if plugins.all else options)
 
@@ -172,7 +174,31 @@ def _on_device(
 def _provider(chosen: dict[str, str], shares_arena: bool) -> CudaProvider:
     from sardonyx.cuda.provider import CudaProvider
 
-    return CudaProvider(int(chosen["device_id"]), settings(chosen, shares_arena=shares_arena))
+    number = int(chosen["device_id"])
+    if shares_arena:
+        _check_shared(chosen, number)
+    return CudaProvider(number, settings(chosen, shares_arena=shares_arena))
+
+
+def _check_shared(chosen: dict[str, str], number: int) -> None:
+    """Say what becomes of options of an arena where sessions share one.
+
+    Raises:
+        InvalidArgument: The session's memory is to come from functions of the caller.
+    """
+    from sardonyx.cuda.arenas import registered
+
+    if registered("Cuda", number) is None:
+        what = f"there is no allocator for Cuda {number}: see create_and_register_allocator"
+        note(f"session config {SHARED_KEY} for device {number}", what)
+        return
+    if chosen["gpu_external_alloc"] != "0":
+        what = f"A session has its own functions, or shares an arena ({SHARED_KEY})"
+        raise errors.InvalidArgument(message(f"{CUDA} gpu_external_alloc", what))
+    for name in ("gpu_mem_limit", "arena_extend_strategy"):
+        if chosen[name] != OPTIONS[name].default:
+            what = f"the allocator that sessions share ({SHARED_KEY}) has settings of its own"
+            note(f"{CUDA} option {name} = {chosen[name]}", what)
 
 
 def _in_regions(
@@ -187,7 +213,7 @@ def _in_regions(
     from sardonyx.runtime.plugin_set import Plugins, Regions
     from sardonyx.runtime.session import create_engine
 
-    provider = _provider(providers[CUDA], o.config("session.use_env_allocators") == "1")
+    provider = _provider(providers[CUDA], o.config(SHARED_KEY) == "1")
     # What is said of the model's inputs was done before parts are made.
     plain = replace(
         options, provider=provider, initializers={}, fed=(), ranks={}, lengths={}, tuned=None,

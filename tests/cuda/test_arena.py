@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api import config_keys
 from sardonyx.base import errors
 from sardonyx.cuda.arena import Arena, ArenaSettings
 from sardonyx.cuda.device import device
@@ -274,6 +275,40 @@ def test_an_arena_of_several_sessions(lazy: FakeDriver) -> None:
     for _ in range(2):
         for session in sessions:
             _run(session, 400)
+
+
+@pytest.mark.parametrize(
+    ("provider", "registers", "options", "noted"),
+    [
+        (CUDA, True, {}, ""),
+        (CUDA, True, {"gpu_mem_limit": 2**64 - 1, "arena_extend_strategy": 0}, ""),
+        (CUDA, True, {"gpu_mem_limit": 1 << 30}, "gpu_mem_limit = 1073741824 has no effect"),
+        (CUDA, True, {"arena_extend_strategy": 1}, "kSameAsRequested has no effect"),
+        (CUDA, False, {}, "there is no allocator for Cuda 0"),
+        ("CPUExecutionProvider", True, {}, "its own memory of the processor"),
+    ],
+)
+def test_settings_of_shared_arenas(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    provider: str, registers: bool, options: dict[str, Any], noted: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(config_keys, "_noted", set())
+    if registers:
+        ort.create_and_register_allocator(_info(), None)
+    shares = ort.SessionOptions()
+    shares.add_session_config_entry("session.use_env_allocators", "1")
+    model = model_of(_TEXT, {"one": np.array(1)}).SerializeToString()
+    session = ort.InferenceSession(model, shares, providers=[(provider, options)])
+    assert (noted in caplog.text) if noted else ("has no effect" not in caplog.text)
+    _run(session, 3)
+
+
+def test_a_session_has_its_own_functions_or_shares_an_arena(lazy: FakeDriver) -> None:
+    ort.create_and_register_allocator(_info(), None)
+    shares = ort.SessionOptions()
+    shares.add_session_config_entry("session.use_env_allocators", "1")
+    with pytest.raises(errors.InvalidArgument, match="own functions, or shares"):
+        _session(shares, gpu_external_alloc=4096, gpu_external_free=4096)
 
 
 @pytest.mark.usefixtures("gpu")
