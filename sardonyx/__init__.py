@@ -44,6 +44,7 @@ from sardonyx.api.generation.generate import Generation, generate
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.api.load import load
 from sardonyx.api.memory import OrtDevice, OrtMemoryInfo
+from sardonyx.api.module import asked as __getattr__  # noqa: F401 - Python calls it
 from sardonyx.api.module import (
     disable_telemetry_events,
     enable_telemetry_events,
@@ -75,7 +76,7 @@ from sardonyx.api.thread_pool import (
 from sardonyx.api.version import __version__
 from sardonyx.base.log import set_up_from_environment as _set_up_log
 from sardonyx.capi import onnxruntime_validation
-from sardonyx.capi.onnxruntime_validation import cuda_version, package_name, version
+from sardonyx.capi.onnxruntime_validation import package_name, version
 from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
 
@@ -121,7 +122,6 @@ __all__ = [
     "copy_tensors",
     "create_and_register_allocator",
     "create_and_register_allocator_v2",
-    "cuda_version",
     "disable_telemetry_events",
     "enable_telemetry_events",
     "generate",
@@ -151,5 +151,8 @@ __all__ = [
 
 #: What went wrong when the compiled module was imported: there is none here.
 import_capi_exception: Exception | None = None
+
+#: The version of CUDA that the driver has; "" without one. Who asks for it loads the driver.
+cuda_version: str
 
 _set_up_log()

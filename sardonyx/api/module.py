@@ -11,7 +11,7 @@ from sardonyx.api.plugins import plugin_names
 from sardonyx.api.providers import CPU, available, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import logger
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -30,6 +30,27 @@ def get_all_providers() -> list[str]:
 def get_device() -> str:
     """`GPU` where there is one that works, else `CPU`."""
     return "CPU" if cuda_is_missing() else "GPU"
+
+
+def cuda_version() -> str:
+    """The version of CUDA that the driver has, such as `13.0`; "" where there is none."""
+    from sardonyx.cuda.driver import interface_text
+
+    try:
+        return interface_text()
+    except SardonyxError:
+        return ""
+
+
+def asked(name: str) -> str:
+    """`cuda_version` as an attribute of a module, which is found out when it is asked for.
+
+    Raises:
+        AttributeError: It is another name.
+    """
+    if name == "cuda_version":
+        return cuda_version()
+    raise AttributeError(f"There is no {name!r} in this module")
 
 
 def get_version_string() -> str:

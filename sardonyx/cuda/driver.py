@@ -95,6 +95,12 @@ def call(name: str, *arguments: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def interface_text() -> str:
+    """The version of CUDA that the driver has, such as `13.0`."""
+    version = int(call("cuDriverGetVersion"))
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
 def pointer_attribute(name: str, address: int) -> int | None:
     """What the driver knows of an address: a number of 32 bits; None if it does not know it.
 

@@ -152,7 +152,7 @@ def test_functions_of_the_module(capsys: pytest.CaptureFixture[str]) -> None:
         sardonyx.unregister_execution_provider_library("none")
     validation = sardonyx.onnxruntime_validation
     validation.check_distro_info()
-    names = ("sardonyx", sardonyx.version, "")
+    names = ("sardonyx", sardonyx.version, sardonyx.cuda_version)
     assert validation.get_package_name_and_version_info() == names
     assert validation.check_training_module() == (False, *names)
 

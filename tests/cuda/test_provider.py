@@ -12,6 +12,7 @@ import sardonyx
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from tests.cuda.test_ptx import GRAPHS
+from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
 CUDA = "CUDAExecutionProvider"
@@ -142,3 +143,23 @@ def test_options_that_are_refused(options: dict[str, Any], kind: Any, part: str)
     with warnings.catch_warnings(), pytest.raises(kind, match=part):
         warnings.simplefilter("ignore")
         sardonyx.InferenceSession(model, providers=[(CUDA, options)])
+
+
+def test_the_version_of_cuda(lazy: FakeDriver) -> None:
+    """It is asked for when somebody wants it: to import loads no driver."""
+    validation = sardonyx.onnxruntime_validation
+    assert sardonyx.cuda_version == validation.cuda_version == "13.0"
+    assert validation.get_package_name_and_version_info()[2] == "13.0"
+    lazy.interface = 12080
+    assert sardonyx.cuda_version == "12.8"
+    for module in (sardonyx, validation):
+        with pytest.raises(AttributeError, match="cudaversion"):
+            _ = module.cudaversion
+
+
+def test_dynamic_options_name_the_providers(lazy: FakeDriver) -> None:
+    model = GRAPHS["perceptron"]().SerializeToString()
+    session = sardonyx.InferenceSession(model, providers=[CUDA])
+    session.set_ep_dynamic_options({})
+    with pytest.raises(errors.InvalidArgument, match=rf"\[{CUDA}, CPU.*no dynamic options"):
+        session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})

@@ -68,6 +68,7 @@ class FakeDriver(FakeGraphs):
     homes: dict[int, int] = field(default_factory=dict)
     mapped: set[int] = field(default_factory=set)
     knows_ranges: bool = True
+    interface: int = 13000
     slots: dict[int, int] = field(default_factory=dict)
     launches: int = 0
     fail_launch: int = 0
@@ -410,7 +411,7 @@ class FakeDriver(FakeGraphs):
     # -- launches -----------------------------------------------------------------------------
 
     def cuDriverGetVersion(self) -> Any:
-        return CUresult.CUDA_SUCCESS, 13000
+        return CUresult.CUDA_SUCCESS, self.interface
 
     def _launched(self, record: int, function: int, parameters: int, extra: int | None) -> int:
         if self.fail_launch:

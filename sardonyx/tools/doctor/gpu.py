@@ -51,10 +51,9 @@ def _installed() -> list[tuple[str, str]]:
 
 def _devices(found: Findings) -> None:
     from sardonyx.cuda.device import device
-    from sardonyx.cuda.driver import call
+    from sardonyx.cuda.driver import call, interface_text
 
-    interface = int(call("cuDriverGetVersion"))
-    found.add("GPU", "driver's interface", f"CUDA {interface // 1000}.{interface % 1000 // 10}")
+    found.add("GPU", "driver's interface", f"CUDA {interface_text()}")
     for number in range(int(call("cuDeviceGetCount"))):
         try:
             each = device(number)
