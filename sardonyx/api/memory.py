@@ -12,7 +12,7 @@ from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.storage import MemoryKind, memory_kind
+from sardonyx.runtime.storage import MemoryKind, known_device, memory_kind
 
 #: The maker of the GPUs here.
 NVIDIA = 0x10DE
@@ -30,6 +30,8 @@ _ALIGNED = {"Cpu": 16, "Cuda": 256, "CudaPinned": 256}
 class OrtDevice:
     """A device: the processor, or a GPU by its number. It need not be there.
 
+    For DirectML (`dml`) the processor stands in, as it does for sessions of that provider.
+
     Raises:
         NotImplemented: There are no devices of this name or maker here, or the numbers that
             onnxruntime's compiled class takes ask for other memory than a device's ordinary one.
@@ -46,12 +48,13 @@ class OrtDevice:
                 raise errors.NotImplemented(message("device", what, got=str(device_id), do=do))
             *maker, device_id = rest
             name, vendor_id = _BY_TYPE.get(name, ""), maker[0] if maker else -1
-        self._name = name.lower() if isinstance(name, str) else ""
+        given = f"{name!r}, {device_id}"
+        self._name, device_id = known_device(name if isinstance(name, str) else "", device_id)
         if self._name not in _DEVICES:
             raise errors.NotImplemented(
                 message(
                     "device", "There is no memory of this device", expected="'cpu' or 'cuda'",
-                    got=f"{name!r}, {device_id}",
+                    got=given,
                 )
             )  # fmt: skip
         check_maker(self._name, vendor_id)
@@ -217,7 +220,7 @@ def memory_of(
         InvalidArgument: There is no device with this number, or the object has another one.
     """
     if isinstance(device, str):
-        check_maker(device, vendor_id)
+        check_maker(known_device(device, number)[0], vendor_id)
         return memory_kind(device, number)
     if isinstance(device, OrtDevice):
         name, own, found = device._name, device.device_id(), device.memory

@@ -185,7 +185,7 @@ REFUSED = {
         lambda o: o.OrtValue.ortvalue_from_shape_and_type([-1], 1), "InvalidArgument", "[-1]",
     ),
     "value on a strange device": (
-        lambda o: o.OrtValue.ortvalue_from_numpy(A, "dml", 0), "NotImplemented", "'dml'",
+        lambda o: o.OrtValue.ortvalue_from_numpy(A, "npu", 0), "NotImplemented", "'npu'",
     ),
     "update of another size": (lambda o: updated(o, A[:1]), "InvalidArgument", "[1, 3]"),
     "no such file": (lambda o: o.InferenceSession("no.onnx"), "NoSuchFile", "no.onnx"),

@@ -12,6 +12,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.runtime import storage
 from tests.engine import networks
 from tests.support.session import model_of
 
@@ -98,7 +99,29 @@ def test_values() -> None:
     with pytest.raises(errors.InvalidArgument):
         value.update_inplace(np.zeros(3, np.int64))
     with pytest.raises(errors.NotImplemented):
-        ort.OrtValue.ortvalue_from_numpy(array, "dml", 0)
+        ort.OrtValue.ortvalue_from_numpy(array, "npu", 0)
+
+
+@pytest.mark.parametrize("name", ["dml", "DML"])
+def test_the_processor_stands_in_for_directml(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    monkeypatch.setattr(storage, "_warned", set())
+    session = ort.InferenceSession(model_of("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    x = np.ones(3, np.float32)
+    value = ort.OrtValue.ortvalue_from_numpy(x, name, 1)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", name)
+    session.run_with_iobinding(binding)
+    (found,) = binding.get_outputs()
+    assert (value.device_name(), found.device_name()) == ("cpu", "cpu")
+    assert ort.OrtDevice.make(name, 1).device_type() == 0
+    assert ort.OrtDevice.make(name, 1, 0x1002).memory() is storage.HOST
+    there = ort.OrtValue.ortvalue_from_shape_and_type([2], np.float32, name, 1, 0x1002)
+    assert there.device_name() == "cpu"
+    np.testing.assert_array_equal(found.numpy(), -x)
+    assert caplog.text.count(f"there is no device '{name}'") == 1
 
 
 def test_options() -> None:

@@ -277,7 +277,7 @@ def test_a_session_makes_values_of_a_memory_info(gpu: FakeDriver | None) -> None
     [
         (object(), 0, errors.WrongType, "This is no device.*OrtMemoryInfo, got object"),
         (None, 0, errors.WrongType, "This is no device"),
-        ("dml", 0, errors.NotImplemented, "'dml'"),
+        ("npu", 0, errors.NotImplemented, "'npu'"),
         (_info("Cuda"), 3, InvalidArgument, "another number beside it. Expected 0, got 3"),
         (ort.OrtDevice.make("cuda", 9), 0, InvalidArgument, "There is no device 9"),
     ],

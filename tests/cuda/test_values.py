@@ -351,8 +351,8 @@ def test_graphs_are_released_by_number() -> None:
 def test_devices_in_onnxruntimes_words() -> None:
     device = ort.OrtDevice.make("cuda", 1)
     assert (device.device_type(), device.device_id(), device.device_vendor_id()) == (1, 1, 0x10DE)
-    with pytest.raises(errors.NotImplemented, match="dml"):
-        ort.OrtDevice.make("dml", 0)
+    with pytest.raises(errors.NotImplemented, match="npu"):
+        ort.OrtDevice.make("npu", 0)
     with pytest.raises(errors.InvalidArgument, match="no cpu 1"):
         ort.OrtDevice.make("cpu", 1)
     with pytest.raises(errors.InvalidArgument, match="no device 9"):
