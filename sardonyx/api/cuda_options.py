@@ -76,7 +76,11 @@ OPTIONS: dict[str, Option] = {
         " by their heuristic, or the first that simpler rules name",
         "EXHAUSTIVE", "HEURISTIC", "DEFAULT",
     ),
-    "do_copy_in_default_stream": _hint("1", "copies are in the stream of the run"),
+    "do_copy_in_default_stream": _switch(
+        "1",
+        "whether feeds and results of the host are copied in the stream of the run, or in streams"
+        " of their own, so that they overlap the work of other runs in that stream",
+    ),
     HAS_STREAM: Option(
         "0", f"follows from `{STREAM}`", _SWITCH, _SWITCHED, is_hint=True
     ),
@@ -229,4 +233,5 @@ def settings(options: Mapping[str, str], *, shares_arena: bool) -> CudaSettings:
         convolution_search=options["cudnn_conv_algo_search"],
         any_workspace=options["cudnn_conv_use_max_workspace"] == "1",
         attention=_ATTENTIONS.get(options["sdpa_kernel"], ""),
+        copies_apart=options["do_copy_in_default_stream"] == "0",
     )

@@ -192,7 +192,7 @@ def _add_engine(group: Any) -> None:
         help="whose memory is given back after each run",
     )
     add("-d", "--cudnn-search", choices=_ALGORITHMS, help="0 exhaustive, 1 heuristic, 2 default")
-    add("-q", "--copy-stream", action="store_true", help="copies in a stream of their own (a hint)")
+    add("-q", "--copy-stream", action="store_true", help="copies in streams of their own, on a GPU")
     add("-b", "-g", "--binding", action="store_true", help="inputs and outputs are bound once")
     add("-D", "--no-spin", action="store_true", help="threads that wait do not spin")
     add("-Z", "--no-spin-between", action="store_true", help="nor between runs")

@@ -151,6 +151,7 @@ class RunsAlike(Resident):
         frame.stop()
         with contextlib.suppress(SardonyxError):
             frame.queue.synchronize()
+            frame.copies.give_up()
         frame.take_fault()
 
     def _addresses_if_alike(
@@ -266,7 +267,7 @@ class RunsAlike(Resident):
         return not self._native_execute(frame.address, frame.given.address, 0)
 
     def _fetch(self, frame: CudaFrame, results: list[CudaArray]) -> list[Any]:
-        queue = frame.queue
+        queue = frame.copies.outgoing(frame.queue)
         found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
         frame.finish()
         heard(self, frame)

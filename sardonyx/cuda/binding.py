@@ -144,8 +144,9 @@ def give_feed(
         frame.feeds.put(number, held.address, feed.shape)
         return (held,)
     array = arrays.plain(feed, spec)
-    held = frame.memory.arena.allocate(array.nbytes, f"input {spec.name}", queue)
-    kept = staging.upload(held.address, array, queue)
+    first = frame.copies.incoming(queue)
+    held = frame.memory.arena.allocate(array.nbytes, f"input {spec.name}", first)
+    kept = frame.copies.bring(held.address, array, queue)
     frame.feeds.put(number, held.address, array.shape)
     return held, kept
 
@@ -207,12 +208,15 @@ class Result:
             kept += target.copy_in(source, frame.queue)
             return target
         if isinstance(target, np.ndarray):
-            staging.download(source.address, target, frame.queue)
+            staging.download(source.address, target, frame.copies.outgoing(frame.queue))
             return target
         if target is None or getattr(target, "is_host", False):
-            is_any = not isinstance(target, PinnedMemory)
+            is_any, stream = (
+                not isinstance(target, PinnedMemory),
+                frame.copies.outgoing(frame.queue),
+            )
             return staging.fetched(
-                source.address, source.shape, source.dtype, frame.queue, or_any=is_any
+                source.address, source.shape, source.dtype, stream, or_any=is_any
             )
         frame.queue.synchronize()
         return target.copy_of(source)  # type: ignore[union-attr]  # a kind of memory is left

@@ -144,6 +144,7 @@ class RunsCaptured(Walks):
             raise cancel.error("run")
         _wait_for_others(feeds, wanted.targets)
         frame = self._new_frame()
+        frame.copies.close()  # copies are part of the graph, in the stream that is captured
         self._rehearse(frame, feeds, cancel)
         # Recorded work is part of the graph, whatever comes of the rest.
         reservation = Reservation(self, frame, Lifetime(queue))

@@ -74,6 +74,7 @@ class CudaExecutable(RunsCaptured):
         libraries: What does some of the commands.
         steers: Whether the device may steer runs itself; by default it does where it can.
         shares: What has the constants on the device already.
+        copies_apart: Whether feeds and results of the host are copied in streams of their own.
     """
 
     def __init__(
@@ -89,9 +90,12 @@ class CudaExecutable(RunsCaptured):
         libraries: Libraries | None = None,
         steers: bool = True,
         shares: CudaExecutable | None = None,
+        copies_apart: bool = False,
     ) -> None:
         steers = steers and graphs != "off"
-        super().__init__(plan, module, constants, device, budget, arena, libraries, steers, shares)
+        super().__init__(
+            plan, module, constants, device, budget, arena, libraries, steers, shares, copies_apart
+        )
         self._parts = plan, module, constants, device, budget, arena, stream, "off", self.libraries
         #: The same, steered by the host: for runs that the device cannot steer.
         self._by_host: CudaExecutable | None = None
@@ -158,7 +162,9 @@ class CudaExecutable(RunsCaptured):
     def by_host(self) -> CudaExecutable:
         """What does runs that the device cannot steer."""
         if self._by_host is None:
-            self._by_host = CudaExecutable(*self._parts, steers=False, shares=self)
+            self._by_host = CudaExecutable(
+                *self._parts, steers=False, shares=self, copies_apart=self.copies_apart
+            )
         return self._by_host
 
     def settle(self) -> None:
@@ -342,6 +348,7 @@ class CudaExecutable(RunsCaptured):
                 remember(wanted, frame.serial, feeds, given, frame.graph, version)
             self.remember_shapes(frame, feeds, version)
         if not wanted.waits:
+            frame.copies.join(frame.queue)
             leave(frame, feeds, kept, [*given, *wanted.written])
         elif frame.graph is None:
             with WALKS:

@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.codegen.ptx import THREADS
 from sardonyx.cuda import staging
 from sardonyx.cuda.binding import Records
+from sardonyx.cuda.copies import Copies
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
@@ -50,6 +51,7 @@ class CudaFrame(Frame):
     Attributes:
         queue: The stream of its run.
         own_queue: Its own stream, for runs that name none.
+        copies: How feeds and results of its runs come from the host, and go there.
         memory: Where its results come from.
         is_mapped: Whether the host steers its runs.
         is_patient: Whether the host need do nothing but wait for its runs.
@@ -72,9 +74,9 @@ class CudaFrame(Frame):
 
     __slots__ = (
         "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
-        "_unscheduled", "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "feeds",
-        "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make", "memory",
-        "own_queue", "passes", "queue", "replays", "serial", "stands_in", "waited",
+        "_unscheduled", "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "copies",
+        "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
+        "memory", "own_queue", "passes", "queue", "replays", "serial", "stands_in", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -85,6 +87,7 @@ class CudaFrame(Frame):
         self.arguments = self.table("arguments").data
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
+        self.copies = Copies(owner.device if owner.copies_apart else None)
         self.busy: tuple[Stream, Event] | None = None
         self.graph: Graph | None = None
         self.serial = 0
@@ -137,6 +140,8 @@ class CudaFrame(Frame):
         super().__del__()
         if hasattr(self, "own_queue"):
             self._device.take_back(self.own_queue)
+        if hasattr(self, "copies"):
+            self.copies.close()
 
     def supply(self, segment: int) -> None:
         """See `Frame.supply`; kernels learn where they may work, too."""
@@ -311,6 +316,7 @@ class CudaFrame(Frame):
         """Wait for a run on the host; with loops of the device it ends early if `cancel` is set."""
         if self.is_patient:
             self.queue.synchronize()
+            self.copies.finish()
             return
         end, start, looks = self.queue.record(), time.monotonic(), 0
         while not end.is_done:
@@ -324,6 +330,7 @@ class CudaFrame(Frame):
             if time.monotonic() - start > _PATIENCE_SECONDS:
                 time.sleep(_PAUSE_SECONDS)
         self.queue.synchronize()
+        self.copies.finish()
 
     @property
     def has_fault(self) -> bool:

@@ -161,7 +161,7 @@ class CudaProvider:
         """What runs a plan."""
         return CudaExecutable(
             plan, code, constants, self.device, budget, self.arena, self._settings.stream,
-            self._settings.graphs, self.libraries,
+            self._settings.graphs, self.libraries, copies_apart=self._settings.copies_apart,
         )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ class Resident(Executable):
         libraries: What does some of the commands.
         steers: Whether the device may steer runs itself.
         shares: What has the constants already.
+        copies_apart: Whether feeds and results of the host are copied in streams of their own.
 
     Attributes:
         steering: How the device steers runs; None if it does not.
@@ -68,8 +69,9 @@ class Resident(Executable):
         libraries: Libraries | None,
         steers: bool = True,
         shares: Resident | None = None,
+        copies_apart: bool = False,
     ) -> None:
-        self.device, self.module = device, module
+        self.device, self.module, self.copies_apart = device, module, copies_apart
         device.enter()
         self.steering, self.unsteerable = None, "the host was asked to steer"
         if steers:

@@ -28,6 +28,7 @@ class CudaSettings:
         any_workspace: Whether convolutions may use as much memory as they like.
         attention: What does attentions: `cudnn` wherever it can, `kernel` always, or "": the
             faster one.
+        copies_apart: Whether feeds and results of the host are copied in streams of their own.
     """
 
     arena: ArenaSettings = field(default_factory=ArenaSettings)
@@ -39,6 +40,7 @@ class CudaSettings:
     convolution_search: str = "EXHAUSTIVE"
     any_workspace: bool = True
     attention: str = ""
+    copies_apart: bool = False
 
     def arena_for(self, device: Device) -> Arena:
         """The arena of a session with these settings."""

@@ -124,6 +124,28 @@ def test_a_warning_where_there_is_no_graph(
         assert ("runs go without a CUDA graph" in caplog.text) == warns
 
 
+@pytest.mark.parametrize(("in_stream", "others"), [(1, 0), (0, 2)])
+def test_streams_of_copies(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, in_stream: int, others: int
+) -> None:
+    text = "g (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
+    _, theirs = lazy.cuStreamCreate(0)
+    session = _session(text, user_compute_stream=theirs, do_copy_in_default_stream=in_stream)
+    x, copy = np.ones((30, 40), np.float32), lazy.cuMemcpyAsync
+    streams: dict[tuple[str, str], int] = {}
+
+    def seen(target: int, source: int, size: int, stream: int) -> Any:
+        if size == x.nbytes:
+            streams[lazy._kind(source), lazy._kind(target)] = int(stream)
+        return copy(target, source, size, stream)
+
+    monkeypatch.setattr(lazy, "cuMemcpyAsync", seen)
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x)
+    assert streams.keys() == {("pinned", "device"), ("device", "pinned")}
+    assert len(set(streams.values()) - {theirs}) == others
+
+
 #: What streams of libraries have, by their handle.
 STREAMS: dict[str, Any] = {
     "a protocol": lambda handle: {"__cuda_stream__": lambda self: (0, handle)},
@@ -189,7 +211,7 @@ VALUES: list[tuple[Any, ...]] = [
     ("cudnn_conv_algo_search", "1", "HEURISTIC", False),
     ("cudnn_conv_algo_search", 2, "DEFAULT", False),
     ("gpu_mem_limit", "0x10", "16", False),
-    ("do_copy_in_default_stream", False, "0", True),
+    ("do_copy_in_default_stream", False, "0", False),
     (HAS_STREAM, 0, "0", False),
     (HAS_STREAM, 1, "0", True),
 ]
@@ -208,7 +230,8 @@ def test_values(
 
 def test_a_test_for_each_option() -> None:
     """None is in the table of options that no table here, or test, names."""
-    acting = {row[0] for row in (*MEMORY, *ASKED)} | {"user_compute_stream", "enable_cuda_graph"}
+    acting = {row[0] for row in (*MEMORY, *ASKED)}
+    acting |= {"user_compute_stream", "enable_cuda_graph", "do_copy_in_default_stream"}
     acting |= {name for name in OPTIONS if name.startswith("gpu_external_")}
     assert acting == {name for name, option in OPTIONS.items() if not option.is_hint}
     assert {name for name, option in OPTIONS.items() if option.is_hint} <= {

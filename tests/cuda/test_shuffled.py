@@ -6,6 +6,7 @@ that holds another's content, or that of a run before, is found.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import sys
@@ -194,3 +195,65 @@ def test_every_tile_is_its_own(
         feed = np.ascontiguousarray(work.feeds[number])
         work.check(number, session.run(None, {"x": feed}))
     assert shuffled.replays
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("has_stream", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_in_streams_of_their_own(
+    shuffled: ShuffledDriver, monkeypatch: pytest.MonkeyPatch, name: str, has_stream: bool,
+    seed: int,
+) -> None:  # fmt: skip
+    """Runs of all kinds, one behind the other: those that are left go on meanwhile."""
+    libraries = _Libraries(shuffled, monkeypatch)
+    monkeypatch.setattr(
+        provider, "CudaProvider",
+        lambda _, settings: FakeProvider(shuffled, settings=settings, libraries=libraries.all),
+    )  # fmt: skip
+    text, weights = MODELS[name]
+    model = model_of(text, weights, opset=17).SerializeToString()
+    asked: dict[str, Any] = {"do_copy_in_default_stream": 0}
+    if has_stream:
+        asked["user_compute_stream"] = device(0).new_stream().handle
+    session = ort.InferenceSession(model, providers=[("CUDAExecutionProvider", asked)])
+    work, choose = _Work(model, _HEIGHTS["sizes that change"]), random.Random(seed)
+    names = [v.name for v in session.get_outputs()]
+    bindings = [session.io_binding() for _ in range(3)]
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    shuffled.start(seed)
+    shuffled.interrupt = lambda: libraries.go_on() if choose.random() < 0.03 else None
+
+    def plain(feed: Any, expected: list[Any]) -> Any:
+        return session.run(None, {"x": feed})
+
+    def to_memory(feed: Any, expected: list[Any]) -> Any:
+        return session.run(None, {"x": feed}, out=[np.zeros_like(y) for y in expected])
+
+    def awaited(feed: Any, expected: list[Any]) -> Any:
+        return asyncio.run(session.run_async({"x": feed}))
+
+    def from_device(feed: Any, expected: list[Any]) -> Any:
+        return session.run(None, {"x": ort.OrtValue.ortvalue_from_numpy(feed, "cuda", 0)})
+
+    def left(feed: Any, expected: list[Any]) -> Any:
+        value = ort.OrtValue.ortvalue_from_numpy(feed)
+        return [y.numpy() for y in session.run_with_ort_values(None, {"x": value}, options)]
+
+    def bound(feed: Any, expected: list[Any]) -> Any:
+        binding = choose.choice(bindings)
+        binding.bind_cpu_input("x", feed)
+        for output in names:
+            binding.bind_output(output, choose.choice(("cpu", "cuda")))
+        session.run_with_iobinding(binding, options)
+        if choose.random() < 0.5:
+            return None
+        return binding.copy_outputs_to_cpu()
+
+    for _ in range(40):
+        number = choose.randrange(_TILES)
+        feed, expected = np.ascontiguousarray(work.feeds[number]), work.expected[number]
+        found = choose.choice((plain, to_memory, awaited, from_device, left, bound))(feed, expected)
+        feed[...] = np.nan
+        if found is not None:
+            work.check(number, found)

@@ -84,6 +84,7 @@ class FakeProvider(provider.CudaProvider):
             "arena": self.arena,
             "stream": asked.stream,
             "graphs": asked.graphs,
+            "copies_apart": asked.copies_apart,
             **self.options,
         }
         return CudaExecutable(plan, code, constants, self.device, budget, **given)
