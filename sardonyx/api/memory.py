@@ -48,13 +48,12 @@ class OrtDevice:
                 raise errors.NotImplemented(message("device", what, got=str(device_id), do=do))
             *maker, device_id = rest
             name, vendor_id = _BY_TYPE.get(name, ""), maker[0] if maker else -1
-        given = f"{name!r}, {device_id}"
         self._name, device_id = known_device(name if isinstance(name, str) else "", device_id)
         if self._name not in _DEVICES:
             raise errors.NotImplemented(
                 message(
                     "device", "There is no memory of this device", expected="'cpu' or 'cuda'",
-                    got=given,
+                    got=f"{name!r}, {device_id}",
                 )
             )  # fmt: skip
         check_maker(self._name, vendor_id)
