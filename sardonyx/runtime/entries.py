@@ -54,8 +54,9 @@ def read_engine(
         code = provider.load(code_path)
         executable = provider.executable(record.plan, code, constants, team, budget)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
+        # Who keeps the record would keep the error, and with its frames the provider's memory.
         _logger.warning(
-            "cache entry %s is not usable (%s): the model is compiled again", key, error
+            "cache entry %s is not usable (%s): the model is compiled again", key, str(error)
         )
         return None
     budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
