@@ -47,7 +47,7 @@ _MEASURED_MS = 0.5
 _WORTH = 0.97
 #: Runs wait for trials until these have taken so long together. The time is granted anew when
 #: there was none for so long.
-_TRIED_SECONDS, _ROW_SECONDS = 0.02, 0.1
+_TRIED_SECONDS, _ROW_SECONDS = 0.005, 0.1
 #: The same where kernels have to be compiled first: about what one module takes.
 _COMPILED_SECONDS = 0.5
 
