@@ -91,14 +91,19 @@ class CudaExecutable(RunsCaptured):
         steers: bool = True,
         shares: CudaExecutable | None = None,
         copies_apart: bool = False,
+        by_command: bool = False,
     ) -> None:
         steers = steers and graphs != "off"
         super().__init__(
-            plan, module, constants, device, budget, arena, libraries, steers, shares, copies_apart
-        )
+            plan, module, constants, device, budget, arena, libraries, steers, shares,
+            copies_apart, by_command,
+        )  # fmt: skip
         self._parts = plan, module, constants, device, budget, arena, stream, "off", self.libraries
         #: The same, steered by the host: for runs that the device cannot steer.
         self._by_host: CudaExecutable | None = None
+        #: The same, which stops at each command: for runs that the host steers, to measure them.
+        self._by_command: CudaExecutable | None = None
+        self._stops = by_command
         self._may_be_refused = any(s.conditional for s in plan.segments)
         plan = self.plan
         self._default_queue = device.callers_stream(stream) if stream else None
@@ -142,6 +147,8 @@ class CudaExecutable(RunsCaptured):
             return self.run_captured(feeds, wanted, cancel)
         if self._is_for_host():
             return self.by_host.run_to(feeds, wanted, cancel)
+        if self.mapped and not self._stops and TIMES.get() is not None:
+            return self._stopping(feeds).run_to(feeds, wanted, cancel)
         frame, queue = self._frame_for(wanted)
         sound, results = False, None
         try:
@@ -167,17 +174,37 @@ class CudaExecutable(RunsCaptured):
             )
         return self._by_host
 
+    def _stopping(self, feeds: Sequence[Any]) -> CudaExecutable:
+        """What runs are measured with that the host steers.
+
+        One run is made before: kernels that are loaded late would wait for the held stream.
+        """
+        if self._by_command is None:
+            self._by_command = CudaExecutable(
+                *self._parts, steers=False, shares=self, copies_apart=self.copies_apart,
+                by_command=True,
+            )  # fmt: skip
+            token = TIMES.set(None)
+            try:
+                CudaExecutable.run_to(self, feeds, Wanted([None] * len(self.plan.outputs)))
+            finally:
+                TIMES.reset(token)
+        return self._by_command
+
+    def _others(self) -> list[CudaExecutable]:
+        return [x for x in (self._by_host, self._by_command) if x is not None]
+
     def settle(self) -> None:
         """See `Executable.settle`."""
         super().settle()
-        if self._by_host is not None:
-            self._by_host.settle()
+        for other in self._others():
+            other.settle()
 
     def trim(self) -> None:
         """See `Executable.trim`."""
         super().trim()
-        if self._by_host is not None:
-            self._by_host.trim()
+        for other in self._others():
+            other.trim()
 
     def _is_for_host(self) -> bool:
         """Whether a run is to be no graph, which the device needs to steer it."""

@@ -29,6 +29,7 @@ from sardonyx.runtime.native_layout import JOB, WORD
 if TYPE_CHECKING:
     from sardonyx.cuda.alike import Alike
     from sardonyx.cuda.resident import Resident
+    from sardonyx.cuda.timing import Timeline
     from sardonyx.cuda.values import CudaArray
     from sardonyx.runtime.image import Image
 
@@ -76,7 +77,8 @@ class CudaFrame(Frame):
         "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
         "_unscheduled", "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "copies",
         "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
-        "memory", "own_queue", "passes", "queue", "replays", "serial", "stands_in", "waited",
+        "memory", "own_queue", "passes", "queue", "replays", "serial", "stands_in", "timeline",
+        "waited",
     )  # fmt: skip
 
     def __init__(self, owner: Resident) -> None:
@@ -85,6 +87,7 @@ class CudaFrame(Frame):
         uses = self._uses
         super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.memory(p, b, uses))
         self.arguments = self.table("arguments").data
+        self.timeline: Timeline | None = None
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
         self.copies = Copies(owner.device if owner.copies_apart else None)

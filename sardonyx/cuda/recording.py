@@ -63,7 +63,6 @@ class RecordedCudaExecutable(CudaExecutable):
                 trace.sizes, trace.arena_bytes = self.sizes, self.arena_bytes
                 if outer is not None:
                     outer.kernels += times.kernels
-                    outer.refused = outer.refused or times.refused
                     outer.late += times.late
                 self._sink.take(trace)
 
@@ -80,8 +79,6 @@ class RecordedCudaExecutable(CudaExecutable):
 
 
 def _remark(times: Times) -> str:
-    if times.refused:
-        return f"kernels were not timed: {times.refused}"
     if times.late:
         return f"{_NO_GRAPH}; this one's kernels waited for the host, which another thread kept"
     return _NO_GRAPH

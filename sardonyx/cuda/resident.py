@@ -70,6 +70,7 @@ class Resident(Executable):
         steers: bool = True,
         shares: Resident | None = None,
         copies_apart: bool = False,
+        by_command: bool = False,
     ) -> None:
         self.device, self.module, self.copies_apart = device, module, copies_apart
         device.enter()
@@ -97,7 +98,9 @@ class Resident(Executable):
             moving = {k for k in self._calls if _moves(plan, k)}
             found = stretches_of(plan, moving, LEAST_COMMANDS)
             self.stretches = {stretch.start: stretch for stretch in found}
-        hosted = self._calls.keys() | self.stretches.keys()
+        hosted = {*self._calls, *self.stretches}
+        if by_command:
+            hosted = {k for k, command in enumerate(plan.commands) if isinstance(command, Command)}
         self.image = Image(plan, module, constants, Team(), remote=self._addresses, hosted=hosted)
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self.device_memory.arena.reclaim_from(self)

@@ -58,13 +58,11 @@ class Times:
 
     Attributes:
         kernels: Commands, in the order in which they were done.
-        refused: Why runs were not measured; "" if they were.
         late: How many times the device went on before the host had sent what it was held for: of
             such commands, times are how long the host needed. Another thread had the driver.
     """
 
     kernels: list[KernelTime] = field(default_factory=list)
-    refused: str = ""
     late: int = 0
 
 
@@ -96,6 +94,7 @@ class Timeline:
         self._queue, self._gate = queue, gate
         self._events: list[int] = []
         self._marks: list[tuple[int, int, int]] = []
+        self._origin = 0
         self._is_held = False
         self.late = 0
 
@@ -123,22 +122,28 @@ class Timeline:
             self._is_held = False
 
     def take(self, times: Times, commands: Sequence[object], by_library: set[int]) -> None:
-        """Note what was measured, once all has happened; events are destroyed."""
+        """Note what was measured since this was last called, once all has happened."""
         times.late += self.late
-        origin = self._marks[0][1] if self._marks else 0
+        self.late = 0
         for number, event, following in self._marks:
             command = commands[number]
             assert isinstance(command, Command)  # noqa: S101 - nothing else is done
             library = command.library if number in by_library else None
             name = command.kernel if library is None else library.function
-            begin, took = _elapsed_ns(origin, event), _elapsed_ns(event, following)
+            begin, took = _elapsed_ns(self._origin, event), _elapsed_ns(event, following)
             times.kernels.append(KernelTime(name, command.origin, number, begin, took))
+        self._marks.clear()
+        self._destroy(self._events[1:])
+        del self._events[1:]
 
     def close(self) -> None:
         """Give events back to the driver."""
-        for event in self._events:
-            release("cuEventDestroy", event, device=self._queue.device)
+        self._destroy(self._events)
         self._events.clear()
+
+    def _destroy(self, events: Sequence[int]) -> None:
+        for event in events:
+            release("cuEventDestroy", event, device=self._queue.device)
 
     def _hold(self) -> None:
         self._gate.words[:] = 0
@@ -150,6 +155,7 @@ class Timeline:
     def _mark(self) -> int:
         event = int(call("cuEventCreate", 0))
         self._events.append(event)
+        self._origin = self._origin or event
         call("cuEventRecord", event, self._queue.handle)
         return event
 

@@ -151,32 +151,41 @@ class Walks(TensorRuns):
 
         All was launched once before that: what is loaded late would wait for the held stream.
         """
-        if self.mapped:
-            times.refused = "the host reads sizes or conditions that the run computes"
-            return self._launch_each(frame, items, outputs)
-        code = self._launch_each(frame, items, outputs)
-        if code:
-            return code
-        frame.queue.synchronize()
-        commands, hosted = self.plan.commands, self.image.hosted
-        timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 2))
+        if not self.mapped:
+            code = self._launch_each(frame, items, outputs)
+            if code:
+                return code
+            frame.queue.synchronize()
+        timeline = frame.timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 2))
+        try:
+            # Background measurements would wait for the held stream, with the driver's locks.
+            with self.device.turns.measurement(), self.device.capturing:
+                if self.mapped:  # native code stops at each command
+                    return self._enter_until_done(frame, items, None, outputs)
+                commands = enumerate(self.plan.commands)
+                self._measure(frame, [k for k, c in commands if isinstance(c, Command)], times)
+                return 0
+        finally:
+            frame.timeline = None
+            timeline.close()
+            if not self.mapped:
+                frame.skip()
+
+    def _measure(self, frame: CudaFrame, numbers: list[int], times: Times) -> None:
+        """Do commands, and note how long the device works on each."""
+        timeline, commands = frame.timeline, self.plan.commands
+        assert timeline is not None  # noqa: S101 - only runs that have one get here
 
         def work(number: int) -> None:
-            if number in hosted:
+            command = commands[number]
+            assert isinstance(command, Command)  # noqa: S101 - nothing else is done
+            if number in self._calls or command.host is not None:
                 self.call_host(frame, number, timeline.let_go)
             else:
                 frame.launches.launch(number, early=False)
 
-        try:
-            numbers = [k for k, c in enumerate(commands) if isinstance(c, Command)]
-            # Background measurements would wait for the held stream, with the driver's locks.
-            with self.device.turns.measurement(), self.device.capturing:
-                timeline.do(numbers, work)
-            timeline.take(times, commands, self._calls.keys() - self._undone)
-        finally:
-            timeline.close()
-            frame.skip()
-        return 0
+        timeline.do(numbers, work)
+        timeline.take(times, commands, self._calls.keys() - self._undone)
 
     def _launch_marked(self, frame: CudaFrame, items: int, outputs: list[Any], marks: Nvtx) -> int:
         """Launch one kernel after the other from here, each in a range of its own."""
@@ -229,11 +238,16 @@ class Walks(TensorRuns):
         return graph
 
     def _call_host(self, frame: Frame, number: int) -> None:
+        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
+        times = TIMES.get()
+        if frame.timeline is not None and times is not None:
+            self._measure(frame, [number], times)
+            frame.go_on(number + 1)
+            return
         stretch = self.stretches.get(number)
         if stretch is None:
             self.call_host(frame, number)
             return
-        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
         graph = self._graph_of(frame, stretch)
         if graph is None:
             self._do_command(frame, number)  # native code does the others
