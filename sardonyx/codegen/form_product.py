@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 #: How names of contractions begin that round their factors to bfloat16.
 HALVES = "halves"
-#: The same in registers for matrices.
-MATRICES = f"{HALVES}_in_matrices"
+#: What is behind the beginning where they are computed in registers for matrices.
+IN_MATRICES = "_in_matrices"
+MATRICES = f"{HALVES}{IN_MATRICES}"
 #: How names of contractions of 8-bit codes begin.
 INTEGERS = "integers"
 #: How names of convolutions begin that transform their inputs.

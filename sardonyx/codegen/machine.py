@@ -10,8 +10,10 @@ from pathlib import Path
 
 from sardonyx.base.files import text_of
 from sardonyx.base.forks import compiling
+from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 
+_logger = get_logger("machine")
 #: The processor's features with which it has registers for matrices.
 AMX = frozenset(("amx_tile", "amx_bf16", "amx_int8"))
 #: Linux: the system call and its request for state that a process has only if it asks; x86-64.
@@ -46,6 +48,7 @@ def read_machine() -> Machine:
         return Machine(arch, _windows_flags(arch), Caches())
     flags = flags_of_cpuinfo(text_of("/proc/cpuinfo"))
     if flags >= AMX and not _may_use_matrices():
+        _logger.info("the system does not give this process the registers for matrices (AMX)")
         flags -= AMX
     return Machine(arch, flags, caches_of_sysfs(Path("/sys/devices/system/cpu/cpu0/cache")))
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, PRODUCT, WINOGRAD
+from sardonyx.codegen.form_product import (
+    HALVES,
+    IN_MATRICES,
+    INTEGERS,
+    MATRICES,
+    PRODUCT,
+    WINOGRAD,
+)
 from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.variants import DEFAULT
 from sardonyx.kernel.half_product import HalfKernel, HalfSchedule, may_round
@@ -43,17 +50,18 @@ def _form(former: Former, canonical: Canonical, fixed: bool) -> ProductKernel:
     group, strides = canonical.group, canonical.strides
     assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
     if integer_factors(group) is not None:
-        integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
-        if former.grain.matrices and not integers.zeros:
+        if former.grain.matrices:
             codes = IntegerMatrixSchedule(group, strides, former.options.lanes, former.grain)
-            if not codes.has_few_rows:
-                name = former.name(f"{INTEGERS}_in_matrices")
+            if not codes.zeros and not codes.has_few_rows:
+                name = former.name(f"{INTEGERS}{IN_MATRICES}")
                 return IntegerMatrixKernel(codes, name, fixed)
+        integers = IntegerSchedule(group, strides, former.options.lanes, former.grain)
         return IntegerKernel(integers, former.name(INTEGERS), fixed)
     rounds = former.options.halves and may_round(group)
     if rounds and former.grain.matrices:
         wide = HalfMatrixSchedule(group, strides, former.options.lanes, former.grain)
-        return HalfMatrixKernel(wide, former.name(MATRICES), fixed)
+        if not wide.has_few_rows:
+            return HalfMatrixKernel(wide, former.name(MATRICES), fixed)
     schedule = former.schedules.pop(canonical.key, None)
     if schedule is None or former.variant != DEFAULT:
         schedule = ProductSchedule(group, strides, former.options.lanes, former.grain)

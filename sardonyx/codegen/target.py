@@ -277,6 +277,15 @@ def check_features(features: str) -> None:
     words = {llvm: word for word, llvm in (_EXTRAS_512 | _EXTRAS_256 | _EXTRAS_NEON).items()}
     needed = {name[1:] for name in features.split(",") if name.startswith("+")}
     missing = {x for x in needed - {"neon", "reserve-x18"} if words.get(x) not in _machine().flags}
+    if missing and {words.get(x) for x in missing} <= AMX:
+        raise InvalidArgument(
+            message(
+                "code",
+                "The compiled code multiplies in registers for matrices (AMX), which the processor"
+                " does not have, or the system does not give this process",
+                do="Compile where they are not, or have no small stack for signals",
+            )
+        )
     if missing:
         raise InvalidArgument(
             message(

@@ -23,7 +23,7 @@ from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import buffer, indices, make_map
 
 #: How many steps of the depth one instruction sums.
-_PAIR = 2
+PAIR = 2
 #: Shorter sums do not pay for the rounding.
 _LEAST_DEPTH = 16
 
@@ -46,19 +46,19 @@ class HalfSchedule(ProductSchedule):
     @property
     def row_length(self) -> Dim:
         """Elements of a row in scratch: whole pairs."""
-        return sizes.multiply(integer.ceildiv(self.depth_extent, _PAIR), _PAIR)
+        return sizes.multiply(integer.ceildiv(self.depth_extent, PAIR), PAIR)
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
-        return integer.ceildiv(super().cost_ns(), _PAIR)
+        return integer.ceildiv(super().cost_ns(), PAIR)
 
     def packings(self) -> list[Packing]:
         """Panels (batch..., panel, pair, column, 2) of bfloat16."""
         lead = self.packed_axes()
-        pairs = integer.floordiv(self.row_length, _PAIR)
-        shape = (*map(extent_of, lead), self.panels(), pairs, self.width, _PAIR)
+        pairs = integer.floordiv(self.row_length, PAIR)
+        shape = (*map(extent_of, lead), self.panels(), pairs, self.width, PAIR)
         own, n = indices(shape), len(lead)
-        step = sizes.add(sizes.multiply(own[-3], _PAIR), own[-1])
+        step = sizes.add(sizes.multiply(own[-3], PAIR), own[-1])
         column = sizes.add(sizes.multiply(own[n], self.width), own[-2])
         atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))
         atoms[sizes.variable(self.column)] = column
@@ -116,14 +116,14 @@ class HalfKernel(ProductKernel):
         atom, axes = sizes.variable(s.column), s.reduced
         extents = [level.dim(extent_of(axis)) for axis in axes]
         length = level.dim(s.depth_extent)
-        pairs = b.binary("div", level.dim(s.row_length), _PAIR)
+        pairs = b.binary("div", level.dim(s.row_length), PAIR)
         for v in range(0, s.width, s.lanes):
             start = b.binary("add", first_column, v)
             left = b.binary("sub", level.dim(extent_of(s.column)), start)
             with b.for_(0, pairs) as g:
                 word = b.variable(0, words)
-                for j in range(_PAIR):
-                    step = b.binary("add", b.binary("mul", g, _PAIR), j)
+                for j in range(PAIR):
+                    step = b.binary("add", b.binary("mul", g, PAIR), j)
                     count = b.select(b.compare("lt", step, length), left, 0)
                     mask = b.tail_mask(count, s.lanes)
                     at = b.coordinates(step, extents)
@@ -150,7 +150,7 @@ class HalfKernel(ProductKernel):
         target: Operand,
     ) -> None:
         s, b = self.schedule, self.b
-        pairs = b.binary("div", depth, _PAIR)
+        pairs = b.binary("div", depth, PAIR)
         operands = [table, pairs, panel, target, *self._asked(pairs)]
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
@@ -170,14 +170,14 @@ def build_half_micro(rows: int, vectors: int, lanes: int) -> Program:
     b = Builder(_micro_name(rows, vectors, lanes), parameters)
     table, pairs, panel, tile = (b.parameter(n) for n, _ in parameters[:4])
     asking = Asking(b, rows, vectors * lanes * U32.size_bytes)
-    wide, halves = F32.with_lanes(lanes), BF16.with_lanes(_PAIR * lanes)
+    wide, halves = F32.with_lanes(lanes), BF16.with_lanes(PAIR * lanes)
     width = vectors * lanes
     sums = [[b.variable(0, wide) for _ in range(vectors)] for _ in range(rows)]
     starts = [b.load(PTR, table, r) for r in range(rows)]
     with b.for_(0, pairs) as g:
         line = b.offset(panel, g, width * U32.size_bytes)
         asking.ask(g, line)
-        columns = [b.load(halves, line, v * lanes * _PAIR) for v in range(vectors)]
+        columns = [b.load(halves, line, v * lanes * PAIR) for v in range(vectors)]
         for r in range(rows):
             factor = b.bitcast(b.splat(b.load(I32, starts[r], g, align_bytes=2), lanes), halves)
             for v in range(vectors):

@@ -116,8 +116,9 @@ class IntegerKernel(ProductKernel):
                 word = b.variable(0, words)
                 for j in range(GROUP):
                     step = b.binary("add", b.binary("mul", g, GROUP), j)
-                    # Rows that are walked in place have whole groups: only others end early.
-                    count = left if s.direct else b.select(b.compare("lt", step, length), left, 0)
+                    # Only rows with something behind their end are shorter than the panel.
+                    whole = s.row_length == s.depth_extent
+                    count = left if whole else b.select(b.compare("lt", step, length), left, 0)
                     mask = b.tail_mask(count, s.lanes)
                     at = b.coordinates(step, extents)
                     atoms = dict(zip(map(sizes.variable, axes), at, strict=True))

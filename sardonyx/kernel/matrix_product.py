@@ -8,20 +8,17 @@ when the first one does, and the others find them in the thread's scratch.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel import matrix_registers
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.half_product import HalfKernel, HalfSchedule
+from sardonyx.kernel.half_product import PAIR, HalfKernel, HalfSchedule, build_half_micro
 from sardonyx.kernel.integer_product import IntegerKernel
 from sardonyx.kernel.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matrix_registers import ROW_BYTES, SIDE
-from sardonyx.kernel.micro_integer import (
-    GROUP,
-    MIDDLE,
-    build_integer_micro,
-    integer_micro_name,
-)
+from sardonyx.kernel.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.micro_matrix import build_matrix_micro, matrix_micro_name
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import ProductSchedule
@@ -34,9 +31,6 @@ _TILE = 2 * SIDE
 _ROWS_BYTES, _PANEL_BYTES = 1 << 20, 512 << 10
 #: Rows of a block at most, and where only a run knows how long they are.
 _MOST_ROWS, _TYPICAL_ROWS = 192, 96
-#: Rows that vectors multiply as fast: an instruction on registers takes as long for one row as for
-#: sixteen, and what they need before and after takes longer than a small product.
-_FEW = (1, 2, 3, 4)
 #: Vectors of a panel at least: as many as a step sums at a time.
 _LEAST_VECTORS = 2
 
@@ -48,16 +42,20 @@ class _MatrixSchedule(ProductSchedule):
         most_vectors: Those of a panel at most: of more columns, sums of a tile leave the first
             cache.
         faster: How many times as fast products are as in vectors, with what else a kernel does.
+        few: Rows that vectors multiply as fast: an instruction on registers takes as long for one
+            row as for sixteen, and what they need before and after takes longer than a small
+            product.
     """
 
     most_vectors: int
     faster: int
+    few: int
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether vectors multiply as fast, however often it runs."""
+        """Whether vectors multiply as fast in every run."""
         rows = self.row_count()
-        return isinstance(rows, int) and rows <= _FEW[-1]
+        return isinstance(rows, int) and rows <= self.few
 
     @property
     def step(self) -> int:
@@ -70,9 +68,6 @@ class _MatrixSchedule(ProductSchedule):
         return sizes.multiply(integer.ceildiv(self.depth_extent, self.step), self.step)
 
     def _takes(self, tapped: bool) -> bool:
-        return False
-
-    def _walk_all(self) -> bool:
         return False
 
     def _set_width(self, vectors: int) -> None:
@@ -102,18 +97,18 @@ class _MatrixSchedule(ProductSchedule):
 class HalfMatrixSchedule(_MatrixSchedule, HalfSchedule):
     """That of a contraction in bfloat16."""
 
-    most_vectors, faster = 8, 3
+    most_vectors, faster, few = 8, 3, 2
 
 
 class IntegerMatrixSchedule(_MatrixSchedule, IntegerSchedule):
     """That of a contraction of codes, whose right zero points are 0."""
 
     # An epilogue of codes is written out for each vector.
-    most_vectors, faster = 4, 4
+    most_vectors, faster, few = 4, 4, 4
 
 
 class _MatrixKernel(ProductKernel):
-    """Builds the kernel of one contraction.
+    """Builds the kernel of one contraction; a few rows are multiplied in vectors.
 
     Args:
         schedule: How it goes over the contraction's axes.
@@ -133,7 +128,24 @@ class _MatrixKernel(ProductKernel):
     def _functions(self) -> tuple[Program, ...]:
         vectors = self.schedule.vectors
         micro = (build_matrix_micro(self._kind, n, vectors) for n in self._sixteens())
-        return (*micro, *self._finish_functions())
+        return (*self._few.values(), *micro, *self._finish_functions())
+
+    @cached_property
+    def _few(self) -> dict[int, Program]:
+        return {rows: self._few_micro(rows) for rows in range(1, self.schedule.few + 1)}
+
+    def _few_micro(self, rows: int) -> Program:
+        """The micro-kernel of so few rows, in vectors."""
+        raise NotImplementedError
+
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        """Its operands, up to what is asked for ahead; `rows` are pointers."""
+        raise NotImplementedError
+
+    def _are_many(self, rows: Operand) -> Operand:
+        return self.b.compare("gt", rows, self.schedule.few)
 
     def _sixteens(self) -> tuple[int, ...]:
         """Sixteens of rows that tiles may have."""
@@ -159,16 +171,18 @@ class _MatrixKernel(ProductKernel):
         return sizes.multiply(integer.ceildiv(rows, _TILE), _TILE)
 
     def _copied_rows(self) -> Dim:
-        return self._block_rows()
+        return self._block_rows() if self.packed else _TILE
 
     def _first_layout(self) -> list[tuple[str, Dim]]:
         return [("rows" if self.packed else "kept", 8), ("shapes", ROW_BYTES)]
 
     def _enter(self, rows: Operand) -> None:
-        matrix_registers.set_shapes(self.b, self.scratch["shapes"])
+        with self.b.if_(self._are_many(rows)):
+            matrix_registers.set_shapes(self.b, self.scratch["shapes"])
 
     def _leave(self, rows: Operand) -> None:
-        matrix_registers.release(self.b)
+        with self.b.if_(self._are_many(rows)):
+            matrix_registers.release(self.b)
 
     # -- tiles --------------------------------------------------------------------------------
 
@@ -199,7 +213,10 @@ class _MatrixKernel(ProductKernel):
         extents: dict[Dim, Operand],
     ) -> None:
         s, b = self.schedule, self.b
-        inside = b.binary("rem", first, self.outside.dim(s.block_rows))
+        # Of copied rows that no other panel passes there are those of a tile.
+        inside: Operand = Constant(I64, 0)
+        if self.packed:
+            inside = b.binary("rem", first, self.outside.dim(s.block_rows))
         coordinates = self.scratch["coordinates"]
         with b.for_(0, count) as r:
             at = self._unflatten(b.binary("add", first, r), s.rows, extents)
@@ -233,6 +250,20 @@ class _MatrixKernel(ProductKernel):
         target: Operand,
     ) -> None:
         """Multiply copied rows, from the tile's first one on."""
+        b = self.b
+        with b.if_(self._are_many(count)):
+            self._call_matrix_micro(count, depth, panel, target)
+        with b.else_():
+            rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
+            operands = self._few_operands(rows, depth, panel, target)
+            ahead = [panel, b.value(I64, 0)]  # nothing
+            for few, micro in self._few.items():
+                with b.if_(b.eq(count, few)):
+                    b.call(micro.name, [*operands, *ahead])
+
+    def _call_matrix_micro(
+        self, count: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> None:
         s, b = self.schedule, self.b
         pitch = b.binary("mul", depth, s.factor.size_bytes)
         rows = b.offset(self.scratch["copy"], b.binary("mul", self._inside, depth), s.factor)
@@ -254,31 +285,31 @@ class HalfMatrixKernel(_MatrixKernel, HalfKernel):
     schedule: HalfMatrixSchedule
     _kind = matrix_registers.HALVES
 
+    def _few_micro(self, rows: int) -> Program:
+        return build_half_micro(rows, self.schedule.vectors, self.schedule.lanes)
+
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        return [rows, self.b.binary("div", depth, PAIR), panel, target]
+
 
 class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
-    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones.
-
-    A few rows are multiplied in vectors, on the same panels.
-    """
+    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones."""
 
     schedule: IntegerMatrixSchedule
     _kind = matrix_registers.BYTES
 
-    def _functions(self) -> tuple[Program, ...]:
+    def _few_micro(self, rows: int) -> Program:
         s = self.schedule
-        few = (build_integer_micro(U8, r, s.vectors, s.lanes, zeros=False) for r in _FEW)
-        return (*few, *super()._functions())
+        return build_integer_micro(U8, rows, s.vectors, s.lanes, zeros=False)
 
-    def _enter(self, rows: Operand) -> None:
-        with self.b.if_(self._are_many(rows)):
-            super()._enter(rows)
-
-    def _leave(self, rows: Operand) -> None:
-        with self.b.if_(self._are_many(rows)):
-            super()._leave(rows)
-
-    def _are_many(self, rows: Operand) -> Operand:
-        return self.b.compare("gt", rows, _FEW[-1])
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        b = self.b
+        groups = b.binary("div", depth, GROUP)
+        return [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"]]
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         lifted = self.b.lift(value, kind)
@@ -287,24 +318,3 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
 
     def _begins(self) -> list[Operand]:
         return [self.scratch["start"]]
-
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
-        s, b = self.schedule, self.b
-        rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
-        groups = b.binary("div", depth, GROUP)
-        nothing = [panel, b.value(I64, 0)]  # is asked for ahead
-        operands = [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"], *nothing]
-        with b.if_(self._are_many(count)):
-            super()._call_micro(table, count, taps, depth, panel, target)
-        with b.else_():
-            for r in _FEW:
-                with b.if_(b.eq(count, r)):
-                    b.call(integer_micro_name(U8, r, s.vectors, s.lanes, zeros=False), operands)

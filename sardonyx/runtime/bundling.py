@@ -19,6 +19,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.records import dataclass
 from sardonyx.base.version import __version__
+from sardonyx.codegen.form_product import IN_MATRICES
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.loader.external_writer import replacing
 from sardonyx.runtime import library
@@ -111,6 +112,7 @@ class _Writer:
         self._sections: list[tuple[int, int, str]] = []
         self._places: dict[tuple[int, str], int] = {}
         self._made = Made(target=self._provider.target.name)
+        self._has_matrices = False
 
     def write(self, any_sizes: bool) -> Made:
         options = self._options
@@ -126,7 +128,7 @@ class _Writer:
             "version": __version__,
             "run_time": run_time_digest(),
             "target": target.name,
-            "features": target.features,
+            "features": self._features(),
             "options": traits(options),
             "plans": plans,
             "functions": {k: self._section(library.compiled(k)) for k in library.kinds()},
@@ -165,6 +167,7 @@ class _Writer:
             record = self._portable(built)
             constants = self._section(lambda part: built.constants.write(part))
             code, _ = built.generated.complete()
+        self._has_matrices |= any(IN_MATRICES in c.kernel for c in record.plan.calls)
         if not purpose:
             self._record, calls = record, record.plan.calls
             self._made.kernels = len(calls)
@@ -175,6 +178,14 @@ class _Writer:
             "code": self._section(code),
             "constants": constants,
         }
+
+    def _features(self) -> str:
+        """What instructions the code may have: those on matrices only if a kernel has any.
+
+        Systems may refuse a process the registers for them on the same processor.
+        """
+        listed = self._provider.target.features.split(",")
+        return ",".join(f for f in listed if self._has_matrices or not f.startswith("+amx"))
 
     def _portable(self, built: Built) -> Record:
         """What a session must know where the model's files are not."""

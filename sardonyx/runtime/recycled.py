@@ -4,7 +4,8 @@ New memory of that size comes from the system page by page, each cleared when it
 to, and goes back as soon as the result is dropped: a decoder whose keys and values are 24 results
 of 400 KB spent a seventh of its time on that. So a result is an array on a block that is lent to it
 and to whatever is made of it (views, tensors of other libraries); with the last of them the block
-comes back.
+comes back. (To keep a result, keep it, a view or its buffer: its `.base` alone may be collected
+before the memory that it has is out of use.)
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.matrix_registers import BYTES, HALVES
 from sardonyx.kernel.micro_matrix import build_matrix_micro, matrix_micro_name
 from sardonyx.kernel.types import I64, PTR
+from sardonyx.runtime import bundling
+from sardonyx.runtime.engine_options import EngineOptions
 from tests.support.kernels import MACHINE, Kernels
+from tests.support.session import model_of
 
 _V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx512_bf16 avx512_vnni "
 _V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe "
@@ -82,6 +85,19 @@ def test_other_systems_have_no_such_call(monkeypatch):
 
     monkeypatch.setattr(machine.ctypes, "CDLL", Library)
     assert machine._may_use_matrices() is False
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_bundles_ask_for_them_only_if_they_use_them(tmp_path, rounds):
+    weights = {"w": _RANDOM.standard_normal((64, 40)).astype(np.float32)}
+    text = "g (float[M, 64] a) => (float[M, 40] y) { y = MatMul(a, w) }"
+    model = model_of(text, weights).SerializeToString()
+    options = EngineOptions(halves=rounds and host_target().has_halves)
+    path = tmp_path / "model.sardonyx"
+    with path.open("w+b") as file:
+        bundling.write_bundle(model, file, options)
+    uses = host_target().grain.matrices and options.halves
+    assert (b"+amx-tile" in path.read_bytes()[:65536]) == uses
 
 
 needs_matrices = pytest.mark.skipif(
