@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 from typing import TypeAlias
 
 from sardonyx.cuda.stream import Event, Stream
@@ -76,16 +77,19 @@ class FreeSpans:
         both could work at once.
         """
         any_stream = None if self._is_host else stream
-        for place in range(len(spans) - 1, -1, -1):
-            span = spans[place]
+        for span in spans[::-1]:
             if all((x and x is any_stream) or e.is_done for x, e in span.events):
-                return spans.pop(place)
+                # While the driver was asked, the collector may have given blocks back, and so
+                # joined this one to its neighbours.
+                with contextlib.suppress(ValueError):
+                    spans.remove(span)
+                    return span
         return None
 
     def best(self, wanted: int, stream: Stream | None, *, waits: bool = False) -> Span | None:
         """The smallest free block that is large enough; with `waits` also one in use elsewhere."""
-        for k in range(bisect.bisect_left(self._sizes, wanted), len(self._sizes)):
-            spans = self._bins[self._sizes[k]]
+        for size in self._sizes[bisect.bisect_left(self._sizes, wanted) :]:
+            spans = self._bins.get(size, [])
             found = spans.pop() if waits and spans else self._ready(spans, stream)
             if found is not None:
                 return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sardonyx.base import errors
 from sardonyx.cuda.arena import Arena, ArenaSettings
 from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call
+from sardonyx.cuda.free_spans import FreeSpans, Span
 from sardonyx.cuda.sources import DeviceSource, PinnedSource
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -362,3 +364,35 @@ def test_functions_of_the_caller(lazy: FakeDriver) -> None:
     del session
     gc.collect()
     assert not taken
+
+
+class _Asked:
+    """An event that is over; something happens whenever somebody asks."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self._happens = happens
+
+    @property
+    def is_done(self) -> bool:
+        self._happens()
+        return True
+
+
+def test_free_blocks_change_while_the_driver_is_asked() -> None:
+    """The collector may run then, and give blocks back: their neighbours become one with them."""
+    free = FreeSpans(is_host=True)
+    first, second = Span(0, 256, 0), Span(256, 256, 0)
+
+    def joined() -> None:
+        for span in (first, second):
+            if span in free._bins.get(256, []):
+                free.remove(span)
+        free.put(Span(0, 512, 0))
+        free.tidy()
+
+    for span in (first, second):
+        free.put(span)
+    second.events = [(None, _Asked(joined))]  # type: ignore[list-item]
+    assert free.of_size(256, None) is None
+    found = free.best(256, None)
+    assert found is not None and found.size == 512
