@@ -239,8 +239,7 @@ class Walks(TensorRuns):
 
     def _call_host(self, frame: Frame, number: int) -> None:
         assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        times = TIMES.get()
-        if frame.timeline is not None and times is not None:
+        if frame.timeline is not None and (times := TIMES.get()) is not None:
             self._measure(frame, [number], times)
             frame.go_on(number + 1)
             return

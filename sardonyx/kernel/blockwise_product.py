@@ -158,14 +158,11 @@ class BlockwiseKernel(ProductKernel):
         extents: dict[Dim, Operand],
     ) -> None:
         s, b = self.schedule, self.b
-        table, coordinates = self.scratch["table"], self.scratch["coordinates"]
+        table = self.scratch["table"]
         atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
         offset = substitute(offset_of(s.strides[self.beside[0]], self._at), atoms)
         with b.for_(0, count) as r:
-            at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-            place = b.binary("mul", r, max(1, len(s.rows)))
-            for k, variable in enumerate(s.rows):
-                b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
+            at = self._row_of_tile(first, r, extents)
             inner = level.child(at)
             if s.run is None:
                 self._ask_ahead(inner, first_column)

@@ -217,12 +217,8 @@ class _MatrixKernel(ProductKernel):
         inside: Operand = Constant(I64, 0)
         if self.packed:
             inside = b.binary("rem", first, self.outside.dim(s.block_rows))
-        coordinates = self.scratch["coordinates"]
         with b.for_(0, count) as r:
-            at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-            place = b.binary("mul", r, max(1, len(s.rows)))
-            for k, variable in enumerate(s.rows):
-                b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
+            at = self._row_of_tile(first, r, extents)
             if s.run is None:
                 self._ask_ahead(level.child(at), first_column)
             with b.if_(self._are_new):

@@ -439,13 +439,10 @@ class ProductKernel(Ahead, Finish):
     ) -> None:
         s = self.schedule
         b = self.b
-        table, coordinates = self.scratch["table"], self.scratch["coordinates"]
+        table = self.scratch["table"]
         live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
         with b.for_(0, count) as r:
-            at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-            place = b.binary("mul", r, max(1, len(s.rows)))
-            for k, variable in enumerate(s.rows):
-                b.store(at[sizes.variable(variable)], coordinates, b.binary("add", place, k))
+            at = self._row_of_tile(first, r, extents)
             inner = level.child(at)
             if s.run is None:
                 self._ask_ahead(inner, first_column)
@@ -460,6 +457,21 @@ class ProductKernel(Ahead, Finish):
         begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
         pointers = b.offset(table, b.binary("mul", first, count), 8)
         self._call_micro(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+
+    def _row_of_tile(
+        self, first: Operand, r: Operand, extents: dict[Dim, Operand]
+    ) -> dict[Atom, Operand]:
+        """Where row `r` of the tile from `first` on is; `_finish_rows` finds that in scratch."""
+        s, b = self.schedule, self.b
+        at = self._unflatten(b.binary("add", first, r), s.rows, extents)
+        place = b.binary("mul", r, max(1, len(s.rows)))
+        for k, variable in enumerate(s.rows):
+            b.store(
+                at[sizes.variable(variable)],
+                self.scratch["coordinates"],
+                b.binary("add", place, k),
+            )
+        return at
 
     def _leaves_taps_out(self) -> bool:
         """Whether tiles leave out taps at which all of their rows are beyond the edge."""
