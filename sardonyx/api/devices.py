@@ -165,8 +165,8 @@ class OrtSyncStream:
 
     def synchronize(self) -> None:
         """Wait for all work so far."""
-        self._stream.device.enter()
-        self._stream.synchronize()
+        with self._stream.device.entered():
+            self._stream.synchronize()
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

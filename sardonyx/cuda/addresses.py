@@ -95,15 +95,15 @@ def check_memory(
     """
     if not size_bytes:
         return
-    where.enter()
-    check_pointer(address, where)
-    end = _end_of_block(address, where)
-    if end is not None:
-        _check_size(address, size_bytes, end - address)
-    elif is_repeated:
-        check_range_once(address, size_bytes, where)
-    else:
-        _check_range(address, size_bytes, where)
+    with where.entered():
+        check_pointer(address, where)
+        end = _end_of_block(address, where)
+        if end is not None:
+            _check_size(address, size_bytes, end - address)
+        elif is_repeated:
+            check_range_once(address, size_bytes, where)
+        else:
+            _check_range(address, size_bytes, where)
 
 
 def check_pinned(address: int, size_bytes: int, where: Device) -> None:
@@ -114,11 +114,11 @@ def check_pinned(address: int, size_bytes: int, where: Device) -> None:
     """
     if not size_bytes:
         return
-    where.enter()
-    for place in (address, address + size_bytes - 1):
-        if not address or not is_pinned(place):
-            what = f"There is no pinned memory at {place:#x}"
-            raise NoSuchMemory(address, what=what, do="Name other memory of the host 'cpu'")
+    with where.entered():
+        for place in (address, address + size_bytes - 1):
+            if not address or not is_pinned(place):
+                what = f"There is no pinned memory at {place:#x}"
+                raise NoSuchMemory(address, what=what, do="Name other memory of the host 'cpu'")
     end = _end_of_block(address, where)
     if end is not None:
         _check_size(address, size_bytes, end - address)

@@ -15,6 +15,7 @@ from sardonyx.cuda import staging
 from sardonyx.cuda.addresses import named
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.capturing import is_captured
+from sardonyx.cuda.device import on_device
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.resident import Resident
@@ -94,11 +95,13 @@ class RunsAlike(Resident):
         found = self._replay_alike(feeds)
         return None if found is None else found[1]
 
+    @on_device
     def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.fetch_alike`."""
         found = self._replay_alike(feeds, fetches=True)
         return None if found is None else found[1]
 
+    @on_device
     def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.leave_alike`."""
         found = self._replay_alike(feeds, waits=False)
@@ -144,6 +147,7 @@ class RunsAlike(Resident):
                 self._let_go(frame, sound)
         return None if results is None else (frame, results)
 
+    @on_device
     def give_up(self, frame: CudaFrame) -> None:
         """After a run that failed: what it uses is let go of."""
         frame.new_serial()
@@ -202,14 +206,16 @@ class RunsAlike(Resident):
             waits: Whether to wait until the run is over.
         """
         device, queue = self.device, alike.queue
-        waited: set[str] | None = None
-        for feed in feeds:
-            if feed.block is None or feed.producer is not None or feed.order.written is not None:
-                if waited is None:
-                    device.enter()
-                    waited = frame.waited
-                    waited.clear()
-                feed.ready_in(queue, waited)
+        awaited = [
+            f
+            for f in feeds
+            if f.block is None or f.producer is not None or f.order.written is not None
+        ]
+        if awaited:
+            frame.waited.clear()
+            with device.entered():
+                for feed in awaited:
+                    feed.ready_in(queue, frame.waited)
         results: list[Any] = []
         allocate = self.device_memory.arena.allocate
         for shape, dtype, size_bytes, purpose in alike.results:
@@ -237,10 +243,11 @@ class RunsAlike(Resident):
             frame.replays.go(graph.handle, queue.handle, is_plain, launches.staged())
         else:
             frame.replays.go(graph.handle, queue.handle, is_plain)
-        if apart:
-            frame.copy_out(apart)
-        if waits and not is_plain:
-            frame.finish()
+        if not is_plain and (apart or waits):
+            with device.entered():
+                frame.copy_out(apart or {})
+                if waits:
+                    frame.finish()
         return results
 
     def _rewrite(self, frame: CudaFrame, alike: Alike, at: list[int]) -> bool:
@@ -288,14 +295,14 @@ def _set_apart(
 
     `at` gets the addresses that kernels are to have.
     """
-    frame.memory.device.enter()
     apart: dict[int, CudaArray] = {}
-    for kind, number in frame.copied:
-        if kind == "input":
-            at[number] = frame.copy_in(number, feeds[number])
-        else:
-            apart[number] = made = results[number]
-            at[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
+    with frame.memory.device.entered():
+        for kind, number in frame.copied:
+            if kind == "input":
+                at[number] = frame.copy_in(number, feeds[number])
+            else:
+                apart[number] = made = results[number]
+                at[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
     return apart
 
 
@@ -308,8 +315,8 @@ def _let_go_of(
     feeds may be, too: who gets that memory next must know.
     """
     frame.alike = None
-    frame.memory.device.enter()
-    _leave(frame, queue, feeds, results)
+    with frame.memory.device.entered():
+        _leave(frame, queue, feeds, results)
 
 
 def _leave(

@@ -187,16 +187,15 @@ class Arena:
     def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []
         if stream is None or self._source.is_host:
-            self._source.device.enter()
             for _, event in events:
                 event.synchronize()
             return
         others = [event for home, event in events if home is not stream]
         if others:
-            self._source.device.enter()
-            for event in others:
-                if not event.is_done:
-                    stream.wait_for(event)
+            with self._source.device.entered():
+                for event in others:
+                    if not event.is_done:
+                        stream.wait_for(event)
 
     def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> Span:
         found = self._free.best(wanted, stream)
@@ -267,7 +266,6 @@ class Arena:
         where = self._source.device
         if not self._returned or where.callers_captures:  # the driver looks at no stream then
             return
-        where.enter()
         while self._returned:
             try:
                 span, uses, handles = self._returned.popleft()
@@ -275,7 +273,8 @@ class Arena:
                 return
             if handles <= _LASTING:
                 stream: Stream | None = where.stream_of(1)
-                event = where.stream_of(1).record()
+                with where.entered():
+                    event = where.stream_of(1).record()
             else:  # other streams may have ended, or others yet may work in it
                 stream, event = None, where.record()
             self._freed.append((span, {**uses, stream: event}))
@@ -314,8 +313,6 @@ class Arena:
         self._source.empty()
 
     def _release(self, span: Span) -> None:
-        if span.events:
-            self._source.device.enter()
         for _, event in span.events:
             event.synchronize()
         _, size = self._regions.pop(span.region)

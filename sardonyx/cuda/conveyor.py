@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.cuda import staging
+from sardonyx.cuda.device import on_device
 from sardonyx.cuda.rectangles import copy_rectangles
 from sardonyx.cuda.row_writer import rows_of, write_rows
 from sardonyx.cuda.stream import Event
@@ -29,17 +30,18 @@ class Conveyor:
     """
 
     def __init__(self, memory: CudaMemory) -> None:
-        self._memory, self._device = memory, memory.device
+        self._memory, self.device = memory, memory.device
         self._incoming, self._outgoing = (memory.device.lend_stream() for _ in range(2))
 
+    @on_device
     def close(self) -> None:
         """Give the streams back, when what is under way in them has happened."""
-        self._device.enter()
         for stream in (self._incoming, self._outgoing):
             stream.synchronize()
             stream.forget()
-            self._device.take_back(stream)
+            self.device.take_back(stream)
 
+    @on_device
     def start(self, engine: Engine, feeds: list[Any], targets: list[Tensor | None]) -> Started:
         """Begin a run.
 
@@ -48,7 +50,6 @@ class Conveyor:
             feeds: Its feeds, in order.
             targets: For each output memory, wherever it lies; None for a new array of the host.
         """
-        self._device.enter()
         specs = engine.executable.plan.inputs
         rows = zip(feeds, specs, strict=True)
         brought = [self._bring(f, s) if isinstance(f, np.ndarray) else f for f, s in rows]
@@ -99,10 +100,10 @@ class Conveyor:
         if rows is None:
             staging.download(source.address, target, stream)
             return
-        writing = self._device.urgent
+        writing = self.device.urgent
         # The copies before may write to the same memory.
         writing.wait_for(stream.record())
-        write_rows(self._device, rows, source.address, writing.handle)
+        write_rows(self.device, rows, source.address, writing.handle)
         rest = target[(slice(None),) * rows.axis + (slice(rows.rows, None),)]
         if rest.size:
             start = source.address + rows.rows * rows.source_step

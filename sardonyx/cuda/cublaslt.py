@@ -85,8 +85,9 @@ class CublasLt:
     def __init__(self, device: Device, settings: LibrarySettings) -> None:
         from nvmath.bindings import cublasLt
 
-        device.enter()
-        self._lt, self._calls = cublasLt, Products(cublasLt, tf32=settings.tf32)
+        self._lt = cublasLt
+        with device.entered():
+            self._calls = Products(cublasLt, tf32=settings.tf32)
         self._tf32, self._searches, self._device = settings.tf32, settings.product_search, device
         self.version = self.searching = 0
         #: How long runs waited for trials in a row, and when the last one ended.

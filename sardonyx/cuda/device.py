@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
-from sardonyx.cuda.driver import bindings, call
+from sardonyx.cuda.driver import bindings, call, current_context
 from sardonyx.cuda.stream import DEFAULT_STREAMS, Event, Stream, check_stream, handle_of
 from sardonyx.cuda.turns import Turns
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class Entered:
+    """While it lasts, this thread's calls mean a device; then what they meant before.
+
+    Whoever calls us may work on another device, as may what a finaliser interrupts.
+
+    Args:
+        context: Of the device.
+    """
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self, context: int) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._before = before = current_context()
+        if before != self._context:
+            call("cuCtxSetCurrent", self._context)
+
+    def __exit__(self, *_: object) -> None:
+        # Also if it was the same: another device may have been entered meanwhile.
+        call("cuCtxSetCurrent", self._before)
 
 
 class Device:
@@ -62,30 +90,34 @@ class Device:
         return int(call("cuDeviceGetAttribute", which, self._device))
 
     def enter(self) -> None:
-        """Let this thread's calls mean this device."""
+        """Let this thread's calls mean this device from now on: for threads of our own."""
         call("cuCtxSetCurrent", self.context)
+
+    def entered(self) -> Entered:
+        """Let the calls of a `with` statement mean this device."""
+        return Entered(self.context)
 
     def memory_info(self) -> tuple[int, int]:
         """Free bytes and all bytes."""
-        self.enter()
-        free, total = call("cuMemGetInfo")
+        with self.entered():
+            free, total = call("cuMemGetInfo")
         return int(free), int(total)
 
     def new_stream(self) -> Stream:
         """A queue of work that waits for no other."""
-        self.enter()
         flags = bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        handle = int(call("cuStreamCreate", flags))
+        with self.entered():
+            handle = int(call("cuStreamCreate", flags))
         return self.stream_of(handle)
 
     @property
     def urgent(self) -> Stream:
         """A stream whose kernels come before those of others when there is room."""
         if self._urgent is None:
-            self.enter()
             flags = bindings().CUstream_flags.CU_STREAM_NON_BLOCKING.value
-            _, first = call("cuCtxGetStreamPriorityRange")
-            made = self.stream_of(int(call("cuStreamCreateWithPriority", flags, first)))
+            with self.entered():
+                _, first = call("cuCtxGetStreamPriorityRange")
+                made = self.stream_of(int(call("cuStreamCreateWithPriority", flags, first)))
             with self._lock:
                 self._urgent = self._urgent or made
         return self._urgent
@@ -120,8 +152,8 @@ class Device:
         if found is not None:
             return found
         if handle not in DEFAULT_STREAMS:
-            self.enter()
-            check_stream(handle, self.context, self.number)
+            with self.entered():
+                check_stream(handle, self.context, self.number)
         return self.stream_of(handle)
 
     @property
@@ -140,20 +172,39 @@ class Device:
 
     def record(self) -> Event:
         """An event behind all work of the device so far, in any stream."""
-        self.enter()
-        event = Event(self)
-        record = getattr(bindings(), "cuCtxRecordEvent", None)  # CUDA 12.5
-        with self.capturing:
-            if record is not None and record(self.context, event.handle)[0] == 0:
-                return event
-        self.synchronize()
-        return self.copying.record()
+        with self.entered():
+            event = Event(self)
+            record = getattr(bindings(), "cuCtxRecordEvent", None)  # CUDA 12.5
+            with self.capturing:
+                if record is not None and record(self.context, event.handle)[0] == 0:
+                    return event
+            self.synchronize()
+            return self.copying.record()
 
     def synchronize(self) -> None:
         """Wait, on the host, for all work of the device."""
-        self.enter()
-        with self.capturing:
+        with self.entered(), self.capturing:
             call("cuCtxSynchronize")
+
+
+class _OnDevice(Protocol):
+    device: Device
+
+
+_Owner = TypeVar("_Owner", bound=_OnDevice)
+
+
+def on_device(
+    method: Callable[Concatenate[_Owner, _Given], _Result],
+) -> Callable[Concatenate[_Owner, _Given], _Result]:
+    """A method whose calls of the driver mean the device of its object."""
+
+    @wraps(method)
+    def inside(self: _Owner, /, *given: _Given.args, **named: _Given.kwargs) -> _Result:
+        with self.device.entered():
+            return method(self, *given, **named)
+
+    return inside
 
 
 @cache

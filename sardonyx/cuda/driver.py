@@ -43,6 +43,7 @@ _forked: list[int] = []
 #: What runs call, with the C types of arguments. Through ctypes such a call costs a fraction.
 _HANDLE, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _DIRECT: dict[str, tuple[Any, ...]] = {
+    "cuCtxGetCurrent": (_HANDLE,),
     "cuCtxSetCurrent": (_HANDLE,),
     "cuMemcpyAsync": (_HANDLE, _HANDLE, _SIZE, _HANDLE),
     "cuGraphLaunch": (_HANDLE, _HANDLE),
@@ -95,6 +96,13 @@ def call(name: str, *arguments: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def current_context() -> int:
+    """The context that this thread's calls mean; 0 if there is none."""
+    held = ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.addressof(held))
+    return held.value or 0
+
+
 def interface_text() -> str:
     """The version of CUDA that the driver has, such as `13.0`."""
     version = int(call("cuDriverGetVersion"))
@@ -135,12 +143,11 @@ def release(name: str, *arguments: Any, device: Any = None) -> None:
     Args:
         name: Of the function.
         arguments: Its arguments.
-        device: What must be entered before, if anything must.
+        device: What must be entered for it, if anything must.
     """
     # The driver, or the interpreter, may be going away.
-    with contextlib.suppress(errors.SardonyxError, ImportError, AttributeError, TypeError):
-        if device is not None:
-            device.enter()
+    expected = contextlib.suppress(errors.SardonyxError, ImportError, AttributeError, TypeError)
+    with expected, contextlib.nullcontext() if device is None else device.entered():
         getattr(bindings(), name)(*arguments)
 
 

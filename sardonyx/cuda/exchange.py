@@ -195,8 +195,8 @@ def _let_wait(array: CudaArray, handle: int) -> None:
     """Let a stream of another library wait for what writes to an array."""
     written = array.order.unfinished()
     if written is not None:
-        array.device.enter()
-        Stream(array.device, handle).wait_for(written[1])  # theirs: it may be any device's
+        with array.device.entered():
+            Stream(array.device, handle).wait_for(written[1])  # theirs: it may be any device's
 
 
 def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -345,8 +345,8 @@ def _from_interface(value: Any) -> CudaArray:
         last = sum(x for x in reaches if x > 0) + dtype.itemsize
     where = device(0)
     if address or size_bytes:
-        where.enter()
-        where = device(device_number(address))
+        with where.entered():
+            where = device(device_number(address))
         check_memory(address + first, last - first, where, is_repeated=True)
     array = CudaArray(
         where, shape, dtype, address, owner=value, producer=value, is_read_only=bool(is_read_only)

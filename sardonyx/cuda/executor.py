@@ -22,7 +22,7 @@ from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.background import WALKS
 from sardonyx.cuda.binding import Result, give_feed, leave, spans_of
 from sardonyx.cuda.captured import RunsCaptured
-from sardonyx.cuda.device import Device
+from sardonyx.cuda.device import Device, on_device
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.growing import CudaRooms
@@ -139,6 +139,7 @@ class CudaExecutable(RunsCaptured):
             wanted = replace(wanted, is_captured=True)
         return self.run_to(feeds, wanted, cancel)
 
+    @on_device
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
@@ -236,6 +237,7 @@ class CudaExecutable(RunsCaptured):
         """See `Executable.rooms`."""
         return None if self.mapped else self._rooms
 
+    @on_device
     def start(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> Started:
@@ -264,7 +266,6 @@ class CudaExecutable(RunsCaptured):
 
     def _frame_for(self, wanted: Wanted) -> tuple[CudaFrame, Stream | None]:
         """A frame, and the stream of its run; None for its own."""
-        self.device.enter()
         queue = self._chosen_queue(wanted)
         return self._take_for(queue), queue
 

@@ -307,7 +307,6 @@ class CudaFrame(Frame):
         """Wait for a run for which nobody waited."""
         busy = self.busy
         if busy is not None:
-            self._device.enter()
             busy[1].synchronize()
             busy[0].forget()
 
@@ -348,9 +347,9 @@ class CudaFrame(Frame):
             return None
         found: list[int] = words[:_FAULT_WORDS].tolist()
         words[:] = 0
-        self._device.enter()
-        for lane in range(self._lane_count):
-            lock = self._contexts.address + self._lane_place(lane) + FAULT_LOCK
-            call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
-        self.own_queue.synchronize()  # the next run may be in another stream
+        with self._device.entered():
+            for lane in range(self._lane_count):
+                lock = self._contexts.address + self._lane_place(lane) + FAULT_LOCK
+                call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
+            self.own_queue.synchronize()  # the next run may be in another stream
         return found

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 def dense_copy(array: CudaArray, strides: tuple[int, ...]) -> CudaArray:
     """A dense copy; `strides` are the array's, in elements."""
     made = cast("CudaArray", array.kind.empty(array.shape, array.dtype))  # its kind is CUDA
-    array.device.enter()
     stream, size = array.device.copying, array.dtype.itemsize
-    array.ready_in(stream)
     dense = [size] * len(array.shape)
     for axis in range(len(dense) - 1, 0, -1):
         dense[axis - 1] = dense[axis] * array.shape[axis]
     steps = [s * size for s in strides]
-    copy_rectangles(made.address, dense, array.address, steps, array.shape, size, stream.handle)
-    stream.synchronize()
+    with array.device.entered():
+        array.ready_in(stream)
+        copy_rectangles(made.address, dense, array.address, steps, array.shape, size, stream.handle)
+        stream.synchronize()
     made.is_copy = True
     return made

@@ -186,14 +186,14 @@ def copy_part(target: Any, source: Any, shape: Sequence[int]) -> None:
     Work that comes later waits for the copy, on the device.
     """
     queue = target.device.copying
-    target.device.enter()
-    target.free_in(queue)
-    source.ready_in(queue)
-    copy_rectangles(
-        target.address, _steps(target), source.address, _steps(source), shape,
-        target.dtype.itemsize, queue.handle,
-    )  # fmt: skip
-    event = queue.record()
+    with target.device.entered():
+        target.free_in(queue)
+        source.ready_in(queue)
+        copy_rectangles(
+            target.address, _steps(target), source.address, _steps(source), shape,
+            target.dtype.itemsize, queue.handle,
+        )  # fmt: skip
+        event = queue.record()
     target.used_until(queue, event, is_written=True)
     source.used_until(queue, event)
     queue.keep(event, target, source)

@@ -138,9 +138,9 @@ def _unload(device: Device, module: Any) -> None:
 
 def _all_loaded(device: Device, texts: Sequence[str]) -> list[Any]:
     """Modules of all texts: the driver compiles them side by side, as it lets go of Python."""
-    device.enter()
     if len(texts) < 2:
-        return [_loaded(text) for text in texts]
+        with device.entered():
+            return [_loaded(text) for text in texts]
 
     def load(text: str) -> Any:
         device.enter()

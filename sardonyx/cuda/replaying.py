@@ -18,7 +18,13 @@ _TARGET, _SOURCE, _BYTES, _GRAPH, _STREAM, _WAITS = (
 _FUNCTIONS = dict(
     zip(
         STEPS,
-        ("cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuStreamSynchronize"),
+        (
+            "cuCtxGetCurrent",
+            "cuCtxSetCurrent",
+            "cuMemcpyAsync",
+            "cuGraphLaunch",
+            "cuStreamSynchronize",
+        ),
         strict=True,
     )
 )

@@ -73,7 +73,6 @@ class Resident(Executable):
         by_command: bool = False,
     ) -> None:
         self.device, self.module, self.copies_apart = device, module, copies_apart
-        device.enter()
         self.steering, self.unsteerable = None, "the host was asked to steer"
         if steers:
             self.steering, self.unsteerable = find_steering(plan, device)
@@ -82,7 +81,8 @@ class Resident(Executable):
         self.mapped = len(plan.segments) > 1 and self.steering is None
         self.device_memory = CudaMemory(device, arena)
         if shares is None:
-            self._weights, self._addresses = self._upload(constants)
+            with device.entered():
+                self._weights, self._addresses = self._upload(constants)
         else:
             self._weights, self._addresses = shares._weights, shares._addresses
         self.libraries = libraries or Libraries({})

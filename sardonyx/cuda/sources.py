@@ -6,7 +6,7 @@ import ctypes
 from typing import Protocol
 
 from sardonyx.base.errors import OutOfMemory, message
-from sardonyx.cuda.device import Device
+from sardonyx.cuda.device import Device, on_device
 from sardonyx.cuda.driver import bindings, call
 
 
@@ -43,14 +43,14 @@ class DeviceSource:
     def __init__(self, device: Device) -> None:
         self.device = device
 
+    @on_device
     def take(self, size_bytes: int) -> int:
         """See `Source.take`."""
-        self.device.enter()
         return int(call("cuMemAlloc", size_bytes))
 
+    @on_device
     def give_back(self, address: int) -> None:
         """See `Source.give_back`."""
-        self.device.enter()
         call("cuMemFree", address)
 
     def empty(self) -> None:
@@ -62,16 +62,16 @@ class PinnedSource(DeviceSource):
 
     is_host = True
 
+    @on_device
     def take(self, size_bytes: int) -> int:
         """See `Source.take`."""
-        self.device.enter()
         driver = bindings()
         flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
         return int(call("cuMemHostAlloc", size_bytes, flags))
 
+    @on_device
     def give_back(self, address: int) -> None:
         """See `Source.give_back`."""
-        self.device.enter()
         call("cuMemFreeHost", address)
 
 
@@ -93,22 +93,22 @@ class ExternalSource(DeviceSource):
         self._free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(free)
         self._empty = ctypes.CFUNCTYPE(None)(empty) if empty else None
 
+    @on_device
     def take(self, size_bytes: int) -> int:
         """See `Source.take`."""
-        self.device.enter()
         address = self._allocate(size_bytes)
         if not address:
             what = f"gpu_external_alloc gives no {size_bytes} bytes"
             raise OutOfMemory(message("CUDA", what))
         return int(address)
 
+    @on_device
     def give_back(self, address: int) -> None:
         """See `Source.give_back`."""
-        self.device.enter()
         self._free(address)
 
     def empty(self) -> None:
         """See `Source.empty`."""
         if self._empty is not None:
-            self.device.enter()
-            self._empty()
+            with self.device.entered():
+                self._empty()

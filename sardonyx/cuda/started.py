@@ -51,8 +51,8 @@ class CudaStarted(Started):
         busy = self._frame.busy
         if self.is_over or busy is None:
             return False
-        self._owner.device.enter()
-        call("cuLaunchHostFunc", busy[0].handle, _closing(), descriptor)
+        with self._owner.device.entered():
+            call("cuLaunchHostFunc", busy[0].handle, _closing(), descriptor)
         return True
 
     def finish(self) -> list[Any]:

@@ -86,7 +86,8 @@ class Event:
             self.handle: int = device.spare_events.pop()
         except IndexError:
             flags = bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING.value
-            self.handle = int(call("cuEventCreate", flags))
+            with device.entered():
+                self.handle = int(call("cuEventCreate", flags))
 
     @property
     def is_done(self) -> bool:
@@ -105,7 +106,8 @@ class Event:
     def synchronize(self) -> None:
         """Wait for it on the host."""
         if not self.is_done:
-            call("cuEventSynchronize", self.handle)
+            with self._device.entered():
+                call("cuEventSynchronize", self.handle)
             self._is_done = True
 
     def __del__(self) -> None:

@@ -92,5 +92,6 @@ class TensorRuns(RunsAlike):
         frame.graphs.count()
         frame.replays.go(alike.graph.handle, alike.queue.handle, frame.is_patient, sent)
         if not frame.is_patient:
-            frame.finish()
+            with self.device.entered():
+                frame.finish()
         return True

@@ -12,7 +12,7 @@ from sardonyx.cuda import exchange, staging
 from sardonyx.cuda.addresses import check_memory, check_pinned, check_pointer
 from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.arenas import arena_of
-from sardonyx.cuda.device import Device, device
+from sardonyx.cuda.device import Device, device, on_device
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.sources import DeviceSource
 from sardonyx.cuda.stream import Event, Stream
@@ -140,9 +140,9 @@ class CudaArray(DeviceArray):
             self.order.written = (stream, event)
         self.order.uses[stream] = event
 
+    @on_device
     def numpy(self) -> Array:
         """See `DeviceArray.numpy`."""
-        self.device.enter()
         stream = self.device.copying
         self.ready_in(stream)
         found = staging.fetched(self.address, self.shape, self.dtype, stream)
@@ -150,6 +150,7 @@ class CudaArray(DeviceArray):
         self.order.unfinished()
         return found
 
+    @on_device
     def write(self, source: Tensor, stream: Any = None) -> None:
         """See `DeviceArray.write`.
 
@@ -161,7 +162,6 @@ class CudaArray(DeviceArray):
             raise InvalidArgument(
                 message("copy", what, expected=f"{self.nbytes} bytes", got=str(source.nbytes))
             )
-        self.device.enter()
         waits = stream is None
         queue = self.device.copying if waits else self.device.callers_stream(stream)
         kept = self.copy_in(source, queue)
@@ -174,9 +174,9 @@ class CudaArray(DeviceArray):
                 source.used_until(queue, event)
             queue.keep(event, kept, self, source)
 
+    @on_device
     def read_to(self, target: Array, stream: Any = None) -> None:
         """See `DeviceArray.read_to`."""
-        self.device.enter()
         queue = self.device.copying if stream is None else self.device.callers_stream(stream)
         self.ready_in(queue)
         staging.download(self.address, target, queue)

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from sardonyx.cuda.driver import call
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
+#: Names memory by its address and a shape.
+Way = Callable[..., Any]
+Maker = Callable[[], Way]
 CUDA = "CUDAExecutionProvider"
 _FLOAT = np.dtype(np.float32)
 _X = np.arange(8, dtype=np.float32)
@@ -34,19 +38,30 @@ def _binding() -> ort.IOBinding:
     return ort.InferenceSession(model.SerializeToString(), providers=[CUDA]).io_binding()
 
 
-def _bind_input(address: int, shape: list[int], kind: str = "cuda") -> None:
-    _binding().bind_input("x", kind, 0, np.float32, shape, address)
+# What names memory is made before the memory is: a session would take what was just freed.
 
 
-def _bind_output(address: int, shape: list[int], kind: str = "cuda") -> None:
-    _binding().bind_output("y", kind, 0, np.float32, shape, address)
+def _bind_input() -> Way:
+    binding = _binding()
+    return lambda address, shape, kind="cuda": binding.bind_input(
+        "x", kind, 0, np.float32, shape, address
+    )
 
 
-def _make(address: int, shape: list[int], kind: str = "cuda") -> ort.OrtValue:
-    return ort.OrtValue.ortvalue_from_address(address, shape, np.float32, kind)
+def _bind_output() -> Way:
+    binding = _binding()
+    return lambda address, shape, kind="cuda": binding.bind_output(
+        "y", kind, 0, np.float32, shape, address
+    )
 
 
-def _take(address: int, shape: list[int], strides: Any = None) -> ort.OrtValue:
+def _make() -> Way:
+    return lambda address, shape, kind="cuda": ort.OrtValue.ortvalue_from_address(
+        address, shape, np.float32, kind
+    )
+
+
+def _from_interface(address: int, shape: list[int], strides: Any = None) -> ort.OrtValue:
     given = {
         "shape": tuple(shape), "typestr": "<f4", "version": 3, "strides": strides,
         "data": (address, False),
@@ -54,46 +69,54 @@ def _take(address: int, shape: list[int], strides: Any = None) -> ort.OrtValue:
     return ort.OrtValue.from_dlpack(types.SimpleNamespace(__cuda_array_interface__=given))
 
 
+def _take() -> Way:
+    return _from_interface
+
+
 _WAYS = [_bind_input, _bind_output, _make, _take]
 _TOO_SMALL = r"is too small. Expected {} bytes, got {} bytes"
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_memory_of_a_value_ends_with_its_block(gpu: FakeDriver | None, way: Any) -> None:
+def test_memory_of_a_value_ends_with_its_block(gpu: FakeDriver | None, way: Maker) -> None:
+    name = way()
     value = _value(64)  # all of the 256 bytes of a block
     neighbour = _value(64)
     address = value.data_ptr()
-    way(address, [64])
-    way(address + 128, [4, 8])
+    name(address, [64])
+    name(address + 128, [4, 8])
     for start, shape, numbers in (
         (address, [65], (260, 256)), (address, [1, 8_000_000], (32_000_000, 256)),
         (address + 128, [33], (132, 128)),
     ):  # fmt: skip
         with pytest.raises(InvalidArgument, match=_TOO_SMALL.format(*numbers)):
-            way(start, shape)
+            name(start, shape)
     del value
     with pytest.raises(InvalidArgument, match=r"got 0 bytes. Was it freed\?"):
-        way(address, [64])
+        name(address, [64])
     assert neighbour.numpy()[-1] == 63
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_memory_of_others_ends_where_the_driver_says(gpu: FakeDriver | None, way: Any) -> None:
+def test_memory_of_others_ends_where_the_driver_says(gpu: FakeDriver | None, way: Maker) -> None:
+    name = way()
     device(0).enter()
     address = int(call("cuMemAlloc", 1 << 20))
     try:
-        way(address, [1 << 18])
-        way(address + 4, [(1 << 18) - 1])
+        name(address, [1 << 18])
+        name(address + 4, [(1 << 18) - 1])
         with pytest.raises(InvalidArgument, match=_TOO_SMALL.format((1 << 20) + 4, 1 << 20)):
-            way(address, [(1 << 18) + 1])
+            name(address, [(1 << 18) + 1])
     finally:
         call("cuMemFree", address)
     with pytest.raises(InvalidArgument, match=r"There is no memory of a device"):
-        way(address, [1])
+        name(address, [1])
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_ranges_that_were_mapped_side_by_side_are_one_memory(lazy: FakeDriver, way: Any) -> None:
+def test_ranges_that_were_mapped_side_by_side_are_one_memory(lazy: FakeDriver, way: Maker) -> None:
+    device(0).enter()
+    name = way()
     size, (_, whole) = 1024, lazy.cuMemAlloc(3 * 1024 + 64)
     kept = lazy.memory.pop(whole)
     for k in range(3):
@@ -101,27 +124,30 @@ def test_ranges_that_were_mapped_side_by_side_are_one_memory(lazy: FakeDriver, w
         lazy.memory[start] = (ctypes.c_char * (size + 64)).from_address(start)
         lazy.homes[start] = 0
     with pytest.raises(InvalidArgument, match=_TOO_SMALL.format(2048, 1024)):
-        way(whole, [512])  # blocks of cuMemAlloc, which end where they end
+        name(whole, [512])  # blocks of cuMemAlloc, which end where they end
     lazy.mapped = set(lazy.memory)
-    way(whole, [768])
-    way(whole + 512, [640])
+    name(whole, [768])
+    name(whole + 512, [640])
     with pytest.raises(InvalidArgument, match=_TOO_SMALL.format(3076, 3072)):
-        way(whole, [769])
+        name(whole, [769])
     del kept
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_a_driver_that_does_not_know_refuses_nothing(lazy: FakeDriver, way: Any) -> None:
+def test_a_driver_that_does_not_know_refuses_nothing(lazy: FakeDriver, way: Maker) -> None:
+    device(0).enter()
+    name = way()
     _, address = lazy.cuMemAlloc(64)
     lazy.knows_ranges = False
-    way(address, [1000])
+    name(address, [1000])
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_the_null_address_has_no_elements(gpu: FakeDriver | None, way: Any) -> None:
-    way(0, [0, 4])
+def test_the_null_address_has_no_elements(gpu: FakeDriver | None, way: Maker) -> None:
+    name = way()
+    name(0, [0, 4])
     with pytest.raises(InvalidArgument, match="The address is null"):
-        way(0, [2, 4])
+        name(0, [2, 4])
 
 
 def test_null_from_dlpack_has_no_elements(gpu: FakeDriver | None) -> None:
@@ -138,38 +164,40 @@ def test_null_from_dlpack_has_no_elements(gpu: FakeDriver | None) -> None:
 def test_steps_reach_no_further_than_the_memory(gpu: FakeDriver | None) -> None:
     value = _value(64)
     start, held = value.data_ptr(), np.arange(64, dtype=np.float32)
-    np.testing.assert_array_equal(_take(start + 252, [64], (-4,)).numpy(), held[::-1])
+    np.testing.assert_array_equal(_from_interface(start + 252, [64], (-4,)).numpy(), held[::-1])
     wanted = np.lib.stride_tricks.as_strided(held[4:], (3, 8), (88, 8))
-    np.testing.assert_array_equal(_take(start + 16, [3, 8], (88, 8)).numpy(), wanted)
+    np.testing.assert_array_equal(_from_interface(start + 16, [3, 8], (88, 8)).numpy(), wanted)
     with pytest.raises(InvalidArgument, match=_TOO_SMALL.format(236, 232)):
-        _take(start + 24, [3, 8], (88, 8))
+        _from_interface(start + 24, [3, 8], (88, 8))
     with pytest.raises(InvalidArgument, match=r"too small|no memory of a device"):
-        _take(start, [400_000], (-4,))
+        _from_interface(start, [400_000], (-4,))
 
 
 @pytest.mark.parametrize("way", [_bind_input, _bind_output, _make])
-def test_pinned_memory_by_its_address(gpu: FakeDriver | None, way: Any) -> None:
+def test_pinned_memory_by_its_address(gpu: FakeDriver | None, way: Maker) -> None:
+    name = way()
     plain = np.zeros(64, np.float32)
     pinned = ort.OrtMemoryInfo(
         "CudaPinned", ort.OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, ort.OrtMemType.CPU
     ).kind()
     held = pinned.empty((64,), _FLOAT)
     address = held.__array_interface__["data"][0]
-    way(address, [64], "cudapinned")
-    way(plain.ctypes.data, [64], "cpu")
+    name(address, [64], "cudapinned")
+    name(plain.ctypes.data, [64], "cpu")
     with pytest.raises(InvalidArgument, match=_TOO_SMALL.format(260, 256)):
-        way(address, [65], "cudapinned")
+        name(address, [65], "cudapinned")
     with pytest.raises(InvalidArgument, match="no pinned memory at"):
-        way(plain.ctypes.data, [64], "cudapinned")
+        name(plain.ctypes.data, [64], "cudapinned")
     for kind in ("cpu", "cudapinned"):
         with pytest.raises(errors.InvalidArgument, match=r"address is null|no pinned memory"):
-            way(0, [1], kind)
-        way(0, [0], kind)
+            name(0, [1], kind)
+        name(0, [0], kind)
 
 
 def test_runs_that_repeat_addresses_ask_once_how_far_they_go(
     lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    device(0).enter()
     asked, tell = [], lazy.cuMemGetAddressRange
     monkeypatch.setattr(lazy, "cuMemGetAddressRange", lambda a: asked.append(a) or tell(a))
     _, address = lazy.cuMemAlloc(32)
@@ -179,10 +207,13 @@ def test_runs_that_repeat_addresses_ask_once_how_far_they_go(
     assert len(asked) == 1
     for _ in range(5):
         binding._session.run_with_iobinding(binding)
-        _take(address, [8])
+        _from_interface(address, [8])
     assert len(asked) == 2
     lazy.cuMemFree(address)  # whether it is there at all is asked each time
-    for use in (lambda: binding._session.run_with_iobinding(binding), lambda: _take(address, [8])):
+    for use in (
+        lambda: binding._session.run_with_iobinding(binding),
+        lambda: _from_interface(address, [8]),
+    ):
         with pytest.raises(InvalidArgument, match="There is no memory of a device"):
             use()
 

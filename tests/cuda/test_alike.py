@@ -340,6 +340,7 @@ def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
     del made
     assert executable.leave_alike(feeds[1]) is None  # the library has no graph for such a feed
     other = executable.device.new_stream()
+    executable.device.enter()
     block = kind.arena.allocate(size_bytes, "a test", other)
     call("cuMemsetD8Async", block.address, 7, size_bytes, other.handle)
     other.synchronize()

@@ -113,6 +113,7 @@ def test_random_blocks_do_not_overlap() -> None:
 def test_what_was_let_go_of_last_is_given_first(
     lazy: FakeDriver, used: str, asked: str, is_same: bool
 ) -> None:
+    device(0).enter()
     where = device(0)
     streams = {"first": where.new_stream(), "second": where.new_stream(), "any": None}
     arena = _arena(limit_bytes=_MIB)
@@ -134,6 +135,7 @@ def test_what_was_let_go_of_last_is_given_first(
 
 
 def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
+    device(0).enter()
     where = device(0)
     first, second = where.new_stream(), where.new_stream()
     arena = _arena(limit_bytes=512, strategy="kSameAsRequested")
@@ -159,6 +161,7 @@ def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
 
 
 def test_memory_that_another_library_had(lazy: FakeDriver) -> None:
+    device(0).enter()
     value = ort.OrtValue.ortvalue_from_numpy(np.ones(64, np.float32), "cuda", 0)
     address = value.data_ptr()
     for stream, waits in ((None, False), (1, False), (77, True), (-1, True)):
@@ -177,6 +180,7 @@ def test_memory_that_another_library_had(lazy: FakeDriver) -> None:
 
 
 def test_memory_of_the_host_is_not_used_while_a_copy_reads_it(lazy: FakeDriver) -> None:
+    device(0).enter()
     where = device(0)
     stream = where.new_stream()
     arena = Arena(PinnedSource(where))

@@ -47,6 +47,7 @@ class _Graph:
 
     def __init__(self, where: Device, stream: Any, record: Callable[[], Any]) -> None:
         self.stream = stream
+        where.enter()
         modes = bindings().CUstreamCaptureMode
         is_fake = isinstance(bindings(), FakeDriver)
         mode = GLOBAL if is_fake else modes.CU_STREAM_CAPTURE_MODE_GLOBAL
@@ -340,6 +341,7 @@ def test_the_graph_of_torch(gpu: FakeDriver | None, is_warm: bool) -> None:
 
 
 def test_a_capture_that_is_broken_is_named(lazy: FakeDriver) -> None:
+    device(0).enter()
     session = _session(_ADD)
     x = _value(np.ones(3, np.float32))
     stream = device(0).new_stream()

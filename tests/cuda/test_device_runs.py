@@ -10,6 +10,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.cuda.device import device
 from sardonyx.runtime.storage import memory_kind
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -565,6 +566,7 @@ def test_a_feed_on_another_device(lazy: FakeDriver) -> None:
 
 
 def test_memory_that_was_freed(lazy: FakeDriver) -> None:
+    device(0).enter()
     session, feeds = _session(), _feeds()
     held = _on_device(feeds)
     _, address = lazy.cuMemAlloc(80)

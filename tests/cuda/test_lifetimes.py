@@ -13,6 +13,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda import driver, lending
+from sardonyx.cuda.device import device
 from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.stream import Stream as Queue
 from sardonyx.plan.plan import LibraryCall
@@ -125,12 +126,10 @@ def test_events_belong_to_the_device_of_their_arena(lazy: FakeDriver) -> None:
     """A thread that has not worked with the device yet may be the next to get memory."""
     value = ort.OrtValue.ortvalue_from_numpy(_ONE, "cuda", 0)
     value.__dlpack__(stream=1)
-    entered: list[int] = []
-    lazy.cuCtxSetCurrent = lambda context: (entered.append(1), (0,))[1]  # type: ignore[attr-defined]
-    record, early = lazy.cuEventRecord, []
+    record, contexts, context = lazy.cuEventRecord, [], device(0).context
 
     def recorded(event: int, stream: int) -> Any:
-        early.append(not entered)
+        contexts.append(lazy.context)
         return record(event, stream)
 
     lazy.cuEventRecord = recorded  # type: ignore[method-assign]
@@ -140,7 +139,7 @@ def test_events_belong_to_the_device_of_their_arena(lazy: FakeDriver) -> None:
     )
     thread.start()
     thread.join()
-    assert early == [False]
+    assert contexts == [context]
 
 
 def test_what_a_binding_cannot_share_is_refused(lazy: FakeDriver) -> None:

@@ -128,6 +128,7 @@ def test_a_warning_where_there_is_no_graph(
 def test_streams_of_copies(
     lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, in_stream: int, others: int
 ) -> None:
+    device(0).enter()
     text = "g (float[N,M] x) => (float[N,M] y) { y = Neg(x) }"
     _, theirs = lazy.cuStreamCreate(0)
     session = _session(text, user_compute_stream=theirs, do_copy_in_default_stream=in_stream)
@@ -157,6 +158,7 @@ STREAMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_of_any_library(lazy: FakeDriver, name: str) -> None:
+    device(0).enter()
     _, theirs = lazy.cuStreamCreate(0)
     stream = type("Given", (), STREAMS[name](theirs))()
     session = _session(user_compute_stream=stream)

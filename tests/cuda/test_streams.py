@@ -128,6 +128,7 @@ def test_streams_that_ended_are_refused(lazy: FakeDriver, way: Any, _: str) -> N
 
 
 def test_a_stream_is_asked_for_once(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    device(0).enter()
     asked, tell = [], lazy.cuStreamGetCtx
     monkeypatch.setattr(lazy, "cuStreamGetCtx", lambda s: asked.append(s) or tell(s))
     _, theirs = lazy.cuStreamCreate(0)
@@ -143,6 +144,7 @@ def test_other_contexts_of_the_device_are_not_refused(
     lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some streams have a part of the device, and a context of their own."""
+    device(0).enter()
     _, theirs = lazy.cuStreamCreate(0)
     monkeypatch.setattr(lazy, "cuStreamGetCtx", lambda _: (0, 7))
     monkeypatch.setattr(lazy, "cuCtxGetDevice", lambda: (0, 0))

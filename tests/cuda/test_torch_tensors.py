@@ -117,6 +117,7 @@ def test_dlpack_says_what_is_not_plain(torch: Any, name: str) -> None:
 
 def test_runs_wait_for_the_current_stream(torch: Any, lazy: FakeDriver) -> None:
     """Its work is put in the stream, and done by nobody before the run waits for it."""
+    device(0).enter()
     session, x = _session(), np.zeros((4, 3), np.float32)
     value = ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)
     other = ort.OrtValue.ortvalue_from_numpy(x + 7, "cuda", 0)

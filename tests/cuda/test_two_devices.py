@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,10 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
+from sardonyx.cuda import pausing
+from sardonyx.cuda.device import device
+from sardonyx.cuda.driver import call, current_context
+from sardonyx.cuda.module import Module
 from tests.support.session import model_of
 
 pytestmark = pytest.mark.usefixtures("two_gpus")
@@ -152,6 +159,119 @@ def test_arrays_of_torch_on_the_second_device() -> None:
         found = session.run(None, given)[0]
         array = found if isinstance(found, np.ndarray) else torch.from_dlpack(found).cpu().numpy()
         np.testing.assert_array_equal(array, _expected(feeds))
+
+
+class Foreign:
+    """Another library's array on memory of a value, in the order of a stream."""
+
+    def __init__(self, value: ort.OrtValue, stream: int) -> None:
+        self.value = value
+        self.__cuda_array_interface__ = {
+            "shape": tuple(value.shape()), "typestr": "<f4", "version": 3, "stream": stream,
+            "data": (value.data_ptr(), False),
+        }  # fmt: skip
+
+
+def _uses() -> Iterator[str]:
+    """Whatever users do with the second device, step by step."""
+    feeds = _feeds(8)
+    expected = _expected(feeds)
+    info = ort.OrtMemoryInfo(
+        "Cuda", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 1, ort.OrtMemType.DEFAULT
+    )
+    yield "a description of memory"
+    session = _session(1)
+    yield "a session"
+    for k in range(4):
+        np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
+        yield f"run {k}"
+    values = _on(1, feeds)
+    yield "values from NumPy"
+    for k in range(5):
+        (found,) = session.run_with_ort_values(None, values)
+        yield f"a run with values {k}"
+    np.testing.assert_array_equal(found.numpy(), expected)
+    yield "a copy to the host"
+    for value in values.values():
+        value.update_inplace(value.numpy())
+    yield "update_inplace"
+    stream = next(d for d in ort.get_ep_devices() if d.ep_options.get("device_id") == "1")
+    queue = stream.create_sync_stream()
+    yield "a stream"
+    foreign = {n: Foreign(v, queue.get_handle()) for n, v in values.items()}
+    for k in range(4):
+        np.testing.assert_array_equal(
+            ort.OrtValue.from_dlpack(session.run(None, foreign)[0]).numpy(), expected
+        )
+        yield f"a run with another library's arrays {k}"
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    for k in range(3):
+        (late,) = session.run_with_ort_values(None, values, options, stream=queue.get_handle())
+        yield f"a run in a stream {k}"
+    queue.synchronize()
+    yield "the wait for it"
+    capsule = late._ortvalue.__dlpack__()
+    yield "a capsule"
+    taken = ort.OrtValue.from_dlpack(late)
+    yield "a value from another"
+    np.testing.assert_array_equal(taken.numpy(), expected)
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_input(name, "cuda", 1, np.float32, value.shape(), value.data_ptr())
+    binding.bind_output("y", "cuda", 1)
+    yield "a binding"
+    session.run_with_iobinding(binding)
+    yield "a run with it"
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], expected)
+    binding.synchronize_outputs()
+    yield "its results"
+    there = ort.OrtValue.ortvalue_from_shape_and_type((8, 8), np.float32, "cuda", 1)
+    ort.copy_tensors([late], [there])
+    yield "a copy"
+    assert ort.OrtValue.ortvalue_from_address(there.data_ptr(), [8, 8], np.float32, "cuda", 1)
+    yield "a value by its address"
+    asyncio.run(_awaited(session, values))
+    yield "a run that is awaited"
+    sizes = _session(1, _SIZES)
+    x = _random.integers(0, 2, 300).astype(np.float32)
+    for k in range(3):
+        np.testing.assert_array_equal(sizes.run(None, {"x": x})[0], np.nonzero(x))
+        yield f"a run with sizes from data {k}"
+    with session.pipeline() as pipeline:
+        yield "a pipeline"
+        for given in pipeline.map([feeds] * 3):
+            np.testing.assert_array_equal(given, expected)
+    yield "its end"
+    with pytest.raises(errors.SardonyxError):
+        session.run_with_ort_values(None, _on(0, feeds))
+    yield "a run that is refused"
+    session.trim()
+    session.memory()
+    yield "trim"
+    code = Module(device(1), [pausing.PTX])
+    yield "a module"
+    del code
+    yield "its end"
+    del capsule, taken, late, there, found, foreign, value, values, binding, pipeline, given, info
+    del session, sizes
+    gc.collect()
+    yield "the collector"
+
+
+async def _awaited(session: ort.InferenceSession, values: dict[str, ort.OrtValue]) -> None:
+    await session.run_async(None, values)
+
+
+@pytest.mark.parametrize("is_none", [False, True])
+def test_the_callers_device_stays(is_none: bool) -> None:
+    context = 0 if is_none else device(0).context
+    call("cuCtxSetCurrent", context)
+    uses = _uses()
+    while (step := next(uses, None)) is not None:
+        assert current_context() == context, step
+    assert step is None
+    assert current_context() == context
 
 
 def test_every_device_is_listed() -> None:

@@ -14,6 +14,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda import exchange, lending
+from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime import library
@@ -283,6 +284,7 @@ def test_results_are_written_to_memory_that_is_seen(make: Any, error: str) -> No
 @pytest.mark.parametrize("runs_before", [0, 3])
 @pytest.mark.parametrize("freed", ["input x", "output y"])
 def test_a_freed_address_names_its_input_or_output(freed: str, runs_before: int) -> None:
+    device(0).enter()
     model = model_of("g (float[N] x) => (float[N] y) { y = Add(x, x) }").SerializeToString()
     session = ort.InferenceSession(model, providers=["CUDAExecutionProvider"])
     addresses = {name: int(call("cuMemAlloc", 16)) for name in ("input x", "output y")}

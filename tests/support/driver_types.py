@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import enum
 import types
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p])
@@ -16,6 +18,7 @@ WAIT = ENTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 REPLAY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 #: Functions of the driver that are called by their addresses alone, with their arguments.
 DIRECT = {
+    "cuCtxGetCurrent": (ctypes.c_void_p,),
     "cuStreamIsCapturing": (ctypes.c_void_p, ctypes.c_void_p),
     "cuThreadExchangeStreamCaptureMode": (ctypes.c_void_p,),
     "cuStreamGetCaptureInfo": (ctypes.c_void_p,) * 6,
@@ -35,6 +38,7 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_INVALID_HANDLE = 400
     CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
@@ -42,6 +46,18 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
     CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905
     CUDA_ERROR_CAPTURED_EVENT = 907
+
+
+def in_a_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that the driver refuses to a thread which has entered no device."""
+
+    @wraps(function)
+    def checked(self: Any, *given: Any) -> Any:
+        if not self.context:
+            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        return function(self, *given)
+
+    return checked
 
 
 class LaunchRecord(ctypes.Structure):

@@ -32,6 +32,7 @@ from tests.support.driver_types import (
     Event,
     LaunchRecord,
     Names,
+    in_a_context,
     signed,
 )
 from tests.support.fake_graphs import NUMBERS, FakeGraphs
@@ -40,6 +41,8 @@ from tests.support.fake_graphs import NUMBERS, FakeGraphs
 _PATIENCE = 20
 #: Handles of streams from here on; those of NVIDIA's driver are addresses.
 _FIRST_STREAM = 0x10000
+#: Contexts of the devices from here on.
+_FIRST_CONTEXT = 0x100
 
 
 @dataclass
@@ -53,7 +56,7 @@ class FakeDriver(FakeGraphs):
         limit_bytes: How much memory the device has.
         goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
-        homes: The device of each block, and of each stream. A context is its device's number.
+        homes: The device of each block, and of each stream.
         mapped: Addresses of blocks that are ranges of one memory, which was mapped piece by piece.
         knows_ranges: Whether the driver tells how far memory goes.
     """
@@ -114,16 +117,27 @@ class FakeDriver(FakeGraphs):
     def cuDeviceGet(self, number: int) -> Any:
         return CUresult.CUDA_SUCCESS, number
 
-    cuDevicePrimaryCtxRetain = cuDeviceGet
+    @property
+    def context(self) -> int:
+        """What this thread has entered; 0 for nothing."""
+        return int(getattr(self._entered, "context", 0))
 
     @property
     def _here(self) -> int:
         """The device that this thread's calls mean."""
-        return getattr(self._entered, "device", 0)
+        assert self.context, "no device was entered"
+        return self.context - _FIRST_CONTEXT
+
+    def cuDevicePrimaryCtxRetain(self, number: int) -> Any:
+        return CUresult.CUDA_SUCCESS, _FIRST_CONTEXT + number
 
     def cuCtxSetCurrent(self, context: int | None) -> Any:
-        self._entered.device = int(context or 0)
+        self._entered.context = int(context or 0)
         return (CUresult.CUDA_SUCCESS,)
+
+    def _cuCtxGetCurrent(self, place: int) -> int:
+        ctypes.c_int64.from_address(place).value = self.context
+        return 0
 
     def cuCtxGetDevice(self) -> Any:
         return CUresult.CUDA_SUCCESS, self._here
@@ -138,6 +152,7 @@ class FakeDriver(FakeGraphs):
     def cuGetErrorString(self, code: int) -> Any:
         return CUresult.CUDA_SUCCESS, b"as was asked for"
 
+    @in_a_context
     def cuCtxGetStreamPriorityRange(self) -> Any:
         return CUresult.CUDA_SUCCESS, 0, -5
 
@@ -145,6 +160,7 @@ class FakeDriver(FakeGraphs):
         assert priority == -5
         return self.cuStreamCreate(flags)
 
+    @in_a_context
     def cuStreamCreate(self, flags: int) -> Any:
         handle = _FIRST_STREAM + len(self.queues)
         self.queues[handle], self.homes[handle] = [], self._here
@@ -153,7 +169,7 @@ class FakeDriver(FakeGraphs):
     def cuStreamGetCtx(self, stream: int) -> Any:
         if int(stream) not in self.homes:
             return CUresult.CUDA_ERROR_INVALID_HANDLE, None
-        return CUresult.CUDA_SUCCESS, self.homes[int(stream)]
+        return CUresult.CUDA_SUCCESS, _FIRST_CONTEXT + self.homes[int(stream)]
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
         own = {
@@ -167,6 +183,7 @@ class FakeDriver(FakeGraphs):
 
     # -- memory -------------------------------------------------------------------------------
 
+    @in_a_context
     def cuMemAlloc(self, size: int, flags: int | None = None) -> Any:
         if self._is_unsafe():
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
@@ -189,6 +206,7 @@ class FakeDriver(FakeGraphs):
     def cuMemsetD8Async(self, address: int, value: int, size: int, stream: int) -> Any:
         return self.do("set", lambda: ctypes.memset(address, value, size), stream)
 
+    @in_a_context
     def cuMemFree(self, address: int) -> Any:
         if self._is_unsafe():
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
@@ -201,6 +219,7 @@ class FakeDriver(FakeGraphs):
 
     cuMemFreeHost = cuMemFree
 
+    @in_a_context
     def cuMemGetInfo(self) -> Any:
         return CUresult.CUDA_SUCCESS, self.limit_bytes - self._used(), self.limit_bytes
 
@@ -236,6 +255,7 @@ class FakeDriver(FakeGraphs):
             return CUresult.CUDA_SUCCESS, int(start not in self.mapped)
         return CUresult.CUDA_SUCCESS, CUmemorytype(1 if kind == "pinned" else 2)
 
+    @in_a_context
     def cuMemcpy(self, target: int, source: int, size: int) -> Any:
         ctypes.memmove(target, source, size)
         return (CUresult.CUDA_SUCCESS,)
@@ -296,9 +316,11 @@ class FakeDriver(FakeGraphs):
                 work()
         return 0
 
+    @in_a_context
     def cuStreamSynchronize(self, stream: int) -> Any:
         return (CUresult(self._run_stream(int(stream))),)
 
+    @in_a_context
     def cuCtxSynchronize(self) -> Any:
         if self.capture is not None and self.mode == GLOBAL:
             return self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
@@ -306,6 +328,7 @@ class FakeDriver(FakeGraphs):
             self._run_stream(stream)
         return (CUresult.CUDA_SUCCESS,)
 
+    @in_a_context
     def cuEventCreate(self, flags: int) -> Any:
         number = next(NUMBERS)
         self.events[number] = Event()
@@ -315,6 +338,7 @@ class FakeDriver(FakeGraphs):
         self.events.pop(event, None)
         return (CUresult.CUDA_SUCCESS,)
 
+    @in_a_context
     def cuEventRecord(self, event: int, stream: int) -> Any:
         held = self.events[event]
         held.stream, held.asked = int(stream), 0
@@ -338,6 +362,7 @@ class FakeDriver(FakeGraphs):
         if held.stream is not None:
             self._run_stream(held.stream, held.mark)
 
+    @in_a_context
     def cuEventSynchronize(self, event: int) -> Any:
         if self._is_unsafe() or self.events[event].is_captured:
             return self._broken(CUresult.CUDA_ERROR_CAPTURED_EVENT)
@@ -349,6 +374,7 @@ class FakeDriver(FakeGraphs):
         assert isinstance(last, int)
         return CUresult.CUDA_SUCCESS, 1.5
 
+    @in_a_context
     def cuModuleLoadData(self, text: bytes) -> Any:
         known = [ptx.encode() + b"\0" for ptx in (pausing.PTX, row_writer.PTX)]
         assert text in known, "there are other kernels of the host"
@@ -357,6 +383,7 @@ class FakeDriver(FakeGraphs):
     def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
         return CUresult.CUDA_SUCCESS, name.decode()
 
+    @in_a_context
     def cuModuleUnload(self, module: int) -> Any:
         return (CUresult.CUDA_SUCCESS,)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.driver_types import GLOBAL, RELAXED, CUresult
+from tests.support.driver_types import GLOBAL, RELAXED, CUresult, in_a_context
 
 NUMBERS = itertools.count(1000)
 #: What graphs of conditional nodes may have in them.
@@ -63,6 +63,7 @@ class FakeGraphs:
         self._objects: dict[int, tuple[int, int]] = {}
         self._retained: dict[int, list[int]] = {}
 
+    @in_a_context
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
         """Put work in a stream, or in the graph that it is captured to."""
         self.placed[int(stream)][what] += 1
@@ -80,6 +81,7 @@ class FakeGraphs:
         """Whether a stream's work becomes part of a graph."""
         return self.capture is not None and (stream == self.captured or stream in self._forked)
 
+    @in_a_context
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> Any:
         assert self.capture is None
         self.capture, self.captured, self.is_broken = [], int(stream), False
@@ -187,6 +189,7 @@ class FakeGraphs:
         assert nodes == ["node"] and edges is None and count == 1
         return (CUresult.CUDA_SUCCESS,)
 
+    @in_a_context
     def cuStreamBeginCaptureToGraph(self, stream: int, graph: int, *_: Any) -> Any:
         assert int(stream) != self.captured
         self._outer.append((self.capture, self.captured, self._forked))
@@ -208,6 +211,7 @@ class FakeGraphs:
         self._released(graph)
         return (CUresult.CUDA_SUCCESS,)
 
+    @in_a_context
     def cuGraphLaunch(self, graph: int, stream: Any) -> Any:
         self.replays += 1
         for work in self.graphs[graph]:
