@@ -91,8 +91,7 @@ class RunsCaptured(Walks):
         if wanted.stream is None and self._default_queue is None:
             return None
         queue = self._chosen_queue(wanted)
-        with self.device.entered():
-            return Relaxed(self.device) if queue is not None and is_captured(queue) else None
+        return Relaxed(self.device) if queue is not None and is_captured(queue) else None
 
     @property
     def reservations(self) -> list[Reservation]:

@@ -33,7 +33,9 @@ def is_captured(stream: Stream) -> bool:
         RuntimeException: It did, and something has broken the capture.
     """
     status = ctypes.c_int()
-    if direct()["cuStreamIsCapturing"](stream.handle, ctypes.addressof(status)):
+    with stream.device.entered():
+        code = direct()["cuStreamIsCapturing"](stream.handle, ctypes.addressof(status))
+    if code:
         return False  # the default stream, while others are captured
     if status.value == _BROKEN:
         what = "Something has broken the capture of the stream before this run"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -252,11 +253,20 @@ def from_producer(value: Any) -> CudaArray:
     if type(value).__name__ == "PyCapsule":
         return _from_capsule(value, None)
     if hasattr(value, "__dlpack__"):
+        with _entered_for(value):
+            capsule = _capsule_of(value, -1)
         # A capsule that nobody takes gives its memory back by itself.
-        found = _from_capsule(_capsule_of(value, -1), value)
+        found = _from_capsule(capsule, value)
         note_type(value, found.dtype)
         return found
     return _from_interface(value)
+
+
+def _entered_for(value: Any) -> AbstractContextManager[None]:
+    """Enters the device of an array of another library: torch gives a capsule on no other one."""
+    ask = getattr(value, "__dlpack_device__", None)
+    kind, number = ask() if ask is not None else (HOST, 0)
+    return device(int(number)).entered() if kind in (CUDA, MANAGED) else nullcontext()
 
 
 def _capsule_of(value: Any, stream: int) -> Any:

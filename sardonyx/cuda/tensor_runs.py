@@ -45,7 +45,7 @@ class TensorRuns(RunsAlike):
             if alike is None or not self._may_replay_in(frame, alike, handle):
                 return None
             at = torch.addresses(feeds, alike.feeds, UNALIGNED)
-            if at is None or torch.is_captured():
+            if at is None or torch.is_captured(alike.queue):
                 return None
             results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
             if results is None:

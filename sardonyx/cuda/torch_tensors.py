@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.device import Device, device
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
@@ -42,7 +43,6 @@ class Torch:
 
     Attributes:
         module: `torch`.
-        is_captured: Says whether its current stream is.
 
     Args:
         module: `torch`.
@@ -54,12 +54,20 @@ class Torch:
         self._tensor, self._empty, self._number = module.Tensor, module.empty, where.number
         self._place = module.device("cuda", where.number)
         native = getattr(module._C, "_cuda_isCurrentStreamCapturing", None)
-        self.is_captured = native or module.cuda.is_current_stream_capturing
+        self._is_captured = native or module.cuda.is_current_stream_capturing
+        native = getattr(module._C, "_cuda_getDevice", None)
+        self._current_device = native or module.cuda.current_device
         self._kinds: dict[np.dtype[Any], Any] = {}
 
     def stream(self) -> int:
         """The handle of its current stream."""
         return current_stream(self._number)
+
+    def is_captured(self, queue: Stream) -> bool:
+        """Whether its current stream of this device is, `queue`; it says so of one device alone."""
+        if self._current_device() == self._number:
+            return bool(self._is_captured())
+        return is_captured(queue)
 
     def addresses(
         self, tensors: Sequence[Any], known: Sequence[tuple[Any, Any]], unaligned: int

@@ -68,6 +68,7 @@ def torch(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
     made._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda number: made.stream)
     made.from_dlpack = lambda capsule: Tensor(ort.OrtValue.from_dlpack(capsule)._array)
     made.device, made.captured, made.made = (lambda *given: given), False, 0
+    made.current = 0
 
     def empty(shape: Any, dtype: Any, device: Any) -> Tensor:
         assert (dtype, device) == ("torch.float32", ("cuda", 0))
@@ -77,7 +78,9 @@ def torch(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     made.empty = empty
     made.cuda = types.SimpleNamespace(
-        is_current_stream_capturing=lambda: made.captured, current_stream=lambda: made.stream
+        is_current_stream_capturing=lambda: made.captured,
+        current_stream=lambda: made.stream,
+        current_device=lambda: made.current,
     )
     monkeypatch.setitem(sys.modules, "torch", made)
     monkeypatch.setattr(torch_tensors, "_types", {})
@@ -211,6 +214,18 @@ def test_other_calls_take_the_long_way(torch: Any, change: str) -> None:
     assert executable.tensors_alike((other,)) is None
     torch.captured = False
     np.testing.assert_array_equal(executable.tensors_alike((given,))[0].numpy(), 2 * x)
+
+
+def test_what_torch_captures_on_another_device_is_not_asked_for(torch: Any) -> None:
+    """It says that of its current stream of its current device alone."""
+    session = _session()
+    given = Tensor(ort.OrtValue.ortvalue_from_numpy(np.ones((4, 3), np.float32), "cuda", 0)._array)
+    for _ in range(4):
+        session(given)
+    torch.captured, torch.current = True, 1
+    made = torch.made
+    np.testing.assert_array_equal(session(given).numpy(), 2 * np.ones((4, 3), np.float32))
+    assert torch.made == made + 1
 
 
 def test_a_session_with_a_stream_of_its_own_keeps_it(torch: Any, lazy: FakeDriver) -> None:

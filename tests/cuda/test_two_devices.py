@@ -155,10 +155,15 @@ def test_arrays_of_torch_on_the_second_device() -> None:
     torch = pytest.importorskip("torch")
     session, feeds = _session(1), _feeds()
     given = {n: torch.from_numpy(a).to("cuda:1") for n, a in feeds.items()}
+    torch.cuda.set_device(0)
     for _ in range(4):
         found = session.run(None, given)[0]
         array = found if isinstance(found, np.ndarray) else torch.from_dlpack(found).cpu().numpy()
         np.testing.assert_array_equal(array, _expected(feeds))
+        tensor = session(*given.values())
+        assert tensor.get_device() == 1
+        np.testing.assert_array_equal(tensor.cpu().numpy(), _expected(feeds))
+        assert torch.cuda.current_device() == 0
 
 
 class Foreign:
@@ -170,6 +175,21 @@ class Foreign:
             "shape": tuple(value.shape()), "typestr": "<f4", "version": 3, "stream": stream,
             "data": (value.data_ptr(), False),
         }  # fmt: skip
+
+
+class Strict:
+    """As torch's tensors: they become capsules in a thread that works on their device."""
+
+    def __init__(self, value: ort.OrtValue) -> None:
+        self.value = value
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 1)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if current_context() != device(1).context:
+            raise BufferError("another device is the current one")
+        return self.value.__dlpack__(**options)
 
 
 def _uses() -> Iterator[str]:
@@ -204,6 +224,10 @@ def _uses() -> Iterator[str]:
             ort.OrtValue.from_dlpack(session.run(None, foreign)[0]).numpy(), expected
         )
         yield f"a run with another library's arrays {k}"
+    strict = {n: Strict(v) for n, v in values.items()}
+    for k in range(3):
+        session.run(None, strict)
+        yield f"a run with tensors {k}"
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     for k in range(3):
@@ -253,8 +277,8 @@ def _uses() -> Iterator[str]:
     yield "a module"
     del code
     yield "its end"
-    del capsule, taken, late, there, found, foreign, value, values, binding, pipeline, given, info
-    del session, sizes
+    del capsule, taken, late, there, found, foreign, strict, value, values
+    del binding, pipeline, given, info, session, sizes
     gc.collect()
     yield "the collector"
 

@@ -14,7 +14,17 @@ import pytest
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import host_target
-from sardonyx.cuda import addresses, arenas, captured, device, driver, launching, provider, values
+from sardonyx.cuda import (
+    addresses,
+    arena,
+    arenas,
+    captured,
+    device,
+    driver,
+    launching,
+    provider,
+    values,
+)
 from sardonyx.cuda.cublaslt import CublasLt
 from sardonyx.cuda.cudnn import Cudnn
 from sardonyx.cuda.executor import CudaExecutable
@@ -120,7 +130,7 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
     sys.modules.update(modules)
     for cached in caches:
         cached.cache_clear()
-    real = provider.CudaProvider
+    real, others = provider.CudaProvider, set(arena._arenas)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(arenas, "_default", {})
@@ -134,6 +144,9 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
     finally:
         assert provider.CudaProvider is real
         gc.collect()
+        for left in set(arena._arenas) - others:  # what holds it may end after this driver
+            left._regions.clear()
+            left._returned.clear()
         for name, module in before.items():
             if module is None:
                 del sys.modules[name]
