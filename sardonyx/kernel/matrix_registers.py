@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from sardonyx.kernel.instructions import InstructionBuilder
 from sardonyx.kernel.program import Effect, Operand
-from sardonyx.kernel.types import I64
+from sardonyx.kernel.types import I64, PTR, Type
 
 #: Rows of a register, and columns of sums.
 SIDE = 16
@@ -22,13 +22,27 @@ ROW_BYTES = 64
 REGISTERS = 8
 #: What factors may be: bfloat16 with sums in f32, or unsigned by signed bytes with sums in i32.
 HALVES, BYTES = "halves", "bytes"
-#: Statements that work on them.
-EFFECTS = frozenset(
-    f"matrix_{what}" for what in ("shapes", "release", "zero", "load", "store", "products")
-)
+#: Statements that work on them, and what their operands are.
+EFFECTS: dict[str, tuple[Type, ...]] = {
+    "matrix_shapes": (PTR,),
+    "matrix_release": (),
+    "matrix_zero": (),
+    "matrix_load": (PTR, I64),
+    "matrix_store": (PTR, I64),
+    "matrix_products": (),
+}
 #: What `set_shapes` tells the processor, as 64-bit words: palette 1, then bytes of a row and rows
 #: of each register.
 SHAPES = (1, 0, *2 * [0x0040_0040_0040_0040], 0, 0, 0x1010_1010_1010_1010, 0)
+
+
+def fault_of(statement: Effect) -> str:
+    """What is wrong with the attributes of one of EFFECTS; "" if nothing is."""
+    numbers = dict(statement.attributes)
+    if numbers.pop("kind", HALVES) not in (HALVES, BYTES):
+        return f"There are no products of {dict(statement.attributes)['kind']}"
+    beyond = [name for name, number in numbers.items() if number not in range(REGISTERS)]
+    return f"There are {REGISTERS} registers for matrices: {beyond}" if beyond else ""
 
 
 def set_shapes(b: InstructionBuilder, memory: Operand) -> None:

@@ -10,6 +10,7 @@ from sardonyx.kernel.check_threads import BLOCK_EFFECTS, BLOCK_LETS, effect_faul
 from sardonyx.kernel.check_types import type_fault
 from sardonyx.kernel.context import FIELDS
 from sardonyx.kernel.matrix_registers import EFFECTS as MATRIX_EFFECTS
+from sardonyx.kernel.matrix_registers import fault_of as fault_of_matrices
 from sardonyx.kernel.operations import COMPARE
 from sardonyx.kernel.program import (
     Block,
@@ -232,8 +233,14 @@ class _Verifier:
         elif statement.op in ("flush_denormals", "set_float_mode"):
             self.want(statement.operands[0], I64, "The mode")
         elif statement.op in MATRIX_EFFECTS:
-            for operand, kind in zip(statement.operands, (PTR, I64), strict=False):
+            wanted = MATRIX_EFFECTS[statement.op]
+            if len(statement.operands) != len(wanted):
+                self.fail(f"{statement.op} has {len(wanted)} operands")
+            for operand, kind in zip(statement.operands, wanted, strict=True):
                 self.want(operand, kind, "An operand")
+            fault = fault_of_matrices(statement)
+            if fault:
+                self.fail(fault)
         elif statement.op not in ("call", "pause", "fence", "prefetch", "steer"):
             self.fail(f"Unknown statement {statement.op!r}")
 

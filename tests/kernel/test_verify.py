@@ -1,8 +1,18 @@
 import pytest
 
 from sardonyx.base.errors import EngineError
+from sardonyx.kernel import matrix_registers
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.program import Block, Constant, Parallel, Read, Return, Set, Variable
+from sardonyx.kernel.program import (
+    Block,
+    Constant,
+    Effect,
+    Parallel,
+    Read,
+    Return,
+    Set,
+    Variable,
+)
 from sardonyx.kernel.text import to_text
 from sardonyx.kernel.types import BF16, F32, F64, I1, I32, I64, PTR
 from sardonyx.kernel.verify import verify
@@ -106,6 +116,19 @@ FAULTS = {
         "The mask is i1, not i1x4",
     ),
     "fraction": (lambda b: b.binary("add", b.parameter("n"), 0.5), "is a fraction as i64"),
+    "a matrix without its pitch": (
+        lambda b: b.append(Effect("matrix_load", (b.parameter("p"),), (("register", 0),))),
+        "matrix_load has 2 operands",
+    ),
+    "a matrix at a number": (
+        lambda b: matrix_registers.load(b, 0, b.parameter("n"), b.parameter("n")),
+        "An operand is i64, not ptr",
+    ),
+    "a ninth matrix": (lambda b: matrix_registers.zero(b, 8), "There are 8 registers"),
+    "matrices of words": (
+        lambda b: matrix_registers.add_products(b, "words", 0, 1, 2),
+        "no products of words",
+    ),
     "unknown": (lambda b: b.let(I32, "frobnicate", []), "Unknown operation 'frobnicate'"),
 }
 

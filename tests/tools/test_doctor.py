@@ -10,9 +10,10 @@ import pytest
 
 from sardonyx.base import knobs
 from sardonyx.cli.main import main
+from sardonyx.codegen.machine import AMX, Caches, Machine
 from sardonyx.runtime import cache as caches
 from sardonyx.tools import doctor
-from sardonyx.tools.doctor import self_test
+from sardonyx.tools.doctor import examination, self_test
 from sardonyx.tools.doctor.findings import Findings, without_paths
 
 
@@ -81,6 +82,17 @@ def test_remarks(monkeypatch: Any, capsys: Any) -> None:
     printed = capsys.readouterr().out
     assert "remark: the cache is off" in printed
     assert "threads will wait for each other" in printed
+
+
+def test_registers_that_the_system_refuses(monkeypatch: Any) -> None:
+    """The processor has them, and this process does not."""
+    there = "flags\t: avx2 " + " ".join(AMX)
+    monkeypatch.setattr(examination, "text_of", lambda _: there)
+    for flags, remarks in ((frozenset(("avx2",)), 1), (frozenset(("avx2", *AMX)), 0)):
+        machine = Machine("x86_64", flags, Caches())
+        monkeypatch.setattr(examination, "read_machine", lambda m=machine: m)
+        found = doctor.examine(self_test=False)
+        assert sum("registers for matrices" in text for text in found.remarks) == remarks
 
 
 def test_a_part_that_fails(monkeypatch: Any) -> None:

@@ -15,7 +15,7 @@ from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, SardonyxError
 from sardonyx.base.files import text_of
 from sardonyx.base.processors import allowed_processors, cgroup_quota, usable_processors
-from sardonyx.codegen.machine import read_machine
+from sardonyx.codegen.machine import AMX, flags_of_cpuinfo, read_machine
 from sardonyx.codegen.target import best_isa, host_target, target_for
 from sardonyx.cpu.threads import thread_count
 from sardonyx.runtime.budget import group_limits, machine_memory_bytes
@@ -100,6 +100,11 @@ def _processor(found: Findings) -> None:
     found.add(section, "name", names[0].strip() if names else platform.processor() or "unknown")
     machine = read_machine()
     found.add(section, "features", " ".join(f for f in _FEATURES if f in machine.flags) or "none")
+    if flags_of_cpuinfo(cpuinfo) >= AMX and not machine.flags >= AMX:
+        found.remark(
+            "the system does not give processes the processor's registers for matrices (AMX): "
+            "products of bfloat16 and of 8-bit codes are slower"
+        )
     caches = machine.caches
     sizes = (caches.l1d_bytes, caches.l2_bytes, caches.l3_bytes)
     found.add(section, "caches", ", ".join(f"{size >> 10} KiB" for size in sizes))
