@@ -169,6 +169,7 @@ def _checked(key: str, text: str) -> str:
     if key == "device_id":
         if not value.isdecimal():
             raise _wrong(key, "Invalid device ID", "0 or more", text)
+        value = str(int(value))
     elif key == "sdpa_kernel":
         _check_attention(value)
     elif option.values:

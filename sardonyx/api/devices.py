@@ -59,6 +59,8 @@ class OrtArenaCfg:
             raise InvalidArgument(
                 message("OrtArenaCfg", "These are no settings", expected=str(known), got=str(given))
             )
+        for name, value in self.values.items():
+            self._put(name, value)
 
     def __getattr__(self, name: str) -> int:
         if name not in self._FIELDS + self._MORE_FIELDS:
@@ -67,6 +69,11 @@ class OrtArenaCfg:
 
     @names_misfits
     def _put(self, name: str, value: Any) -> None:
+        if int(value) < -1:
+            expected = "-1 or 0 for the default, or more"
+            raise InvalidArgument(
+                message(f"OrtArenaCfg {name}", "No such value", expected=expected, got=str(value))
+            )
         self.values[name] = int(value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -223,11 +230,29 @@ def create_and_register_allocator_v2(
                 expected=f"{CPU} or {CUDA}",
             )
         )  # fmt: skip
+    where = "create_and_register_allocator_v2"
+    kinds = ("Cpu",) if provider_type == CPU else ("Cuda", "CudaPinned")
+    if memory_info.kind_name not in kinds:
+        raise InvalidArgument(
+            message(
+                where, f"{provider_type} has no such memory", expected=" or ".join(kinds),
+                got=memory_info.kind_name,
+            )
+        )  # fmt: skip
+    used = {"gpu_mem_limit", "arena_extend_strategy", "device_id"} if provider_type == CUDA else ()
+    for name in options.keys() - used:
+        note(f"{where} option {name}", "it is none of an allocator")
     if provider_type == CUDA:
         checked = check_options(CUDA, options)
+        number = int(checked["device_id"]) if "device_id" in options else memory_info.device_id
+        if number != memory_info.device_id:
+            raise InvalidArgument(
+                message(
+                    f"{where} device_id", "The memory is another device's",
+                    expected=str(memory_info.device_id), got=str(number),
+                )
+            )  # fmt: skip
         values = dict(arena.values) if arena else {}
-        for name in options.keys() - {"gpu_mem_limit", "arena_extend_strategy", "device_id"}:
-            note(f"create_and_register_allocator_v2 option {name}", "it is none of an allocator")
         if "gpu_mem_limit" in options:
             values["max_mem"] = int(checked["gpu_mem_limit"])
         if "arena_extend_strategy" in options:

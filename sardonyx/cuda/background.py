@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from sardonyx.base.log import get_logger
-from sardonyx.cuda.capturing import set_mode
+from sardonyx.cuda.driver import exchange_capture_mode
 
 _logger = get_logger("cuda")
 
@@ -110,7 +110,7 @@ class Background:
         return True
 
     def _run(self) -> None:
-        set_mode()  # what is done here must not break what a caller captures meanwhile
+        exchange_capture_mode()  # what is done here must not break what a caller captures meanwhile
         while True:
             try:
                 *_, latest, work = self._wanted.get(timeout=_IDLE_SECONDS)

@@ -18,7 +18,7 @@ from sardonyx.base.errors import EngineError, InvalidArgument, message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.cuda import staging
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT, check_feed, spans_of
-from sardonyx.cuda.capturing import Lifetime, Relaxed, is_captured
+from sardonyx.cuda.capturing import CallersCapture, Lifetime, is_captured
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.steered import record, warm_up
@@ -86,12 +86,12 @@ class RunsCaptured(Walks):
             return self.device.callers_stream(wanted.stream)
         return self._default_queue
 
-    def callers_capture(self, wanted: Wanted) -> Relaxed | None:
+    def callers_capture(self, wanted: Wanted) -> CallersCapture | None:
         """See `Executable.callers_capture`."""
         if wanted.stream is None and self._default_queue is None:
             return None
         queue = self._chosen_queue(wanted)
-        return Relaxed(self.device) if queue is not None and is_captured(queue) else None
+        return CallersCapture(self.device) if queue is not None and is_captured(queue) else None
 
     @property
     def reservations(self) -> list[Reservation]:

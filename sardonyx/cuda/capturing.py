@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_INVALIDATED
 _ACTIVE, _BROKEN = 1, 2
-#: CU_STREAM_CAPTURE_MODE_RELAXED
-_RELAXED = 2
 #: CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
 _NO_SYNC, _MOVE = 1, 1
 #: Room for a semaphore of the C library.
@@ -43,8 +41,8 @@ def is_captured(stream: Stream) -> bool:
     return status.value == _ACTIVE
 
 
-class Relaxed:
-    """In the `with` block this thread allocates, and asks for events, while a caller captures.
+class CallersCapture:
+    """While it lasts a run is recorded into a graph of the caller's.
 
     Args:
         device: Where.
@@ -54,19 +52,10 @@ class Relaxed:
         self._device = device
 
     def __enter__(self) -> None:
-        self._before = set_mode(_RELAXED)
         self._device.count_capture(1)
 
     def __exit__(self, *_: object) -> None:
         self._device.count_capture(-1)
-        set_mode(self._before)
-
-
-def set_mode(mode: int = _RELAXED) -> int:
-    """What this thread may do while another one captures; gives what that was before."""
-    held = ctypes.c_int(mode)
-    _checked("cuThreadExchangeStreamCaptureMode", ctypes.addressof(held))
-    return held.value
 
 
 class Lifetime:

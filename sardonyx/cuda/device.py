@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
-from sardonyx.cuda.driver import bindings, call, current_context
+from sardonyx.cuda.driver import bindings, call, current_context, exchange_capture_mode
 from sardonyx.cuda.stream import DEFAULT_STREAMS, Event, Stream, check_stream, handle_of
 from sardonyx.cuda.turns import Turns
 
@@ -17,28 +18,49 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
+class _Thread(threading.local):
+    """What a thread has entered here, which others may have left since; 0 for nothing."""
+
+    context = 0
+
+
+_thread = _Thread()
+
+
 class Entered:
     """While it lasts, this thread's calls mean a device; then what they meant before.
 
-    Whoever calls us may work on another device, as may what a finaliser interrupts.
+    Whoever calls us may work on another device, as may what a finaliser interrupts. And another
+    thread may capture a graph in the mode that forbids all threads what could spoil it; it cannot
+    be spoilt from here, where work goes to streams of our own or of a caller.
 
     Args:
         context: Of the device.
     """
 
-    __slots__ = ("_before", "_context")
+    __slots__ = ("_before", "_context", "_mode", "_outer")
 
     def __init__(self, context: int) -> None:
         self._context = context
 
     def __enter__(self) -> None:
-        self._before = before = current_context()
-        if before != self._context:
-            call("cuCtxSetCurrent", self._context)
+        own = self._context
+        self._outer, self._before = _thread.context, current_context()
+        if self._outer == self._before == own:
+            return
+        if self._before != own:
+            call("cuCtxSetCurrent", own)
+        self._mode = exchange_capture_mode()
+        _thread.context = own
 
     def __exit__(self, *_: object) -> None:
-        # Also if it was the same: another device may have been entered meanwhile.
-        call("cuCtxSetCurrent", self._before)
+        own = self._context
+        if self._outer == self._before == own:
+            return
+        _thread.context = self._outer
+        exchange_capture_mode(self._mode)
+        if self._before != own:
+            call("cuCtxSetCurrent", self._before)
 
 
 class Device:
@@ -92,6 +114,8 @@ class Device:
     def enter(self) -> None:
         """Let this thread's calls mean this device from now on: for threads of our own."""
         call("cuCtxSetCurrent", self.context)
+        exchange_capture_mode()
+        _thread.context = self.context
 
     def entered(self) -> Entered:
         """Let the calls of a `with` statement mean this device."""
@@ -185,6 +209,18 @@ class Device:
         """Wait, on the host, for all work of the device."""
         with self.entered(), self.capturing:
             call("cuCtxSynchronize")
+
+
+def open_device() -> Device:
+    """A device that somebody in the process works on; the first one if nobody does.
+
+    To open another one takes memory of it, and may be refused.
+    """
+    for number in range(call("cuDeviceGetCount")):
+        _, is_active = call("cuDevicePrimaryCtxGetState", call("cuDeviceGet", number))
+        if is_active:
+            return device(number)
+    return device(0)
 
 
 class _OnDevice(Protocol):

@@ -60,6 +60,8 @@ _DIRECT: dict[str, tuple[Any, ...]] = {
 }
 #: Calls that may take long: they let other threads of Python run.
 _LONG = frozenset(("cuStreamSynchronize",))
+#: CU_STREAM_CAPTURE_MODE_RELAXED
+RELAXED = 2
 #: The first version of the driver's interface that has what is called here.
 INTERFACE = 12000
 
@@ -101,6 +103,13 @@ def current_context() -> int:
     held = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.addressof(held))
     return held.value or 0
+
+
+def exchange_capture_mode(mode: int = RELAXED) -> int:
+    """What this thread may do while another one captures; gives what that was before."""
+    held = ctypes.c_int(mode)
+    call("cuThreadExchangeStreamCaptureMode", ctypes.addressof(held))
+    return held.value
 
 
 def interface_text() -> str:
@@ -153,6 +162,9 @@ def release(name: str, *arguments: Any, device: Any = None) -> None:
 
 def error_text(number: int) -> str:
     """What one of the driver's codes means."""
-    code = bindings().CUresult(number)
+    try:
+        code = bindings().CUresult(number)
+    except ValueError:  # of a driver that is newer than the package
+        return f"the driver's code {number}"
     _, text = bindings().cuGetErrorString(code)
     return f"{code.name} ({text.decode() if text else ''})"

@@ -18,7 +18,7 @@ import numpy as np
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.cuda.addresses import check_memory, device_number
-from sardonyx.cuda.device import device
+from sardonyx.cuda.device import device, open_device
 from sardonyx.cuda.lending import LENT, letting_go
 from sardonyx.cuda.stream import Stream
 from sardonyx.runtime.storage import size_of
@@ -353,7 +353,7 @@ def _from_interface(value: Any) -> CudaArray:
         reaches = [step * (size - 1) for step, size in zip(strides, shape, strict=True)]
         first = sum(x for x in reaches if x < 0)
         last = sum(x for x in reaches if x > 0) + dtype.itemsize
-    where = device(0)
+    where = open_device()
     if address or size_bytes:
         with where.entered():
             where = device(device_number(address))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.cuda.device import Device
-from sardonyx.cuda.driver import failure
+from sardonyx.cuda.driver import RELAXED, failure
 from sardonyx.cuda.launching import function_of_driver
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.library import library
@@ -21,6 +21,7 @@ _FUNCTIONS = dict(
         (
             "cuCtxGetCurrent",
             "cuCtxSetCurrent",
+            "cuThreadExchangeStreamCaptureMode",
             "cuMemcpyAsync",
             "cuGraphLaunch",
             "cuStreamSynchronize",
@@ -43,7 +44,7 @@ class Replays:
         self._table = np.zeros(REPLAY.words, np.int64)
         self._address = address_of(self._table)
         self._words = self._table.data
-        self._words[REPLAY["context"]] = device.context
+        self._words[REPLAY["context"]], self._words[REPLAY["mode"]] = device.context, RELAXED
         for name, function in _FUNCTIONS.items():
             self._words[REPLAY[name]] = function_of_driver(function)
         self._replay = library().replay

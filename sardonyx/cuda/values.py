@@ -117,6 +117,9 @@ class CudaArray(DeviceArray):
         Raises:
             InvalidArgument: There is no memory of this device any more.
         """
+        if stream.device is not self.device:
+            stream.wait_for(self._ready())
+            return
         if self.producer is not None:
             exchange.wait_for_producer(self.producer, stream, waited)
         elif self.block is None and self.owner is None:
@@ -126,6 +129,13 @@ class CudaArray(DeviceArray):
             written = order.unfinished()
             if written is not None:
                 stream.wait_for(written[1])
+
+    def _ready(self) -> Event:
+        """The end of what writes to the memory, for streams of other devices."""
+        own = self.device.copying
+        with self.device.entered():
+            self.ready_in(own)
+            return own.record()
 
     def free_in(self, stream: Stream) -> None:
         """As `ready_in`, for work that writes: it begins after what reads the memory, too."""

@@ -122,7 +122,8 @@ LAUNCHER = Record("launch wait stream reads fetch mirror")
 #: What a replay of a graph needs: the device's context, where arguments go and come from, how many
 #: bytes they are, the graph, its stream, whether to wait; then functions of the driver.
 REPLAY = Record(
-    "context target source bytes graph stream waits look enter copy launch wait before p13 p14 p15"
+    "context target source bytes graph stream waits look enter relax copy launch wait before mode"
+    " p15"
 )
 #: What lets go of memory that others had: functions of Python that take its lock and give it back,
 #: take the error that is on its way and put it back, the work itself; where the error is between.

@@ -8,15 +8,15 @@ from sardonyx.kernel.types import I32, I64, PTR
 from sardonyx.runtime.native_layout import REPLAY
 
 #: The driver's functions by the number that `replay` gives when one fails, in its higher half.
-STEPS = ("look", "enter", "copy", "launch", "wait")
+STEPS = ("look", "enter", "relax", "copy", "launch", "wait")
 
 
 def replay() -> Program:
     """`i64 replay(record)`: enter the context, send arguments, launch, wait.
 
-    In the end the thread's context is the one from before. Nothing is sent if there are no bytes,
-    and nobody waits if `waits` is 0. Gives 0, or where a function failed the driver's code and, 32
-    bits above it, which one it was.
+    In the end the thread's context is the one from before, and so is its mode, which meanwhile is
+    the record's. Nothing is sent if there are no bytes, and nobody waits if `waits` is 0. Gives 0,
+    or where a function failed the driver's code and, 32 bits above it, which one it was.
     """
     b = Builder("replay", [("record", PTR)], result=I64)
     record = b.parameter("record")
@@ -28,6 +28,7 @@ def replay() -> Program:
         return b.call(REPLAY.pointer(b, record, name), given, I32)
 
     def go_back() -> None:
+        call("relax", mode)  # it exchanges the two
         with b.if_(is_elsewhere):
             call("enter", value("before"))
 
@@ -38,11 +39,13 @@ def replay() -> Program:
                 go_back()
             b.return_(b.binary("add", wide, STEPS.index(name) << 32))
 
+    mode = REPLAY.place(b, record, "mode")
     step("look", REPLAY.place(b, record, "before"), is_inside=False)
     before, own = (REPLAY.read(b, record, name) for name in ("before", "context"))
     is_elsewhere = b.ne(before, own)
     with b.if_(is_elsewhere):
         step("enter", value("context"), is_inside=False)
+    step("relax", mode, is_inside=False)
     with b.if_(b.ne(REPLAY.read(b, record, "bytes"), 0)):
         step("copy", *map(value, ("target", "source", "bytes", "stream")))
     step("launch", value("graph"), value("stream"))

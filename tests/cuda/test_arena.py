@@ -284,6 +284,43 @@ def test_an_arena_of_several_sessions(lazy: FakeDriver) -> None:
 
 
 @pytest.mark.parametrize(
+    ("provider", "kind", "options", "expected"),
+    [
+        (CUDA, "Cuda", {"device_id": 1}, "device_id.*Expected 0, got 1"),
+        (CUDA, "Cpu", {}, "has no such memory.*Expected Cuda or CudaPinned, got Cpu"),
+        ("CPUExecutionProvider", "Cuda", {}, "has no such memory.*Expected Cpu, got Cuda"),
+        ("DmlExecutionProvider", "Cuda", {}, "There is no provider"),
+    ],
+)
+def test_allocators_that_contradict(
+    lazy: FakeDriver, provider: str, kind: str, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(errors.InvalidArgument, match=expected):
+        ort.create_and_register_allocator_v2(provider, _info(kind), options, None)
+    ort.create_and_register_allocator_v2(CUDA, _info(), {"device_id": 0}, None)
+
+
+def test_options_that_are_none_of_the_processors_allocator_are_noted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, 0)
+    with caplog.at_level("INFO", "sardonyx"):
+        ort.create_and_register_allocator_v2(
+            "CPUExecutionProvider", info, {"gpu_mem_limit": "1"}, None
+        )
+    assert "option gpu_mem_limit" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["max_mem", "initial_chunk_size_bytes"])
+def test_sizes_of_arenas_below_the_default(name: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=f"OrtArenaCfg {name}"):
+        ort.OrtArenaCfg({name: -5})
+    settings = ort.OrtArenaCfg({name: -1})
+    with pytest.raises(errors.InvalidArgument, match=f"OrtArenaCfg {name}"):
+        setattr(settings, name, -2)
+
+
+@pytest.mark.parametrize(
     ("provider", "registers", "options", "noted"),
     [
         (CUDA, True, {}, ""),

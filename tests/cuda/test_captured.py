@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -352,3 +353,48 @@ def test_a_capture_that_is_broken_is_named(lazy: FakeDriver) -> None:
     with pytest.raises(errors.RuntimeException, match="INVALIDATED"):
         call("cuStreamEndCapture", stream.handle)
     assert (session.run(None, {"x": x, "w": x})[0] == 2).all()
+
+
+def _uses() -> dict[str, tuple[Any, Any]]:
+    """What a thread may do, warm, and what that gives."""
+    session, x, y = _session(_ADD), _floats(300), _floats(400)
+    values, other = {"x": _value(x), "w": _value(x)}, {"x": y, "w": y}
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    for _ in range(4):
+        session.run_with_ort_values(None, values)
+        session.run(None, {"x": x, "w": x})
+
+    def in_new_sizes() -> Any:
+        given = {name: _value(array) for name, array in other.items()}
+        return session.run_with_ort_values(None, given)[0].numpy()
+
+    return {
+        "again": (lambda: session.run_with_ort_values(None, values)[0].numpy(), x + x),
+        "new sizes": (in_new_sizes, y + y),
+        "NumPy": (lambda: session.run(None, {"x": x, "w": x})[0], x + x),
+        "a value": (lambda: values["x"].numpy(), x),
+        "an update": (lambda: values["x"].update_inplace(x), None),
+        "nobody waits": (
+            lambda: session.run_with_ort_values(None, values, options)[0].numpy(), x + x,
+        ),
+        "memory": (lambda: session.trim(), None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "use", ["again", "new sizes", "NumPy", "a value", "an update", "nobody waits", "memory"]
+)
+def test_what_another_thread_captures_is_not_spoilt(gpu: FakeDriver | None, use: str) -> None:
+    """In the mode that forbids all threads what could spoil a capture: torch's graphs have it."""
+    do, expected = _uses()[use]
+    found: list[Any] = []
+
+    def record() -> None:
+        thread = threading.Thread(target=lambda: found.append(do()))
+        thread.start()
+        thread.join()
+
+    graph = _Graph(device(0), device(0).new_stream(), record)
+    graph.end()
+    np.testing.assert_array_equal(found[0], expected)

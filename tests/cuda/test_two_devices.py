@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from sardonyx.cuda import pausing
 from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call, current_context
 from sardonyx.cuda.module import Module
+from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
 pytestmark = pytest.mark.usefixtures("two_gpus")
@@ -128,6 +132,74 @@ def test_copies_between_devices() -> None:
         held.update_inplace(array + 1)
         np.testing.assert_array_equal(held.numpy(), array + 1)
         np.testing.assert_array_equal(there.numpy(), array)
+
+
+@pytest.mark.parametrize("library", ["torch", "an interface", "a capsule"])
+@pytest.mark.parametrize("target", [0, 1])
+def test_copies_wait_for_what_another_library_has_under_way(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, library: str, target: int
+) -> None:
+    """On the device of its array, wherever the copy goes."""
+    lazy.devices = 2
+    queues = [device(n).new_stream() for n in (0, 1)]
+    source = ort.OrtValue.ortvalue_from_numpy(np.zeros(4, np.float32), "cuda", 0)
+    given: Any
+    if library == "an interface":
+        given = Foreign(source, queues[0].handle)
+    else:
+        given = Tensor(source, queues)
+        torch = types.ModuleType("torch")
+        current = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda n: queues[n].handle)
+        torch.Tensor, torch._C = Tensor if library == "torch" else int, current  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        monkeypatch.setattr(Tensor, "__module__", "torch" if library == "torch" else "other")
+    to = ort.OrtValue.ortvalue_from_shape_and_type((4,), np.float32, "cuda", target)
+    with device(0).entered():
+        lazy.do("kernel", lambda: ctypes.memset(source.data_ptr(), 63, 16), queues[0].handle)
+    to.update_inplace(given)
+    np.testing.assert_array_equal(to.numpy().view(np.int32), np.full(4, 0x3F3F3F3F))
+
+
+class Tensor:
+    """Has what torch's tensors have: an order on their device, and capsules there alone."""
+
+    dtype, is_cuda, requires_grad = "torch.float32", True, False
+
+    def __init__(self, held: ort.OrtValue, queues: list[Any]) -> None:
+        self.held, self.queues, self.shape = held, queues, held.shape()
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_conj(self) -> bool:
+        return False
+
+    is_neg = is_conj
+
+    def get_device(self) -> int:
+        return 0
+
+    def data_ptr(self) -> int:
+        return int(self.held.data_ptr())
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, stream: int, **options: Any) -> Any:
+        if current_context() != device(0).context:
+            raise BufferError("another device is the current one")
+        if stream != -1:
+            device(0).stream_of(stream).wait_for(self.queues[0].record())
+        return self.held.__dlpack__(**options)
+
+
+def test_work_on_one_device_opens_no_other(lazy: FakeDriver) -> None:
+    lazy.devices = 2
+    session, feeds = _session(1), _feeds()
+    values = _on(1, feeds)
+    found = session.run(None, {n: Foreign(v, 1) for n, v in values.items()})[0]
+    np.testing.assert_array_equal(ort.OrtValue.from_dlpack(found).numpy(), _expected(feeds))
+    assert lazy.opened == {1}
 
 
 def test_one_session_after_the_other_through_a_copy() -> None:

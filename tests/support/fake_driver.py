@@ -57,6 +57,7 @@ class FakeDriver(FakeGraphs):
         goes_on: Whether work before a function of the host is done some time later by itself.
         copied: How many bytes were copied from one kind of memory to another: `host, device`.
         homes: The device of each block, and of each stream.
+        opened: Devices whose context somebody has asked for.
         mapped: Addresses of blocks that are ranges of one memory, which was mapped piece by piece.
         knows_ranges: Whether the driver tells how far memory goes.
     """
@@ -69,6 +70,7 @@ class FakeDriver(FakeGraphs):
     limit_bytes: int = 1 << 40
     devices: int = 1
     homes: dict[int, int] = field(default_factory=dict)
+    opened: set[int] = field(default_factory=set)
     mapped: set[int] = field(default_factory=set)
     knows_ranges: bool = True
     interface: int = 13000
@@ -96,10 +98,11 @@ class FakeDriver(FakeGraphs):
         }
         self._launch = LAUNCH(self._launched)
         self._fetch = FETCH(lambda t, s, n, q: int(self.cuMemcpyAsync(t, s, n, q or 0)[0]))
-        self._wait = WAIT(lambda stream: self._run_stream(stream or 0))
+        self._wait = WAIT(lambda stream: int(self.cuStreamSynchronize(stream or 0)[0]))
         #: What native code calls besides.
         self._replaying = {
             b"cuCtxSetCurrent": ENTER(lambda context: int(self.cuCtxSetCurrent(context)[0])),
+            b"cuThreadExchangeStreamCaptureMode": ENTER(self._cuThreadExchangeStreamCaptureMode),
             b"cuMemcpyAsync": self._fetch,
             b"cuGraphLaunch": REPLAY(
                 lambda graph, queue: int(self.cuGraphLaunch(signed(graph), queue or 0)[0])
@@ -110,6 +113,11 @@ class FakeDriver(FakeGraphs):
         if not name.startswith("cu"):
             raise AttributeError(name)
         return lambda *_: (CUresult.CUDA_SUCCESS,)
+
+    def queue_of(self, stream: int) -> int:
+        """By what a stream's work is known: each device has default streams of its own."""
+        handle = int(stream)
+        return handle + 16 * self._here if handle <= 2 and self.context else handle
 
     def cuDeviceGetCount(self) -> Any:
         return CUresult.CUDA_SUCCESS, self.devices
@@ -122,6 +130,9 @@ class FakeDriver(FakeGraphs):
         """What this thread has entered; 0 for nothing."""
         return int(getattr(self._entered, "context", 0))
 
+    def cuDevicePrimaryCtxGetState(self, number: int) -> Any:
+        return CUresult.CUDA_SUCCESS, 0, int(number in self.opened)
+
     @property
     def _here(self) -> int:
         """The device that this thread's calls mean."""
@@ -129,6 +140,7 @@ class FakeDriver(FakeGraphs):
         return self.context - _FIRST_CONTEXT
 
     def cuDevicePrimaryCtxRetain(self, number: int) -> Any:
+        self.opened.add(number)
         return CUresult.CUDA_SUCCESS, _FIRST_CONTEXT + number
 
     def cuCtxSetCurrent(self, context: int | None) -> Any:
@@ -303,6 +315,7 @@ class FakeDriver(FakeGraphs):
     # -- streams and events -------------------------------------------------------------------
 
     def _run_stream(self, stream: int, upto: int | None = None) -> int:
+        stream = self.queue_of(stream)
         if self.capture is not None and self.mode == GLOBAL:
             if stream == self.captured:
                 return int(self._broken(CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)[0])
@@ -341,7 +354,7 @@ class FakeDriver(FakeGraphs):
     @in_a_context
     def cuEventRecord(self, event: int, stream: int) -> Any:
         held = self.events[event]
-        held.stream, held.asked = int(stream), 0
+        held.stream, held.asked = self.queue_of(stream), 0
         held.is_captured = self._takes(held.stream)
         held.mark = self.done.get(held.stream, 0) + len(self.queues.setdefault(held.stream, []))
         return (CUresult.CUDA_SUCCESS,)

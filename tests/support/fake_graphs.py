@@ -59,6 +59,8 @@ class FakeGraphs:
         #: Other streams that are captured now, and whether what they do is waited for.
         self._forked: dict[int, bool] = {}
         self._modes = threading.local()
+        #: Devices capture at once; here one after the other.
+        self._one_captures = threading.Lock()
         #: User objects: what to call with what, once no graph refers to them.
         self._objects: dict[int, tuple[int, int]] = {}
         self._retained: dict[int, list[int]] = {}
@@ -66,15 +68,16 @@ class FakeGraphs:
     @in_a_context
     def do(self, what: str, work: Callable[[], Any], stream: int) -> Any:
         """Put work in a stream, or in the graph that it is captured to."""
-        self.placed[int(stream)][what] += 1
-        if self.capture is None or not self._takes(int(stream)):
-            self.queues.setdefault(int(stream), []).append(work)
+        stream = self.queue_of(stream)
+        self.placed[stream][what] += 1
+        if self.capture is None or not self._takes(stream):
+            self.queues.setdefault(stream, []).append(work)
         elif what in self.uncapturable or (self._outer and what not in _IN_NODES):
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         else:
             self.capture.append(work)
-            if int(stream) in self._forked:
-                self._forked[int(stream)] = False
+            if stream in self._forked:
+                self._forked[stream] = False
         return (CUresult.CUDA_SUCCESS,)
 
     def _takes(self, stream: int) -> bool:
@@ -83,7 +86,7 @@ class FakeGraphs:
 
     @in_a_context
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> Any:
-        assert self.capture is None
+        assert self._one_captures.acquire(timeout=60), "a thread captures two streams at once"
         self.capture, self.captured, self.is_broken = [], int(stream), False
         self.mode = mode if isinstance(mode, int) else 1
         return (CUresult.CUDA_SUCCESS,)
@@ -99,7 +102,9 @@ class FakeGraphs:
         self.captures += 1
         number = self.captures
         self.graphs[number], self.capture = self.capture, None
-        if self.is_broken:
+        is_broken = self.is_broken
+        self._one_captures.release()
+        if is_broken:
             self.cuGraphDestroy(number)
             return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 0
         return CUresult.CUDA_SUCCESS, number
@@ -116,6 +121,8 @@ class FakeGraphs:
         return (code,)
 
     def _cuStreamIsCapturing(self, stream: int | None, status: int) -> int:
+        if not self.context:
+            return int(CUresult.CUDA_ERROR_INVALID_CONTEXT)
         is_it = self.capture is not None and (stream or 0) == self.captured
         ctypes.c_int.from_address(status).value = is_it and (2 if self.is_broken else 1)
         return 0
