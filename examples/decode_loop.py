@@ -75,10 +75,7 @@ class Cache:
         self._values = [ort.OrtValue.ortvalue_from_numpy(first, self._device, 0)]
         shape = [1, HEADS, 0, WIDTH]
         for _ in _NAMES:
-            if self._device == "cuda":
-                value = ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, self.room)
-            else:
-                value = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+            value = ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, self.room, self._device)
             self._values.append(value)
 
     def step(self) -> int:

@@ -36,7 +36,8 @@ class IOBinding:
     """Binds values to names; everything bound is kept alive until it is cleared.
 
     A binding may be used again and again, by one thread at a time. Memory that is bound to an
-    output may be larger than the output; `get_outputs` says what shape that had.
+    output may be longer along the first axis than the output, or have one axis alone; `get_outputs`
+    says what shape that had.
 
     Args:
         session: The session whose inputs and outputs are bound.

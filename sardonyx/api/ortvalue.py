@@ -14,6 +14,7 @@ from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.host.sparse_tensor import SparseTensor
+from sardonyx.runtime.growing import new_with_room
 from sardonyx.runtime.storage import (
     HOST,
     Array,
@@ -195,12 +196,12 @@ class OrtValue:
         """New memory, contents undefined, with room to grow to a size of `room` along an axis.
 
         A run whose output continues this value, such as `Concat(past, new)`, writes what is new
-        behind it, copying nothing. Bound to both the input and the output, the value becomes
-        longer itself.
+        behind it, copying nothing. Bound to both the input and the output, a value on a GPU becomes
+        longer itself; one on the processor cannot be written to.
 
         Raises:
             InvalidArgument: The axis is none, or the room is too small.
-            NotImplemented: Values of this device do not grow.
+            NotImplemented: Values in such memory do not grow.
         """
         memory = memory_of(device_type, device_id)
         sizes, kind = tuple(map(int, shape)), numpy_type(element_type)
@@ -208,12 +209,13 @@ class OrtValue:
             raise InvalidArgument(
                 message("OrtValue", f"There is no axis {axis} of size {room} for {list(sizes)}")
             )
-        make = getattr(memory, "with_room", None)
+        refuse_strings(kind)
+        make = getattr(memory, "with_room", new_with_room if memory is HOST else None)
         if make is None:
             raise errors.NotImplemented(
                 message(
-                    "OrtValue", "Values of this device do not grow", expected="'cuda'",
-                    got=repr(device_type), do="Use ortvalue_from_shape_and_type",
+                    "OrtValue", f"Values in {memory.memory_name} memory do not grow",
+                    expected="'cpu' or 'cuda'", do="Use ortvalue_from_shape_and_type",
                 )
             )  # fmt: skip
         return OrtValue(make(sizes, kind, axis, room))

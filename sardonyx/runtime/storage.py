@@ -209,10 +209,10 @@ def to_host(tensor: Tensor) -> Array:
 def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     """Memory that is bound to an output, as an array of the output's shape.
 
-    It may be larger than the output: then the first part of it is used.
+    It may be larger than the output, see `_is_room`: then the first part of it is used.
 
     Raises:
-        InvalidArgument: It is too small, of another type, read-only or not contiguous.
+        InvalidArgument: It is too small, of another shape or type, read-only or not contiguous.
     """
     read_only = (
         target.is_read_only if isinstance(target, DeviceArray) else not target.flags.writeable
@@ -220,7 +220,7 @@ def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[An
     if target.dtype == dtype and not read_only:
         if target.shape == shape:
             return target
-        if size_of(shape, dtype) <= target.nbytes:
+        if _is_room(target.shape, shape):
             if isinstance(target, DeviceArray):
                 return target.as_shape(shape)
             if target.flags.c_contiguous:
@@ -228,10 +228,25 @@ def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[An
     raise InvalidArgument(
         message(
             f"output {name}", "The bound memory does not fit",
-            expected=f"{dtype}{list(shape)}, writable",
+            expected=f"{dtype}{list(shape)}, writable; only the first axis may be larger",
             got=f"{target.dtype}{list(target.shape)}" + (", read-only" if read_only else ""),
         )
     )  # fmt: skip
+
+
+def _is_room(room: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether elements of a shape lie in the first part of a larger array as in its first rows.
+
+    They do if nothing but the first axis (after such of size 1) is larger. An array of one axis is
+    taken as memory without a shape.
+    """
+    if 0 in shape or len(room) == 1:
+        return math.prod(shape) <= math.prod(room)
+    if len(room) != len(shape):
+        return False
+    axis = next((k for k, size in enumerate(room) if size != 1), 0)
+    before = room[:axis] == shape[:axis]
+    return before and room[axis] >= shape[axis] and room[axis + 1 :] == shape[axis + 1 :]
 
 
 def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:

@@ -153,6 +153,48 @@ def test_memory_of_other_shapes_and_kinds(session: sardonyx.InferenceSession) ->
     np.testing.assert_allclose(value.numpy(), _OUTER["y"])
 
 
+#: Shapes of memory for a result of shape (2, 2), or (2,), and whether it lies there as in rows.
+ROOMS = {
+    "y": {(3, 2): True, (2, 3): False, (3, 3): False, (4,): True, (9,): True, (1, 2, 2): False,
+        (2, 2, 1): False, (1, 4): False},
+    "total": {(5,): True, (2, 1): False, (1, 2): False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shape"), [(n, s) for n, rows in ROOMS.items() for s in rows])
+@pytest.mark.parametrize("how", ["out", "a binding", "a pipeline"])
+def test_larger_memory(
+    session: sardonyx.InferenceSession, name: str, shape: tuple[int, ...], how: str
+) -> None:
+    """Only where the first rows of it are the result: else they would be torn apart, silently."""
+    expected, target = _OUTER[name], np.full(shape, 9, np.float32)
+
+    def run() -> None:
+        if how == "out":
+            session.run([name], _FEEDS, out=[target])
+        elif how == "a pipeline":
+            into = [tuple(target if n == name else None for n in ("y", "total"))]
+            list(session.pipeline().map([_FEEDS], into=into))
+        else:
+            binding = session.io_binding()
+            for given, array in _FEEDS.items():
+                binding.bind_cpu_input(given, array)
+            binding.bind_ortvalue_output(name, sardonyx.OrtValue.ortvalue_from_numpy(target))
+            session.run_with_iobinding(binding)
+            (found,) = binding.get_outputs()
+            np.testing.assert_allclose(found.numpy(), expected)
+            assert tuple(found.shape()) == expected.shape
+
+    if not ROOMS[name][shape]:
+        with pytest.raises(errors.InvalidArgument, match="only the first axis may be larger"):
+            run()
+        np.testing.assert_array_equal(target, 9)
+        return
+    run()
+    np.testing.assert_allclose(target.reshape(-1)[: expected.size], expected.reshape(-1))
+    np.testing.assert_array_equal(target.reshape(-1)[expected.size :], 9)
+
+
 @pytest.mark.parametrize(
     ("out", "text"),
     [

@@ -84,7 +84,8 @@ def test_parts_of_arrays_both_ways(name: str, memory: str, way: str) -> None:
 def _wait_for(stream: Any) -> None:
     from sardonyx.cuda.device import device
 
-    device(0).stream_of(stream.get_handle()).synchronize()
+    with device(0).entered():
+        device(0).stream_of(stream.get_handle()).synchronize()
 
 
 def test_contents_of_another_shape() -> None:

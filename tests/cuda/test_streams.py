@@ -103,12 +103,14 @@ def test_nothing_is_copied_in_a_stream_of_another_device(lazy: FakeDriver) -> No
     sources = [ort.OrtValue.ortvalue_from_numpy(_X + 1, "cuda", 1) for _ in range(2)]
     targets = [_value(1), ort.OrtValue.ortvalue_from_numpy(_X.copy())]
     ort.copy_tensors(sources, targets, there.handle)
-    there.synchronize()
+    with device(1).entered():
+        there.synchronize()
     assert [t.numpy()[0] for t in targets] == [1, 1]
     targets = [_value(1), _value(0)]
     with pytest.raises(InvalidArgument, match=r"(?s)another device's.*device 0.*device 1"):
         ort.copy_tensors(sources, targets, there.handle)
-    there.synchronize()
+    with device(1).entered():
+        there.synchronize()
     assert [t.numpy()[0] for t in targets] == [0, 0]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.base.errors import InvalidArgument
+from sardonyx.base.errors import InvalidArgument, OutOfMemory
 from sardonyx.runtime.growing import GrownView, new_with_room
 from tests.support.session import model_of
 
@@ -54,6 +54,28 @@ def test_nothing_moves(session: ort.InferenceSession, batch: int) -> None:
     longest = values[-1].numpy()
     for value in values:  # what an earlier step gave stays what it was
         np.testing.assert_array_equal(value.numpy(), longest[:, :, : value.shape()[2]])
+
+
+def test_room_by_the_public_name(session: ort.InferenceSession) -> None:
+    start = ort.OrtValue.ortvalue_with_room([1, 2, 0, 4], np.float32, 2, 8, "cpu")
+    first = _step(session, start, _new(3))
+    second = _step(session, first, _new(5))
+    assert start.data_ptr() == first.data_ptr() == second.data_ptr()
+    assert _step(session, second, _new(1)).data_ptr() != start.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("kind", "axis", "room", "where", "expected"),
+    [
+        (np.float32, 3, 8, "cpu", "no axis 3 of size 8"),
+        (np.float32, 1, 1, "cpu", "no axis 1 of size 1"),
+        (np.float32, 0, 1 << 60, "cpu", "too large|larger"),
+        (np.str_, 0, 8, "cpu", "[Ss]trings"),
+    ],
+)
+def test_rooms_that_cannot_be(kind: Any, axis: int, room: int, where: str, expected: str) -> None:
+    with pytest.raises((InvalidArgument, OutOfMemory), match=expected):
+        ort.OrtValue.ortvalue_with_room([2, 3, 4], kind, axis, room, where)
 
 
 def test_a_value_is_continued_twice(session: ort.InferenceSession) -> None:
