@@ -178,8 +178,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
                 them. What lies on the session's device is not copied.
             run_options: May end the run from another thread, or after some time.
             out: For each output that is returned, an array (or `OrtValue`, or array of another
-                library) to write it to, or None. It must have the output's type, and at least as
-                many elements.
+                library) to write it to, or None. It must have the output's type and shape; it may
+                be longer along the first axis, or have one axis alone and as many elements.
             timeout: Seconds that the run may take.
             stream: A stream of the session's GPU: a handle, a stream of torch or cupy, or an
                 object with `__cuda_stream__`. By default one of the session's own.
