@@ -71,10 +71,15 @@ class Resource:
         else:
             from cuda.bindings import driver
 
-            code, address = driver.cuMemAlloc(size_bytes)
-            if code != driver.CUresult.CUDA_SUCCESS:
-                raise MemoryError(f"{size_bytes} bytes: {code.name}")
-            self._driver, self.address = driver, int(address)
+            def done(name: str, *arguments: Any) -> Any:
+                code, *results = getattr(driver, name)(*arguments)
+                if code != driver.CUresult.CUDA_SUCCESS:
+                    raise MemoryError(f"{size_bytes} bytes: {name} gave {code.name}")
+                return results[0] if results else None
+
+            # cudaMalloc makes the device current by itself; the driver's functions do not.
+            done("cuCtxSetCurrent", done("cuDevicePrimaryCtxRetain", done("cuDeviceGet", 0)))
+            self._driver, self.address = driver, int(done("cuMemAlloc", size_bytes))
 
     def __del__(self) -> None:
         if self._driver is not None:
