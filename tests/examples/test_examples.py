@@ -28,9 +28,16 @@ def driver(request: pytest.FixtureRequest) -> Iterator[FakeDriver | None]:
         yield None
 
 
+def _says_what_is_copied(text: str, device: str) -> None:
+    """Bytes where there is a device; without one that no copy is saved."""
+    assert ("bytes copied" in text) == (device == "cuda")
+    assert ("no copy is saved" in text) == (device == "cpu")
+
+
 def test_decode_loop(driver: FakeDriver | None) -> None:
     found = decode_loop.run(steps=12, room=4)
     assert len(found["tokens"]) == 12
+    _says_what_is_copied(decode_loop.told(found), found["device"])
     if driver is None:
         return
     assert found["device"] == "cuda"
@@ -49,6 +56,7 @@ def test_denoise(driver: FakeDriver | None) -> None:
     found = denoise.run(size=8, channels=4, steps=3)
     assert found["difference"] < 1e-3
     assert found["bytes"] < found["bytes, NumPy"]
+    _says_what_is_copied(denoise.told(found), found["device"])
 
 
 def test_tiles(driver: FakeDriver | None) -> None:
