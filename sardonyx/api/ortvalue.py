@@ -167,8 +167,11 @@ class OrtValue:
             address: Of the first element; the others follow in the order of C.
             shape: Sizes of axes.
             element_type: A NumPy type, or ONNX's number of one.
-            device_type, device_id, vendor_id, memory_info: Where the memory lies, as for
+            device_type: Where the memory lies, this and the next three as for
                 `ortvalue_from_shape_and_type`.
+            device_id: The device's number.
+            vendor_id: Its maker, NVIDIA; -1 or 0 for any.
+            memory_info: Where, in place of the device.
             owner: What keeps the memory: the value refers to it, as does what is made of the value.
                 Without one the caller keeps it for as long as the value is used, and each run asks
                 the driver whether there is any at the address.
