@@ -30,6 +30,8 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
+#: Pointers to more taps than these are written in loops: LLVM's time grows with their square.
+_MOST_WRITTEN_OUT = 64
 #: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
 _TOGETHER_BYTES = 512 << 10
 
@@ -542,24 +544,41 @@ class ProductKernel(Ahead, Finish):
         live: Register | None = None,
     ) -> None:
         """Where each tap of a row begins; `live` gets a bit for each not beyond the edge."""
-        s = self.schedule
-        b = self.b
-        zero: dict[Atom, Dim] = {sizes.variable(v): 0 for v in s.reduced}
-        base = self.places[s.left_buffer].pointer
-        for number, taps in enumerate(s.tap_values()):
-            atoms = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
-            offset = substitute(s.left_offset, {**zero, **atoms})
-            pointer: Operand = b.offset(base, row.dim(offset), s.factor)
-            if s.window is not None:
-                inside = row.scalar(rewrite(s.window, atoms=atoms))
-                if live is not None:
+        s, b = self.schedule, self.b
+        if s.tap_count() <= _MOST_WRITTEN_OUT:
+            for number, taps in enumerate(s.tap_values()):
+                at = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
+                inside = None if s.window is None else row.scalar(rewrite(s.window, atoms=at))
+                if live is not None and inside is not None:
                     bit = b.select(inside, b.value(I64, 1 << number), 0)
                     live.set(b.binary("or", live.get(), bit))
-                if not isinstance(inside, Constant):
-                    pointer = b.select(inside, pointer, self.scratch["zero"])
-                elif not inside.value:
-                    pointer = self.scratch["zero"]
-            b.store(pointer, table, b.binary("add", b.binary("mul", count, number), r))
+                place = b.binary("add", b.binary("mul", count, number), r)
+                b.store(self._tap_pointer(row, at, inside), table, place)
+            return
+        index = b.variable(r, I64, name="index")
+
+        def nest(level: Expression, rest: Sequence[Dim]) -> None:
+            if rest:
+                with b.for_(0, level.dim(extent_of(rest[0]))) as i:
+                    nest(level.child({sizes.variable(rest[0]): i}), rest[1:])
+                return
+            inside = None if s.window is None else level.scalar(s.window)
+            b.store(self._tap_pointer(level, {}, inside), table, index.get())
+            index.set(b.binary("add", index.get(), count))
+
+        nest(row, s.taps)
+
+    def _tap_pointer(
+        self, level: Expression, at: dict[Atom, int], inside: Operand | None
+    ) -> Operand:
+        """Where a tap of a row begins: `at` has its place, or else `level`."""
+        s, b = self.schedule, self.b
+        others = {sizes.variable(v): 0 for v in s.reduced if v not in s.taps}
+        offset = substitute(s.left_offset, {**others, **at})
+        pointer: Operand = b.offset(self.places[s.left_buffer].pointer, level.dim(offset), s.factor)
+        if isinstance(inside, Constant):
+            return pointer if inside.value else self.scratch["zero"]
+        return pointer if inside is None else b.select(inside, pointer, self.scratch["zero"])
 
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, all reduced axes in order, to scratch."""

@@ -189,10 +189,18 @@ def _is_nonnegative(x: Tensor) -> bool:
     return known is not None and all(map(integer.is_nonnegative, known))
 
 
+#: So many tensors are joined one after the other; of more, groups are: expressions are as deep.
+_TOGETHER = 16
+
+
 def _fold(name: str, operation: str, inputs: tuple[Tensor, ...]) -> Tensor:
     if not inputs:
         raise InvalidGraph(message(name, "It needs an input"))
-    return functools.reduce(functools.partial(t.binary, operation), inputs)
+    parts, join = list(inputs), functools.partial(t.binary, operation)
+    while len(parts) > 1:
+        starts = range(0, len(parts), _TOGETHER)
+        parts = [functools.reduce(join, parts[k : k + _TOGETHER]) for k in starts]
+    return parts[0]
 
 
 def _of_one_shape(where: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:

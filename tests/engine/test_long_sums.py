@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.base import knobs
+from sardonyx.codegen import child
 from tests.support.session import model_of
 
 _RANDOM = np.random.default_rng(11)
@@ -35,14 +39,35 @@ def test_products(rows: int, depth: int, columns: int, constant: bool) -> None:
     assert _relative_error(got, x.astype(np.float64) @ w.astype(np.float64)) < 2.5e-7
 
 
-def test_convolutions() -> None:
-    """Over taps and channels."""
-    x = _RANDOM.random((1, 600, 9, 10), np.float32)
-    w = _RANDOM.random((20, 600, 5, 5), np.float32)
+#: Channels, height and width of filters, and padding: few taps and many, short rows and long.
+FILTERS = [(600, 5, 5, 0), (70, 1, 9, 0), (3, 15, 15, 7), (80, 9, 9, 4), (300, 5, 6, 2)]
+
+
+@pytest.mark.parametrize(("channels", "height", "width", "pad"), FILTERS)
+def test_convolutions(
+    channels: int, height: int, width: int, pad: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over taps and channels; kernels with many taps are no longer than others."""
+    lengths: list[int] = []
+    compiled = child.compile_text
+
+    def noted(text: str, *more: Any, **named: Any) -> Any:
+        lengths.append(len(text))
+        return compiled(text, *more, **named)
+
+    monkeypatch.setattr(child, "compile_text", noted)
+    x = _RANDOM.random((1, channels, 9, 10), np.float32)
+    w = _RANDOM.random((20, channels, height, width), np.float32)
     model = model_of(
-        "g (float[1, 600, 9, 10] x) => (float[1, 20, 5, 6] y) { y = Conv (x, w) }", {"w": w}
+        f"""g (float[1, {channels}, 9, 10] x) => (float[1, 20, P, Q] y)
+        {{ y = Conv <pads = {[pad] * 4}> (x, w) }}""",
+        {"w": w},
     )
-    got = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
-    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (5, 5), (2, 3))
+    with knobs.override("SARDONYX_CACHE", "off"):
+        got = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), (2, 3))
     want = np.einsum("ncyxij,kcij->nkyx", windows, w.astype(np.float64))
     assert _relative_error(got, want) < 2.5e-7
+    assert lengths
+    assert max(lengths) < 200_000

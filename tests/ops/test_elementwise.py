@@ -124,6 +124,12 @@ def test_variadic(op_type, count):
     check_op(op_type, [floats(2, 3), floats(3), floats(2, 1)][:count], opset=13)
 
 
+@pytest.mark.parametrize("op_type", "Min Max Sum Mean".split())
+@pytest.mark.parametrize("count", [17, 300])
+def test_many_inputs(op_type, count):
+    check_op(op_type, [floats(3) for _ in range(count)], opset=13, tolerance=1e-5)
+
+
 @pytest.mark.parametrize("op_type", "Min Max".split())
 def test_extremes_give_nan_on(op_type):
     nan = np.float32(np.nan)
