@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
 from sardonyx.runtime.bundle import is_bundle
+from sardonyx.tools.engines import engine_module
 from sardonyx.tools.made_up import explained
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         default="onnxruntime",
         metavar="MODULE",
-        help="a module with onnxruntime's names (onnxruntime); it runs on the processor",
+        help="a module with onnxruntime's InferenceSession (onnxruntime); it runs on the processor",
     )
     parser.add_argument(
         "--tolerance", type=real(), default=1e-4, help="relative error allowed (0.0001)"
@@ -67,12 +67,7 @@ class _Other:
     """A module with onnxruntime's names, whose errors become ours."""
 
     def __init__(self, name: str) -> None:
-        try:
-            self._make = importlib.import_module(name).InferenceSession
-        except (ImportError, AttributeError, ValueError) as error:
-            what = f"There is no engine {name!r} ({error})"
-            do = f"pip install {name}" if name == "onnxruntime" else ""
-            raise errors.NotFound(message("--against", what, do=do)) from None
+        self._make = engine_module(name).InferenceSession
         self._name = name
 
     def run(self, model: Any, names: list[str] | None, feeds: dict[str, Any]) -> list[Any]:

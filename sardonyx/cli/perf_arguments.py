@@ -108,7 +108,7 @@ def _add_length(group: Any) -> None:
         metavar="N",
         help="requests at once (1)",
     )
-    add("--against", metavar="MODULE", help="another engine, such as onnxruntime, in turns")
+    add("--against", metavar="MODULE", help="a module with onnxruntime's names, in turns")
     add("--rounds", type=whole(1, 10**6), metavar="N", help="turns of each, with --against (10)")
 
 

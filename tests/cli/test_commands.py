@@ -107,7 +107,12 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["show", "MODEL", "--after", "nonsense"], 2, "No such pass.*merge equal values.*got nonsense"),
     (["show", "unknown.onnx", "--stage", "plan"], 1, "Frobnicate"),
     (["compare", "MODEL", "--against", "nonsense"], 1, "nonsense"),
-    (["compare", "MODEL", "--against", "json"], 1, "InferenceSession"),
+    (
+        ["compare", "MODEL", "--against", "json"],
+        1,
+        "'json' has no InferenceSession.*Expected a module with onnxruntime's InferenceSession",
+    ),
+    (["compare", "MODEL", "--against", ".x"], 1, "no module '.x'.*Expected a module"),
     (["compare", "unknown.onnx", "--against", "sardonyx"], 1, "Frobnicate"),
     (["compare", "MODEL", "--tolerance", "x"], 2, "--tolerance"),
 ]

@@ -123,7 +123,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["MODEL", "-i", "nonsense|1"], 2, "nonsense"),
     (["MODEL", "--inputs", "missing.npz"], 1, "missing.npz"),
     (["MODEL", "--data", "nowhere"], 1, "nowhere"),
-    (["MODEL", "--against", "nonsense", "-r", "1"], 1, "no engine 'nonsense'"),
+    (["MODEL", "--against", "nonsense", "-r", "1"], 1, "There is no module 'nonsense' here"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
+from sardonyx.tools.engines import engine_module
 from sardonyx.tools.made_up import explained
 from sardonyx.tools.perf.data import DataSet, data_sets, difference, free_sizes
 from sardonyx.tools.perf.settings import LEVELS, Settings
@@ -62,7 +62,7 @@ class Bench:
 
     def __init__(self, model: str, settings: Settings) -> None:
         self._settings = settings
-        self._module = _module(settings.engine)
+        self._module = engine_module(settings.engine)
         self.first_s = 0.0
         self.mismatches: list[str] = []
         self.checked = 0
@@ -158,12 +158,10 @@ class Bench:
         s = self._settings
         name = PROVIDERS[s.provider]
         if s.engine == "sardonyx":
-            only(options, s.provider)
-        there = self._module.get_available_providers()
-        if name not in there:
+            only(options, s.provider)  # the session says why it is not there
+        elif name not in (there := self._module.get_available_providers()):
             what = f"The provider {name} is not available"
-            do = "See sardonyx doctor" if s.engine == "sardonyx" else ""
-            raise errors.EPFail(message(s.engine, what, expected=", ".join(there), do=do))
+            raise errors.EPFail(message(s.engine, what, expected=", ".join(there)))
         return [(name, dict(s.provider_options)) if s.provider_options else name]
 
     def _options_of_runs(self) -> tuple[Any, ...]:
@@ -287,17 +285,6 @@ class _Requests:
         done = len(self._latencies)
         passed = (time.perf_counter_ns() - self._begin) / 1e9
         progress(min(1.0, done / self._times if self._times else passed / self._seconds), done)
-
-
-def _module(name: str) -> Any:
-    try:
-        found = importlib.import_module(name)
-        found.InferenceSession  # noqa: B018 - is it there?
-    except (ImportError, AttributeError, ValueError) as error:
-        what = f"There is no engine {name!r} ({error})"
-        do = f"pip install {name}" if name == "onnxruntime" else ""
-        raise errors.NotFound(message("--against", what, do=do)) from None
-    return found
 
 
 class _errors_of:  # noqa: N801 - used as a function
