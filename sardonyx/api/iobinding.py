@@ -102,9 +102,9 @@ class IOBinding:
 
         Args:
             name: The input's.
-            device_type: `"cpu"`, `"cuda"`, `"cudapinned"` (memory of the host that a GPU reaches),
-                or an object that says where the memory lies.
-            device_id: The device's number.
+            device_type: `"cpu"`, `"cuda"` (or `"gpu"`), `"cudapinned"` (memory of the host that a
+                GPU reaches), in small or capital letters, or an object that says where it lies.
+            device_id: The device's number; 0 where it stands behind the name: `"cuda:1"`.
             element_type: A NumPy type, or ONNX's number of one.
             shape: Sizes of axes.
             buffer_ptr: The address.

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.api.config_keys import SESSION_KEYS
-from sardonyx.api.cuda_options import CUDA
+from sardonyx.api.cuda_options import CUDA, OPTIONS
 from sardonyx.api.feeds import check_mapping
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU, cuda_is_missing
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.devices import device_named
+from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def load(
 
     Args:
         model: Path of an ONNX file or a bundle, its bytes, or a `ModelProto`.
-        device: `cpu`, `cuda`, or `cuda:N` for a GPU by its number.
+        device: `cpu`, `cuda` (or `gpu`), or `cuda:N` for a GPU by its number; capital letters are
+            the same.
         threads: How many threads a run has on the processor; 0 for one for each.
         sizes: Sizes of named dimensions that never change; plans get simpler by them.
         config: Session configuration entries, by key.
@@ -55,7 +57,7 @@ def load(
         NoSuchFile, InvalidProtobuf, InvalidGraph: The model cannot be read.
         NotImplemented: The model needs something that is not supported.
         EPFail: There is no such device, and the text says what is missing.
-        InvalidArgument: An argument is none of these.
+        InvalidArgument: An argument is unknown (then a TypeError, too), or its value does not fit.
     """
     options = SessionOptions()
     if isinstance(threads, bool) or not isinstance(threads, int):
@@ -73,22 +75,25 @@ def load(
 
 
 def _provider(device: str, given: dict[str, Any]) -> Any:
-    name, _, number = str(device).partition(":")
-    is_number = not number or (number.isascii() and number.isdigit())
-    if name not in ("cpu", "cuda") or not is_number or (name == "cpu" and int(number or 0)):
-        what = "There is no such device"
-        raise InvalidArgument(
-            message("load", what, expected="cpu, cuda or cuda:N", got=repr(device))
-        )
+    for option in given:
+        if option not in OPTIONS:
+            known = (*(load.__kwdefaults__ or ()), *OPTIONS)
+            what = f"There is no argument {option!r}"
+            raise WrongType(message("load", what, do=nearest(option, known)))
+    name, number = device_named(str(device))
+    if name not in ("cpu", "cuda") or (name == "cpu" and number):
+        what, expected = "There is no such device", "cpu, cuda (or gpu), or cuda:N for one of many"
+        raise InvalidArgument(message("load", what, expected=expected, got=repr(device)))
     if name == "cpu":
         if given:
-            what = f"The processor has no option {min(given)!r}"
-            raise InvalidArgument(message("load", what))
+            what = f"{min(given)!r} is an option of the CUDA provider"
+            do = "Leave it out, or load with device='cuda'"
+            raise InvalidArgument(message("load", what, got=f"device={device!r}", do=do))
         return CPU
-    missing = cuda_is_missing(int(number or 0))
+    missing = cuda_is_missing(number or 0)
     if missing:
         raise errors.EPFail(message("load", f"{device} cannot be used: {missing}"))
-    return CUDA, {**given, "device_id": number or "0"}
+    return CUDA, {**given, "device_id": str(number or 0)}
 
 
 def warm_up(

@@ -12,14 +12,20 @@ from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.storage import MemoryKind, known_device, memory_kind
+from sardonyx.runtime.named_memory import (
+    check_number,
+    check_processor,
+    known_device,
+    memory_kind,
+)
+from sardonyx.runtime.storage import MemoryKind
 
 #: The maker of the GPUs here.
 NVIDIA = 0x10DE
 #: What says nothing about a maker.
 _ANY_MAKER = (-1, 0)
 #: Names of devices, with the numbers of their type and of their maker.
-_DEVICES = {"cpu": (0, 0), "cuda": (1, NVIDIA), "gpu": (1, NVIDIA)}
+_DEVICES = {"cpu": (0, 0), "cuda": (1, NVIDIA)}
 _BY_TYPE = {0: "cpu", 1: "cuda"}
 #: Names of kinds of memory, with the device that has it and whether the host reaches it.
 _MEMORIES = {"Cpu": ("cpu", False), "Cuda": ("cuda", False), "CudaPinned": ("cpu", True)}
@@ -30,6 +36,7 @@ _ALIGNED = {"Cpu": 16, "Cuda": 256, "CudaPinned": 256}
 class OrtDevice:
     """A device: the processor, or a GPU by its number. It need not be there.
 
+    `cpu` or `cuda` (`gpu` is the same), in small or capital letters; `cuda:1` has its number.
     For DirectML (`dml`) the processor stands in, as it does for sessions of that provider.
 
     Raises:
@@ -52,15 +59,16 @@ class OrtDevice:
         if self._name not in _DEVICES:
             raise errors.NotImplemented(
                 message(
-                    "device", "There is no memory of this device", expected="'cpu' or 'cuda'",
-                    got=f"{name!r}, {device_id}",
+                    "device", "There is no device of this name", expected="'cpu' or 'cuda'",
+                    got=repr(name),
                 )
             )  # fmt: skip
         check_maker(self._name, vendor_id)
-        if device_id < 0 or (device_id and self._name == "cpu"):
-            raise InvalidArgument(
-                message("device", f"There is no {self._name} {device_id}", expected="0")
-            )
+        if self._name == "cpu":
+            check_processor(device_id)
+        if device_id < 0:
+            what = f"There is no {self._name} {device_id}"
+            raise InvalidArgument(message("device", what, expected="0 or more"))
         self._number = int(device_id)
 
     @staticmethod
@@ -209,8 +217,9 @@ def memory_of(
     """The memory that is meant.
 
     Args:
-        device: A name, as `runtime.storage.memory_kind` has them, or an object that says it all.
-        number: Of the device, if that is a name.
+        device: A name, as `runtime.named_memory.known_device` has them, or an object that has all
+            of it.
+        number: Of the device, if that is a name without one.
         vendor_id: The device's maker; -1 or 0 for any.
 
     Raises:
@@ -219,8 +228,9 @@ def memory_of(
         InvalidArgument: There is no device with this number, or the object has another one.
     """
     if isinstance(device, str):
-        check_maker(known_device(device, number)[0], vendor_id)
-        return memory_kind(device, number)
+        name, number = known_device(device, number)
+        check_maker(name, vendor_id)
+        return memory_kind(name, number)
     if isinstance(device, OrtDevice):
         name, own, found = device._name, device.device_id(), device.memory
     elif isinstance(device, OrtMemoryInfo):
@@ -233,9 +243,7 @@ def memory_of(
             )
         )  # fmt: skip
     check_maker(name, vendor_id)
-    if number not in (0, own):
-        what = "The device is given with its number, and another number beside it"
-        raise InvalidArgument(message("device", what, expected=str(own), got=str(number)))
+    check_number(own, number)
     return found()
 
 

@@ -132,9 +132,9 @@ class OrtValue:
         Args:
             shape: Sizes of axes.
             element_type: A NumPy type, or ONNX's number of one.
-            device_type: `"cpu"`, `"cuda"`, `"cudapinned"` (memory of the host that a GPU reaches),
-                or an object that says where.
-            device_id: The device's number.
+            device_type: `"cpu"`, `"cuda"` (or `"gpu"`), `"cudapinned"` (memory of the host that a
+                GPU reaches), in small or capital letters, or an object that says where.
+            device_id: The device's number; a name may have it instead: `"cuda:1"`.
             vendor_id: Its maker, NVIDIA; -1 or 0 for any.
             memory_info: Where, in place of the device.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,12 @@ from sardonyx.api.spelling import nearest
 from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
+from sardonyx.base.devices import device_named
 from sardonyx.base.errors import InvalidArgument, WrongType, message
 
 CPU = "CPUExecutionProvider"
+#: From here on names of providers are all alike.
+_COMMON_PART = re.compile("[ _-]?(?:exec|prov)")
 
 #: Providers of onnxruntime: a program may name them anywhere, but they are not here.
 FOREIGN = (
@@ -90,6 +94,7 @@ def choose(
     """
     pairs = _pairs(providers, options)
     found: dict[str, dict[str, str]] = {}
+    passed_over: list[str] = []
     seen: set[str] = set()
     for name, given in pairs:
         if name in seen:
@@ -101,16 +106,16 @@ def choose(
         if not missing and (name in (CPU, CUDA) or name in plugin_names()):
             found[name] = checked
             continue
-        known = (*available(), CUDA, *FOREIGN)
         text = message(
             "InferenceSession", f"The provider {name!r} is not available",
-            expected=f"one of {available()}",
-            do=missing or ("" if name in FOREIGN else nearest(name, known)),
+            expected=f"one of {available()}", do=missing or _advice(name),
         )  # fmt: skip
         if not may_fall_back:
             raise errors.EPFail(text)
-        warn(text)
+        passed_over.append(text)
     found.setdefault(CPU, {})
+    for text in passed_over:
+        warn(f"{text} The session runs on {' and '.join(preferred(found))}.")
     return found
 
 
@@ -140,10 +145,30 @@ def check_names(providers: Sequence[Any] | None) -> None:
     known = (*available(), CUDA, *FOREIGN)
     for name, _ in _pairs(providers, None):
         if name not in known:
-            text = message(
-                "set_providers", f"Unknown Provider Type: {name}", do=nearest(name, known)
-            )
-            raise InvalidArgument(text)
+            what = f"Unknown Provider Type: {name}"
+            raise InvalidArgument(message("set_providers", what, do=_advice(name)))
+
+
+def meant(name: str) -> str:
+    """The provider that runs here whose name, or whose device's name, is near; "" for none.
+
+    What all names have in common, `ExecutionProvider`, does not make them near.
+    """
+    import difflib  # only for errors
+
+    known = {_own_part(long): long for long in (CPU, CUDA, *plugin_names())}
+    found = difflib.get_close_matches(_own_part(name), known, 1, cutoff=0.7)
+    return known[found[0]] if found else ""
+
+
+def _own_part(name: str) -> str:
+    part = _COMMON_PART.split(name.lower(), maxsplit=1)[0]
+    return device_named(part)[0].partition(":")[0]
+
+
+def _advice(name: str) -> str:
+    near = "" if name in FOREIGN else meant(name)
+    return f"Did you mean {near!r}?" if near else ""
 
 
 def cuda_is_missing(device_id: int = 0) -> str:
@@ -168,8 +193,8 @@ def _pairs(
     if isinstance(providers, (str, bytes)) or not isinstance(providers or (), Sequence):
         raise WrongType(
             message(
-                "InferenceSession", "Providers are no list",
-                expected="a list of names", got=repr(providers),
+                "InferenceSession", "providers is not a list",
+                expected=f"names in a list, such as ['{CUDA}', '{CPU}']", got=repr(providers),
             )
         )  # fmt: skip
     if options is not None and len(options) != len(providers or ()):

@@ -11,6 +11,7 @@ from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
+from sardonyx.base.devices import device_named
 from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds, time_limit
 
@@ -181,18 +182,22 @@ def check_run_options(given: Any) -> RunOptions:
 
 
 def _arenas(devices: str) -> frozenset[str]:
-    """The arenas in a list such as `cpu:0;gpu:0`.
+    """The arenas in a list such as `cpu:0;gpu:0`, by these names.
 
     Raises:
         InvalidArgument: One has no such name.
     """
-    names = [d for d in devices.split(";") if d]
-    for name in names:
-        kind, _, number = name.partition(":")
-        if name != "cpu:0" and (kind != "gpu" or not number.isdecimal()):
-            what = f"There is no memory of {name!r}"
+    found = set()
+    for text in filter(None, devices.split(";")):
+        name, number = device_named(text)
+        if (name, number) == ("cpu", 0):
+            found.add("cpu:0")
+        elif name == "cuda" and number is not None:
+            found.add(f"gpu:{number}")
+        else:
+            what = f"There is no memory of {text!r}"
             raise InvalidArgument(message("run config", what, expected="'cpu:0' or 'gpu:0'"))
-    return frozenset(names)
+    return frozenset(found)
 
 
 def _one_of(key: str, value: str, valid: tuple[str, ...]) -> str:

@@ -17,13 +17,7 @@ import numpy as np
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
-
-_logger = get_logger("device")
-#: Devices of providers that a session has the processor stand in for.
-_STOOD_IN = ("dml",)
-_warned: set[str] = set()
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 #: A tensor in memory of the processor, or of a device.
@@ -280,44 +274,6 @@ def write(target: Tensor, source: Tensor, stream: Any = None) -> None:
         source.read_to(target, stream)
     else:
         target[...] = source.reshape(target.shape)
-
-
-def known_device(name: str, number: int) -> tuple[str, int]:
-    """A device's name, in small letters, and its number.
-
-    Sessions for DirectML run on the processor, so values for it lie there, too; the log says so.
-    """
-    lowered = name.lower() if isinstance(name, str) else ""
-    if lowered not in _STOOD_IN:
-        return lowered, number
-    if lowered not in _warned:
-        _warned.add(lowered)
-        _logger.warning("there is no device %r: the processor's memory stands in for it", name)
-    return "cpu", 0
-
-
-def memory_kind(name: str, number: int = 0) -> MemoryKind:
-    """The kind of memory that a device's or an allocator's name means; see `known_device`.
-
-    Raises:
-        NotImplemented: There is no such device here.
-        EPFail: Its driver is missing.
-        InvalidArgument: There is no device with this number.
-    """
-    lowered, known = known_device(name, number)
-    if lowered == "cpu" and known == 0:
-        return HOST
-    if lowered in ("cuda", "gpu", "cudapinned", "cuda_pinned"):
-        from sardonyx.cuda.values import cuda_memory
-
-        found: MemoryKind = cuda_memory(number, pinned="pinned" in lowered)
-        return found
-    raise errors.NotImplemented(
-        message(
-            "device", "There is no memory of this device", expected="'cpu', 'cuda' or 'cudapinned'",
-            got=f"{name!r}, {number}",
-        )
-    )  # fmt: skip
 
 
 class _Host:

@@ -12,7 +12,8 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.runtime import storage
+from sardonyx.runtime import named_memory
+from sardonyx.runtime.storage import HOST
 from tests.engine import networks
 from tests.support.session import model_of
 
@@ -106,7 +107,7 @@ def test_values() -> None:
 def test_the_processor_stands_in_for_directml(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    monkeypatch.setattr(storage, "_warned", set())
+    monkeypatch.setattr(named_memory, "_warned", set())
     session = ort.InferenceSession(model_of("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     x = np.ones(3, np.float32)
     value = ort.OrtValue.ortvalue_from_numpy(x, name, 1)
@@ -117,7 +118,7 @@ def test_the_processor_stands_in_for_directml(
     (found,) = binding.get_outputs()
     assert (value.device_name(), found.device_name()) == ("cpu", "cpu")
     assert ort.OrtDevice.make(name, 1).device_type() == 0
-    assert ort.OrtDevice.make(name, 1, 0x1002).memory() is storage.HOST
+    assert ort.OrtDevice.make(name, 1, 0x1002).memory() is HOST
     there = ort.OrtValue.ortvalue_from_shape_and_type([2], np.float32, name, 1, 0x1002)
     assert there.device_name() == "cpu"
     np.testing.assert_array_equal(found.numpy(), -x)

@@ -233,7 +233,7 @@ def test_weights_in_another_folder(tmp_path: Path) -> None:
 
 
 PROVIDERS: list[tuple[Any, Any, str]] = [
-    ("CPUExecutionProvider", None, "no list"),
+    ("CPUExecutionProvider", None, "not a list. Expected names in a list, such as"),
     ([1], None, "no provider"),
     (["CPUExecutionProvider"], [{}, {}], "for each provider"),
     ([("CPUExecutionProvider", {})], [{}], "twice"),

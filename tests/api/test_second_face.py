@@ -60,7 +60,7 @@ def test_load_hands_on_what_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ({"device": "gpu"}, errors.InvalidArgument, "cpu, cuda or cuda:N"),
+        ({"device": "dml"}, errors.InvalidArgument, r"cpu, cuda \(or gpu\), or cuda:N"),
         ({"device": "cuda:x"}, errors.InvalidArgument, "cuda:N"),
         ({"device": "cuda:²"}, errors.InvalidArgument, "cuda:N"),
         ({"device": "cpu:1"}, errors.InvalidArgument, "no such device"),
@@ -69,7 +69,9 @@ def test_load_hands_on_what_it_is_given() -> None:
         ({"threads": True}, errors.InvalidArgument, "no whole number"),
         ({"config": {"session.disable_winogrd": "1"}}, errors.InvalidArgument, "disable_winograd"),
         ({"config": {"session.disable_winograd": 1}}, errors.InvalidArgument, "text"),
-        ({"use_tf32": 0}, errors.InvalidArgument, "use_tf32"),
+        ({"use_tf32": 0}, errors.InvalidArgument, "use_tf32.*of the CUDA provider.*device='cuda'"),
+        ({"thread": 2}, errors.WrongType, "no argument 'thread'. Did you mean 'threads'"),
+        ({"use_tf": 0, "device": "cuda"}, TypeError, "no argument 'use_tf'. Did .* 'use_tf32'"),
         ({"sizes": {"N": -1}}, errors.InvalidArgument, "no size"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda.device import device
-from sardonyx.runtime.storage import memory_kind
+from sardonyx.runtime.named_memory import memory_kind
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 

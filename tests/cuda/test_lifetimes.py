@@ -18,7 +18,7 @@ from sardonyx.cuda.libraries import Libraries, Place
 from sardonyx.cuda.stream import Stream as Queue
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import memory_kind
+from sardonyx.runtime.named_memory import memory_kind
 from tests.cuda.test_device_runs import (
     _ADD,
     _TAKE,

@@ -116,6 +116,14 @@ def test_provider_that_is_not_there() -> None:
         _bench(fake(), provider="cuda")
 
 
+def test_our_own_session_says_why_a_provider_is_not_there(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sardonyx.api.providers.cuda_is_missing", lambda number=0: "No driver")
+    with pytest.raises(errors.EPFail, match="CUDAExecutionProvider' is not.* No driver"):
+        perf.measure(model, times=1, provider="gpu")
+
+
 def test_binding_on_a_device() -> None:
     engine = fake(there=("CUDA", "CPU"))
     bound: list[Any] = []
@@ -351,7 +359,7 @@ def test_fresh_process(model: str) -> None:
     assert found.inputs == {"x": "float32[1]"}
     with pytest.raises(errors.InvalidArgument, match="No input has a dimension 'M'"):
         perf.measure(model, fresh_process=True, free_dims={"M": 3})
-    with pytest.raises(errors.NotFound, match="no engine 'nonsense'"):
+    with pytest.raises(errors.NotFound, match="no module 'nonsense' here.*InferenceSession"):
         perf.measure_against(model, "nonsense")
     with pytest.raises(errors.InvalidArgument, match="rounds"):
         perf.measure_against(model, "sardonyx", rounds=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.tools.providers import PROVIDERS
+from sardonyx.tools.providers import PROVIDERS, short_name
 
 #: Levels of optimisation by number, as members of `GraphOptimizationLevel` are called.
 LEVELS = {
@@ -113,7 +113,10 @@ class Settings:
             if name not in known:
                 what = f"There is no setting {name!r}"
                 raise InvalidArgument(message("perf", what, do=nearest(name, known)))
-        return Settings(**values)
+        given = dict(values)
+        if isinstance(given.get("provider"), str):
+            given["provider"] = short_name(given["provider"], "perf provider")
+        return Settings(**given)
 
     def to_json(self) -> dict[str, Any]:
         """What `of` takes."""
