@@ -38,8 +38,9 @@ def check_arguments(source: Any, options: Any, further: Mapping[str, Any]) -> No
     if options is not None and not isinstance(options, SessionOptions):
         raise WrongType(
             message(
-                "InferenceSession", "These are no options",
+                "InferenceSession", "sess_options is of another type",
                 expected="SessionOptions", got=type(options).__name__,
+                do="Make one with SessionOptions(), and set its attributes",
             )
         )  # fmt: skip
     if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".ort"):

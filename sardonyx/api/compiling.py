@@ -106,8 +106,12 @@ class ModelCompiler:
     ) -> None:
         where, source = "ModelCompiler", input_model_path_or_bytes
         if not isinstance(sess_options, SessionOptions):
-            got = type(sess_options).__name__
-            raise InvalidArgument(message(where, "These are no options", got=got))
+            raise InvalidArgument(
+                message(
+                    where, "sess_options is of another type",
+                    expected="SessionOptions", got=type(sess_options).__name__,
+                )
+            )  # fmt: skip
         if not isinstance(source, (str, os.PathLike, bytes)):
             got = type(source).__name__
             raise InvalidArgument(message(where, "This is no path, and no bytes", got=got))

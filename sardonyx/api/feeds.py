@@ -56,14 +56,14 @@ def check_complete(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> N
     Raises:
         InvalidArgument: One is missing.
     """
-    missing = [v.name for v in inputs if v.name not in given and not _is_optional(v)]
+    missing = {v.name: v for v in inputs if v.name not in given and not _is_optional(v)}
     if missing:
-        raise InvalidArgument(
-            message(
-                "run", f"Required inputs ({missing}) are missing from input feed ({list(given)})",
-                expected=str([v.name for v in inputs]),
-            )
-        )  # fmt: skip
+        what = f"Required inputs ({list(missing)}) are missing from input feed ({list(given)})"
+        strange = [name for name in given if name not in {v.name for v in inputs}]
+        near = nearest(strange[0], missing) if strange else ""
+        shown = [f"{name} ({v.form})" for name, v in missing.items()]
+        do = near if near.endswith("?") else f"Feed {', '.join(shown)}"
+        raise InvalidArgument(message("run", what, do=do))
 
 
 def _is_optional(info: ValueInfo) -> bool:

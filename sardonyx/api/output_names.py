@@ -34,7 +34,7 @@ class OutputNames:
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise WrongType(
                 message(
-                    "run", "Names of outputs are no list", expected=f"[{names!r}]", got=repr(names)
+                    "run", "output_names is not a list", expected=f"[{names!r}]", got=repr(names)
                 )
             )
         listed = tuple(names)

@@ -29,11 +29,11 @@ def check_and_normalize_provider_args(
     if providers is None:
         return [], []
     if not isinstance(providers, Sequence) or isinstance(providers, (str, bytes)):
-        raise _refusal("These are no list of providers", providers)
+        raise _refusal("providers is not a list of names", providers)
     options: Sequence[Any] = [{}] * len(providers)
     if provider_options is not None:
         if not isinstance(provider_options, Sequence):
-            raise _refusal("These are no list of options", provider_options)
+            raise _refusal("provider_options is not a list of dicts", provider_options)
         if len(provider_options) != len(providers):
             raise _refusal("There must be options for each provider", provider_options)
         options = provider_options
@@ -46,7 +46,7 @@ def check_and_normalize_provider_args(
         else:
             name = entry
         if not isinstance(name, str) or not isinstance(own, Mapping):
-            raise _refusal("This is no provider, or these are no options", (name, own))
+            raise _refusal("A provider is a name, or a name and a dict of options", (name, own))
         if name not in available_provider_names:
             warn(f"The provider {name!r} is not available")
         if name in found:

@@ -176,8 +176,9 @@ def check_run_options(given: Any) -> RunOptions:
         InvalidArgument: They are none.
     """
     if not isinstance(given, RunOptions):
-        what, got = "These are no options of a run", type(given).__name__
-        raise WrongType(message("run", what, expected="RunOptions", got=got))
+        what, got = "run_options is of another type", type(given).__name__
+        do = "Make one with RunOptions(), and set its attributes"
+        raise WrongType(message("run", what, expected="RunOptions", got=got, do=do))
     return given
 
 

@@ -17,6 +17,14 @@ class ValueInfo:
     dtype: DType
     shape: tuple[int | str | None, ...]
 
+    @property
+    def form(self) -> str:
+        """Its type and sizes, such as `float[N, 3]`; `?` for a size without a name."""
+        if getattr(self.dtype, "numpy", None) is None:
+            return self.dtype.name
+        sizes = ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.dtype.name}[{sizes}]"
+
     def shape_with(self, sizes: Mapping[str, int]) -> tuple[int | str | None, ...]:
         """The shape with sizes by name; those of dimensions without one are of NAME.AXIS."""
         return tuple(

@@ -62,6 +62,74 @@ def test_nearest_argument_is_named(model: Path) -> None:
         sardonyx.InferenceSession(model, provider=["CPUExecutionProvider"])
 
 
+def test_unknown_arguments_are_type_errors_too() -> None:
+    with pytest.raises(TypeError, match="Did you mean 'temperature'"):
+        sardonyx.generate("model.onnx", [1], temprature=0.5)  # type: ignore[call-arg]
+
+
+#: What is fed to `x` and `mask`, and what is said.
+FEEDS: list[tuple[dict[str, Any], str]] = [
+    (
+        {},
+        "[run] Required inputs (['x', 'mask']) are missing from input feed ([]). "
+        "Feed x (float[N, 2]), mask (bool[?, 2]).",
+    ),
+    (
+        {"x": [[1, 2]]},
+        "[run] Required inputs (['mask']) are missing from input feed (['x']). "
+        "Feed mask (bool[?, 2]).",
+    ),
+    (
+        {"x": [[1, 2]], "Mask": [[True, True]]},
+        "[run] Required inputs (['mask']) are missing from input feed (['x', 'Mask']). "
+        "Did you mean 'mask'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("feeds", "text"), FEEDS, ids=[str(f) for f, _ in FEEDS])
+def test_missing_feeds_are_described(feeds: dict[str, Any], text: str) -> None:
+    made = model_of(
+        "g (float[N, 2] x, bool[M, 2] mask) => (float[N, 2] y) { y = Where(mask, x, x) }"
+    )
+    made.graph.input[1].type.tensor_type.shape.dim[0].Clear()
+    session = sardonyx.InferenceSession(made.SerializeToString())
+    with pytest.raises(InvalidArgument) as caught:
+        session.run(None, feeds)
+    assert str(caught.value) == text
+
+
+#: An argument of another type than it has, and what is said.
+OTHERS: list[tuple[Any, str]] = [
+    (
+        lambda model: sardonyx.InferenceSession(model, sess_options={"threads": 1}),
+        "[InferenceSession] sess_options is of another type. Expected SessionOptions, got dict. "
+        "Make one with SessionOptions(), and set its attributes.",
+    ),
+    (
+        lambda model: sardonyx.InferenceSession(model).run(None, {}, {"tag": "x"}),
+        "[run] run_options is of another type. Expected RunOptions, got dict. "
+        "Make one with RunOptions(), and set its attributes.",
+    ),
+    (
+        lambda model: sardonyx.ModelCompiler({}, str(model)),
+        "[ModelCompiler] sess_options is of another type. Expected SessionOptions, got dict.",
+    ),
+    (
+        lambda model: sardonyx.InferenceSession(model, providers="CPUExecutionProvider"),
+        "[InferenceSession] providers is not a list. Expected names in a list, such as "
+        "['CUDAExecutionProvider', 'CPUExecutionProvider'], got 'CPUExecutionProvider'.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), OTHERS, ids=[t[:24] for _, t in OTHERS])
+def test_arguments_of_another_type(call: Any, text: str, model: Path) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        call(model)
+    assert str(caught.value) == text
+
+
 def test_model_is_not_replaced_by_what_becomes_of_it(model: Path, tmp_path: Path) -> None:
     link, before = tmp_path / "link.onnx", model.read_bytes()
     link.symlink_to(model)

@@ -201,10 +201,12 @@ def decoder_with_open_heads() -> bytes:
 @pytest.mark.parametrize(
     ("prompt", "options", "text"),
     [
-        ("hello", {}, "tokeniser"),
+        ("hello", {}, "prompt is text. Expected whole numbers.*got str. Make ids .* tokeniser"),
+        (3.5, {}, "no ids of tokens. Expected whole numbers, .* got float"),
+        ([1, -1], {}, f"not in the model's vocabulary. Expected 0 to {VOCABULARY - 1}, got -1"),
         ([], {}, "empty"),
         ([[1], []], {}, "empty"),
-        ([1, VOCABULARY], {}, f"0 to {VOCABULARY}, excluded, got {VOCABULARY}"),
+        ([1, VOCABULARY], {}, f"Expected 0 to {VOCABULARY - 1}, got {VOCABULARY}"),
         ([1], {"temperature": -1}, "temperature"),
         ([1], {"top_p": 0}, "top_p"),
         ([1], {"top_k": 1.5}, "top_k"),
@@ -212,6 +214,7 @@ def decoder_with_open_heads() -> bytes:
         ([1], {"max_new_tokens": -1}, "max_new_tokens"),
         ([1], {"stop": [[]]}, "stop"),
         ([1], {"inputs": {"x": np.zeros(1)}}, "no input 'x'"),
+        ([1], {"max_tokens": 3}, "no argument 'max_tokens'. Did you mean 'max_new_tokens'"),
     ],
 )
 def test_nonsense(session: Any, prompt: Any, options: dict[str, Any], text: str) -> None:

@@ -73,8 +73,8 @@ def test_inner_values_beside_outputs(session: sardonyx.InferenceSession) -> None
 @pytest.mark.parametrize(
     ("names", "kind", "text"),
     [
-        ("y", errors.WrongType, "no list"),
-        (3, errors.WrongType, "no list"),
+        ("y", errors.WrongType, "not a list. Expected .'y'., got 'y'"),
+        (3, errors.WrongType, "not a list"),
         (["y", "w"], errors.InvalidArgument, "'w'"),
         ([b"y"], errors.InvalidArgument, "b'y'"),
         ([["y"]], errors.InvalidArgument, "'y'"),

@@ -11,6 +11,7 @@ from sardonyx.api.generation.batch import Batch
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
 from sardonyx.api.session import InferenceSession
+from sardonyx.api.spelling import names_arguments, nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import Fail, InvalidArgument, message
 
@@ -106,6 +107,7 @@ class Generation:
         return "length" if len(new) >= self._limit else None
 
 
+@names_arguments
 @names_misfits
 def generate(
     model: Any,
@@ -147,15 +149,16 @@ def generate(
         run_options: `terminate` ends the run that is under way.
 
     Raises:
-        NotImplemented: The model has inputs that nobody can feed; they are named.
-        InvalidArgument: An argument does not fit.
+        NotImplemented: The model has inputs that are not known; they are named.
+        InvalidArgument: An argument does not fit, or is unknown (then a TypeError, too).
     """
     session = model if isinstance(model, InferenceSession) else InferenceSession(model)
     given = inputs or {}
     known = {v.name for v in session.get_inputs()}
     for name in given:
         if name not in known:
-            raise InvalidArgument(message(_WHERE, f"The model has no input {name!r}"))
+            what, do = f"The model has no input {name!r}", nearest(name, known)
+            raise InvalidArgument(message(_WHERE, what, do=do))
     decoder = understand(session, given)
     prompts, is_single = _prompts(prompt, decoder.vocabulary)
     if not isinstance(max_new_tokens, int) or max_new_tokens < 0:
@@ -185,16 +188,18 @@ def _prompts(given: Any, vocabulary: int | None) -> tuple[list[list[int]], bool]
         is_single = all(isinstance(x, (int, np.integer)) for x in rows)
         prompts = [[int(t) for t in row] for row in ([rows] if is_single else rows)]
     except (TypeError, ValueError):
-        what = "The prompt is none"
-        expected = "ids of tokens, or a list of such sequences"
+        is_text = isinstance(given, (str, bytes))
+        what = "The prompt is text" if is_text else "The prompt has no ids of tokens"
+        expected = "whole numbers, or a list of such sequences"
         got = type(given).__name__
-        do = "Text becomes ids by the model's tokeniser" if isinstance(given, str) else ""
+        do = "Make ids of text with the model's tokeniser" if is_text else ""
         raise InvalidArgument(message(_WHERE, what, expected=expected, got=got, do=do)) from None
     if not prompts or not all(prompts):
         raise InvalidArgument(message(_WHERE, "A prompt is empty", expected="at least one token"))
     for token in (t for p in prompts for t in p):
         if token < 0 or (vocabulary is not None and token >= vocabulary):
-            what, expected = "The prompt has a token that is none", f"0 to {vocabulary}, excluded"
+            expected = "0 or more" if vocabulary is None else f"0 to {vocabulary - 1}"
+            what = "The prompt has a token that is not in the model's vocabulary"
             raise InvalidArgument(message(_WHERE, what, expected=expected, got=str(token)))
     return prompts, is_single
 

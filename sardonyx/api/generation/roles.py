@@ -199,7 +199,7 @@ def _check_inputs(
         known = ", ".join(sorted(_ROLES))
         raise errors.NotImplemented(
             message(
-                _WHERE, f"Nobody knows what to feed to {listed}",
+                _WHERE, f"What to feed to {listed} is not known",
                 expected=f"inputs with an output that continues them, or called {known}",
                 do="Give what stays the same in all steps as inputs={name: array}",
             )
