@@ -14,9 +14,11 @@ from sardonyx.api.ortvalue import OrtValue, numpy_type
 from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.api.shown import facts
 from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, RuntimeException, message
+from sardonyx.base.texts import counted
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.storage import (
@@ -53,6 +55,14 @@ class IOBinding:
         self._outputs: dict[str, Tensor | MemoryKind | None] = {}
         self._results: dict[str, Any] = {}
         self._plan: _Plan | None = None
+
+    def __repr__(self) -> str:
+        own: Mapping[str, Any] = self.__dict__
+        bound = (
+            f"{len(own.get(f'_{kind}s', ()))} of {counted(len(own.get(f'_{kind}_info', ())), kind)}"
+            for kind in ("input", "output")
+        )
+        return facts(self, *bound)
 
     def _known(self, name: str, table: dict[str, ValueInfo], what: str) -> ValueInfo:
         if name not in table:

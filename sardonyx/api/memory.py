@@ -8,6 +8,7 @@ from sardonyx.api.enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
+from sardonyx.api.shown import facts
 from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
@@ -70,6 +71,10 @@ class OrtDevice:
             what = f"There is no {self._name} {device_id}"
             raise InvalidArgument(message("device", what, expected="0 or more"))
         self._number = int(device_id)
+
+    def __repr__(self) -> str:
+        own = self.__dict__
+        return facts(self, f"{own.get('_name')}:{own.get('_number')}")
 
     @staticmethod
     def cpu() -> int:
@@ -160,6 +165,10 @@ class OrtMemoryInfo:
         pinned, plain = OrtDeviceMemoryType.HOST_ACCESSIBLE, OrtDeviceMemoryType.DEFAULT
         self.device_mem_type = pinned if is_pinned else plain
         self.device_vendor_id = 0 if name == "Cpu" else NVIDIA
+
+    def __repr__(self) -> str:
+        own = self.__dict__
+        return facts(self, f"{own.get('kind_name')} of device {own.get('device_id')}")
 
     @staticmethod
     @names_misfits

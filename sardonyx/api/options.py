@@ -19,6 +19,7 @@ from sardonyx.api.model_options import ModelOptions
 from sardonyx.api.optimizers import KEY as OPTIMIZERS_KEY
 from sardonyx.api.optimizers import optimizer_names
 from sardonyx.api.provider_options import ProviderOptions
+from sardonyx.api.shown import options_text
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
@@ -60,6 +61,13 @@ _HINTS = {
 }
 
 
+#: What `repr` counts.
+_PARTS = {
+    "_config": "config entry", "_sizes": "fixed dimension", "_denoted": "fixed denotation",
+    "_initializers": "initializer", "_providers": "provider",
+}  # fmt: skip
+
+
 class SessionOptions(ModelOptions, ProviderOptions):
     """How a session is made. Unknown properties are errors, never ignored.
 
@@ -97,6 +105,9 @@ class SessionOptions(ModelOptions, ProviderOptions):
         own["_providers"] = []
         own["_threads"] = {}
         own["load_flag"] = CancelFlag()
+
+    def __repr__(self) -> str:
+        return options_text(self, _DEFAULTS, _PARTS)
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})

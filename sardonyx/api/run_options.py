@@ -8,6 +8,7 @@ from typing import Any
 
 from sardonyx.api.adapters import LoraAdapter
 from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
+from sardonyx.api.shown import options_text
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
@@ -29,6 +30,10 @@ _HINTS = {
 }
 
 
+#: What `repr` counts.
+_PARTS = {"_config": "config entry", "_adapters": "adapter"}
+
+
 class RunOptions:
     """`terminate = True`, from any thread, ends runs that were given these options.
 
@@ -48,6 +53,9 @@ class RunOptions:
         own["is_left"] = False
         own["graph_number"] = None
         own["timeout_seconds"] = None
+
+    def __repr__(self) -> str:
+        return options_text(self, _DEFAULTS, _PARTS)
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("_values", {})

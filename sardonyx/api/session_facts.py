@@ -15,6 +15,7 @@ from sardonyx.api.memory import OrtMemoryInfo, info_of
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.run_options import RunOptions, check_run_options
+from sardonyx.api.shown import session_text
 from sardonyx.api.shrinking import check_arenas, shrink
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
@@ -244,6 +245,9 @@ class SessionFacts:
         from sardonyx.runtime.explain import explain
 
         return Explanation(explain(self._engine, verbose=verbose))
+
+    def __repr__(self) -> str:
+        return session_text(self)
 
     def _repr_html_(self) -> str:
         from sardonyx.api.notebook import session_html

@@ -11,9 +11,11 @@ from sardonyx.api.generation.batch import Batch
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
 from sardonyx.api.session import InferenceSession
+from sardonyx.api.shown import facts
 from sardonyx.api.spelling import names_arguments, nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.texts import counted
 
 if TYPE_CHECKING:
     from sardonyx.api.run_options import RunOptions
@@ -51,6 +53,13 @@ class Generation:
         self._fed: list[int] | None = None
         self._is_broken = False
         self.finish_reasons: list[str | None] = [None if limit else "length" for _ in prompts]
+
+    def __repr__(self) -> str:
+        own: Mapping[str, Any] = self.__dict__
+        reasons, new = own.get("finish_reasons", ()), own.get("_new", ())
+        ended = f"{sum(reason is not None for reason in reasons)} ended"
+        tokens = counted(sum(map(len, new)), "new token")
+        return facts(self, counted(len(reasons), "prompt"), tokens, ended)
 
     @property
     def tokens(self) -> Any:
