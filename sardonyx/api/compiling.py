@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.config_keys import note
 from sardonyx.api.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from sardonyx.api.making import engine_options
 from sardonyx.api.options import SessionOptions
 from sardonyx.base import errors
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
 from sardonyx.base.forks import compiling
+from sardonyx.base.notes import note
 
 #: What `compile_to_stream` hands over at once.
 _CHUNK_BYTES = 2**16

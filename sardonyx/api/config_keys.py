@@ -6,7 +6,6 @@ done anyway is noted in the log, once.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,10 +13,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.api.warned import warn
 from sardonyx.base import errors
 from sardonyx.base.errors import WrongType, message
-from sardonyx.base.log import get_logger, is_dropped
-
-_logger = get_logger("options")
-_noted: set[str] = set()
+from sardonyx.base.notes import note
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +185,3 @@ def check_entry(kind: str, key: object, value: object, known: Mapping[str, Key])
         )
     elif found.effect == "hint" and value not in found.done:
         note(f"{kind} config {key} = {value!r}", found.reason)
-
-
-def note(what: str, reason: str) -> None:
-    """Log that a hint has no effect; once for each `what`."""
-    if what not in _noted and not is_dropped(logging.WARNING):
-        _noted.add(what)
-        _logger.warning("%s has no effect: %s", what, reason)

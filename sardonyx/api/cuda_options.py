@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.config_keys import note
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.notes import note
 
 if TYPE_CHECKING:
     from sardonyx.cuda.settings import CudaSettings

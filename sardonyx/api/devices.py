@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.enums import (
     OrtAllocatorType,
@@ -20,6 +19,7 @@ from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.notes import note
 
 if TYPE_CHECKING:
     from sardonyx.runtime.plugin import ProviderDevice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, SHARED_KEY, note
+from sardonyx.api.config_keys import BUNDLE_FORMAT, DENORMAL_KEY, FORMAT_KEY, SHARED_KEY
 from sardonyx.api.cuda_options import CUDA, OPTIONS, settings
 from sardonyx.api.optimizers import disabled
 from sardonyx.api.options import SessionOptions
@@ -16,6 +16,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
+from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 
-from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.providers import CPU, available, cuda_is_missing
@@ -13,6 +12,7 @@ from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import logger
+from sardonyx.base.notes import note
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sardonyx.api.config_keys import note
 from sardonyx.api.spelling import nearest
 from sardonyx.api.warned import warn
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.notes import note
 
 #: The session-config entry that names them, with semicolons between.
 KEY = "optimization.disable_specified_optimizers"

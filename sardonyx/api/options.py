@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.api.config_keys import BLOCK_BASE_KEY, SESSION_KEYS, check_entry, note
+from sardonyx.api.config_keys import BLOCK_BASE_KEY, SESSION_KEYS, check_entry
 from sardonyx.api.enums import (
     ExecutionMode,
     ExecutionOrder,
@@ -25,6 +25,7 @@ from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, WrongType, message
 from sardonyx.base.log import scope
+from sardonyx.base.notes import note
 from sardonyx.runtime.budget import LIMIT_KEY, byte_count
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds
 from sardonyx.runtime.thread_setup import CreateThread, JoinThread, checked_function

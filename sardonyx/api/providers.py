@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sardonyx.api.config_keys import note
 from sardonyx.api.cuda_options import CUDA, STREAM, cuda_options
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.spelling import nearest
@@ -15,6 +14,7 @@ from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.devices import device_named
 from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.base.notes import note
 
 CPU = "CPUExecutionProvider"
 #: From here on names of providers are all alike.

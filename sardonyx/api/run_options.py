@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sardonyx.api.adapters import LoraAdapter
-from sardonyx.api.config_keys import RUN_KEYS, check_entry, note
+from sardonyx.api.config_keys import RUN_KEYS, check_entry
 from sardonyx.api.shown import options_text
 from sardonyx.api.spelling import nearest
 from sardonyx.base import errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.devices import device_named
 from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag, checked_seconds, time_limit
 
 _DEFAULTS: dict[str, Any] = {

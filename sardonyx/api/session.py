@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.config_keys import SETTINGS_KEY, note
+from sardonyx.api.config_keys import SETTINGS_KEY
+from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.making import make_engine
 from sardonyx.api.model_config import take_model_config
 from sardonyx.api.options import SessionOptions
@@ -23,6 +24,7 @@ from sardonyx.base import knobs
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
+from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, Wanted, is_of_host
@@ -108,6 +110,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         for name in idle:
             note(f"the provider {name}", f"{CPU} is named before it, and runs all of a model")
         engine = make_engine(self._source, self._options, used, cancel, tuned)
+        if CUDA not in used and knobs.get("SARDONYX_NVTX"):
+            note("SARDONYX_NVTX", "the session runs on the processor, whose kernels have no ranges")
         self._providers = {**used, **idle}
         return engine
 

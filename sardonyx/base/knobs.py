@@ -114,7 +114,8 @@ _DECLARED = (
         _flag,
         False,
         "0 or 1",
-        "Mark what a GPU does for each node for NVIDIA's profilers; runs are no CUDA graphs then.",
+        "Mark what a GPU (never the processor) does for each node for NVIDIA's profilers; runs are "
+        "no CUDA graphs then.",
     ),
     Knob(
         "SARDONYX_THREADS",

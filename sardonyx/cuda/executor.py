@@ -211,7 +211,7 @@ class CudaExecutable(RunsCaptured):
         """Whether a run is to be no graph, which the device needs to steer it."""
         if self.steering is None:
             return False
-        by_kernel = TIMES.get() is not None or (self._marks or MARKS.get()) is not None
+        by_kernel = TIMES.get() is not None or (MARKS.get() or self._marks) is not None
         return by_kernel or bool(self._no_graph) or GRAPH_ID.get() < 0
 
     def _resolve(self, frame: Frame) -> None:

@@ -3,8 +3,8 @@
     with nvtx_ranges():
         session.run(None, feeds)
 
-or `SARDONYX_NVTX=1` for all runs. Marked runs are no graphs: whatever a graph does is launched at
-once. Without either, runs do not ask.
+or `SARDONYX_NVTX=1` for all runs of sessions that are made then. Marked runs are no graphs:
+whatever a graph does is launched at once. Without either, runs do not ask.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.notes import note
 from sardonyx.cuda.graphs import numbered
 from sardonyx.plan.plan import Command
 
@@ -56,17 +57,28 @@ MARKS: ContextVar[Nvtx | None] = ContextVar("nvtx", default=None)
 
 @contextmanager
 def nvtx_ranges() -> Iterator[None]:
-    """Mark all runs on a device that this thread makes inside.
+    """Mark all runs on a GPU that this thread makes inside.
+
+    Runs of the processor have no ranges. Where nothing was marked, the log says so, once.
 
     Raises:
         EPFail: NVTX is not installed.
     """
-    token = MARKS.set(find_nvtx())
+    nvtx, is_used = find_nvtx(), False
+
+    def push(name: str) -> object:
+        nonlocal is_used
+        is_used = True
+        return nvtx.push(name)
+
+    token = MARKS.set(Nvtx(push, nvtx.pop))
     try:
         with numbered(-1):
             yield
     finally:
         MARKS.reset(token)
+    if not is_used:
+        note("nvtx_ranges()", "no kernel ran on a GPU inside")
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.cuda.executor import CudaExecutable
-from sardonyx.cuda.timing import TIMES, Times, kernel_times
+from sardonyx.cuda.timing import TIMES, Times, measured
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.recording import DeviceSpan, RunTrace, Sink
@@ -46,7 +46,7 @@ class RecordedCudaExecutable(CudaExecutable):
         """See `Executable.run_to`."""
         trace = RunTrace(self.plan, self._record, time.perf_counter_ns())
         outer = TIMES.get()
-        with kernel_times() as times:
+        with measured() as times:
             try:
                 return super().run_to(feeds, wanted, cancel)
             except BaseException as error:

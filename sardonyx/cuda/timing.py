@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from sardonyx.base.notes import note
 from sardonyx.base.records import dataclass
 from sardonyx.cuda import pausing
 from sardonyx.cuda.driver import call, release
@@ -72,7 +73,21 @@ TIMES: ContextVar[Times | None] = ContextVar("kernel_times", default=None)
 
 @contextmanager
 def kernel_times() -> Iterator[Times]:
-    """Measure the kernels of all runs on a device that this thread makes inside."""
+    """Measure the kernels of all runs on a GPU that this thread makes inside.
+
+    Runs of the processor are not measured: `InferenceSession.profile` does that. Where nothing was
+    measured, the log says so, once.
+    """
+    with measured() as found:
+        yield found
+    if not found.kernels:
+        reason = "no kernel ran on a GPU inside; InferenceSession.profile measures the processor's"
+        note("kernel_times()", reason)
+
+
+@contextmanager
+def measured() -> Iterator[Times]:
+    """`kernel_times`, whether there is anything to measure or not."""
     found = Times()
     token = TIMES.set(found)
     try:

@@ -64,7 +64,7 @@ class Walks(TensorRuns):
             return self._launch_steered(frame, items, self.steering)
         if times is not None:
             return self._launch_timed(frame, items, outputs, times)
-        marks = self._marks or MARKS.get()
+        marks = MARKS.get() or self._marks
         if marks is not None:
             return self._launch_marked(frame, items, outputs, marks)
         if self._no_graph or number < 0:
@@ -269,7 +269,7 @@ class Walks(TensorRuns):
     def _graph_of(self, frame: CudaFrame, stretch: range) -> Graph | None:
         """What does some commands in a row; None if they are not captured."""
         number = GRAPH_ID.get()
-        if number < 0 or self._no_parts or (self._marks or MARKS.get()) is not None:
+        if number < 0 or self._no_parts or (MARKS.get() or self._marks) is not None:
             return None
         key = (number, *frame.launches.part(stretch), self.libraries.version)
         graph = frame.graphs.find(key)

@@ -13,7 +13,7 @@ import pytest
 
 import sardonyx
 from sardonyx import as_onnxruntime
-from sardonyx.api import config_keys
+from sardonyx.base import notes
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, NotImplemented
 from tests.support.session import model_of
 
@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 def test_level_of_a_session_holds_for_its_options(
     level: int, is_logged: bool, model: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_keys, "_noted", set())
+    monkeypatch.setattr(notes, "_noted", set())
     caplog.set_level(logging.DEBUG, "sardonyx")
     options = sardonyx.SessionOptions()
     options.log_severity_level = level
@@ -49,7 +49,7 @@ _HINT = {"arena_extend_strategy": "kSameAsRequested"}
 def test_what_one_session_dropped_another_is_told(
     caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_keys, "_noted", set())
+    monkeypatch.setattr(notes, "_noted", set())
     for level in (4, 2):
         options = sardonyx.SessionOptions()
         options.log_severity_level = level

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api import config_keys
-from sardonyx.base import errors
+from sardonyx.base import errors, notes
 from tests.api import models
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -21,7 +20,7 @@ FEEDS = {"a": A, "b": A + 1}
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: Any) -> None:
-    monkeypatch.setattr(config_keys, "_noted", set())
+    monkeypatch.setattr(notes, "_noted", set())
 
 
 def make(**values: Any) -> ort.InferenceSession:

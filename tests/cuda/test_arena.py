@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api import config_keys
-from sardonyx.base import errors
+from sardonyx.base import errors, notes
 from sardonyx.cuda.arena import Arena, ArenaSettings
 from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call
@@ -335,7 +334,7 @@ def test_settings_of_shared_arenas(
     lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     provider: str, registers: bool, options: dict[str, Any], noted: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(config_keys, "_noted", set())
+    monkeypatch.setattr(notes, "_noted", set())
     if registers:
         ort.create_and_register_allocator(_info(), None)
     shares = ort.SessionOptions()

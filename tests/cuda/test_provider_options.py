@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api import config_keys
 from sardonyx.api.cuda_options import HAS_STREAM, OPTIONS
+from sardonyx.base import notes
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.cuda import provider
 from sardonyx.cuda.device import device
@@ -224,7 +224,7 @@ def test_values(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: str, value: Any,
     read: str, noted: bool,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(config_keys, "_noted", set())
+    monkeypatch.setattr(notes, "_noted", set())
     with caplog.at_level(logging.WARNING, "sardonyx"):
         assert ort.api.providers.check_options(CUDA, {option: value})[option] == read
     assert (f"option {option} = " in caplog.text) == noted

@@ -12,6 +12,8 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.api.providers import cuda_is_missing
+from sardonyx.base import knobs, notes
+from sardonyx.cuda import marks
 from sardonyx.cuda.device import device
 from sardonyx.cuda.driver import call
 from sardonyx.cuda.timing import Timeline, kernel_times
@@ -179,3 +181,51 @@ def test_a_profile_has_kernels_of_runs_that_the_host_steers(
     assert sum(e["name"] == "model_run" for e in events) == 2
     kernels = [e for e in events if e.get("cat") == "Kernel"]
     assert kernels and len(kernels) % 2 == 0
+
+
+@pytest.mark.parametrize("name", ["kernel_times()", "nvtx_ranges()"])
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_what_measures_nothing_says_so_once(
+    name: str, on_gpu: bool, gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(notes, "_noted", set())
+    nothing = marks.Nvtx(lambda name: None, lambda: None)
+    monkeypatch.setattr(marks, "find_nvtx", lambda: nothing)
+    session = _session(_TEXT) if on_gpu else _session(_TEXT, ["CPUExecutionProvider"])
+    around = {"kernel_times()": kernel_times, "nvtx_ranges()": marks.nvtx_ranges}[name]
+    for _ in range(2):
+        with around():
+            session.run(None, _feeds())
+    found = [r.getMessage() for r in caplog.records if "has no effect" in r.getMessage()]
+    assert [text.partition(" has no effect: no kernel ran on a GPU")[0] for text in found] == (
+        [] if on_gpu else [name]
+    )
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_switch_that_marks_nothing_says_so(
+    on_gpu: bool, gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(notes, "_noted", set())
+    nothing = marks.Nvtx(lambda name: None, lambda: None)
+    monkeypatch.setattr("sardonyx.cuda.executor.find_nvtx", lambda: nothing)
+    monkeypatch.setattr(marks, "find_nvtx", lambda: nothing)
+    with knobs.override("SARDONYX_NVTX", True):
+        session = _session(_TEXT) if on_gpu else _session(_TEXT, ["CPUExecutionProvider"])
+    with marks.nvtx_ranges():
+        session.run(None, _feeds())
+    found = [r.getMessage() for r in caplog.records if "has no effect" in r.getMessage()]
+    expected = [] if on_gpu else ["SARDONYX_NVTX has no effect: the session runs on the processor"]
+    assert [text.partition(",")[0] for text in found[:1]] == expected
+
+
+def test_a_recorded_run_without_kernels_is_no_news(
+    gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notes, "_noted", set())
+    session = _session("g (float[2] x) => (float[2] y) { y = Identity(x) }")
+    with session.profile():
+        session.run(None, {"x": np.ones(2, np.float32)})
+    assert "has no effect" not in caplog.text
