@@ -6,6 +6,7 @@ import argparse
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
+from sardonyx.base.texts import from_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table."""
+    """Print the table; paths in the user's folder begin at ~, as those of `doctor` do."""
     for knob in knobs.all_knobs():
         code = " (changes generated code)" if knob.changes_code else ""
         print(f"{knob.name} = {_value(knob.name)}  [default {knob.default}]{code}")
@@ -23,6 +24,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _value(name: str) -> str:
     try:
-        return str(knobs.get(name))
+        return from_home(str(knobs.get(name)))
     except InvalidArgument as error:
-        return f"({error})"
+        return from_home(f"({error})")

@@ -53,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"{target}: {len(names)} initializers were inputs, and no longer are")
     elif options.tool == "fix-shapes":
         dims, inputs = _shapes(options)
-        for name, shape in models.fix_shapes(source, target, dims=dims, inputs=inputs).items():
+        shapes = models.fix_shapes(source, target, dims=dims, inputs=inputs)
+        print(f"{target}: its inputs and outputs are now")
+        for name, shape in shapes.items():
             print(f"{name}: {shape}")
     elif options.tool == "update-opset":
         old, new, _ = models.update_opset(source, target, options.opset)

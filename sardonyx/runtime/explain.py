@@ -12,7 +12,6 @@ from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY
 from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
-from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.engine import Engine
 
 _WIDTH = 100
@@ -109,7 +108,7 @@ def _claims(engine: Engine) -> list[str]:
         lines += [text, f"  {' '.join(c.nodes)}"]
         if c.region is not None:
             for way, values in (("to", c.region.engine.inputs), ("from", c.region.engine.outputs)):
-                listed = ", ".join(f"{v.name} {_type_of(v)}" for v in values)
+                listed = ", ".join(f"{v.name} {v.form}" for v in values)
                 lines.append(f"  copied {way} the device in each call: {listed or 'nothing'}")
     refused = engine.claims.refused
     lines += [f"{name} refused what begins with {node}: {why}" for name, node, why in refused]
@@ -117,10 +116,6 @@ def _claims(engine: Engine) -> list[str]:
         lines += [f"on the processor, since {why}: {_count(len(nodes), 'node')}"]
         lines += [f"  {' '.join(dict.fromkeys(nodes))}"]
     return lines
-
-
-def _type_of(value: ValueInfo) -> str:
-    return f"{value.dtype.name}[{', '.join('?' if d is None else str(d) for d in value.shape)}]"
 
 
 def _origin_of_code(timings: Mapping[str, float]) -> str:
@@ -150,7 +145,8 @@ def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
     whole = sum(c for c in costs.values() if c is not None)
     shares = whole > 0 and None not in costs.values() and len(costs) > 1
     width = max((len(c.kernel) for _, c in commands if isinstance(c, Command)), default=0)
-    lines = []
+    heading = "kernels, with shares of a run's time that are estimated, not measured, and nodes:"
+    lines = [heading] if shares else []
     for number, command in commands:
         if not isinstance(command, Command):
             lines.append(f"{number:4d} {command}")

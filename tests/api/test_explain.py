@@ -25,10 +25,12 @@ def test_kernels_and_their_nodes() -> None:
     assert [line.split()[-2:] for line in said[-3:]] == [
         ["Gemm_0", "Relu_1"], ["Gemm_2", "Relu_3"], ["Gemm_4", "Relu_5"],
     ]  # fmt: skip
+    assert "%" not in said[-1] and not any(line.startswith("kernels, ") for line in said)
     assert any(line.startswith("memory: ") and "0 frames" in line for line in said)
     session.run(None, {"x": np.ones((4, 40), np.float32)})
     said = lines(session)
     assert all("%" in line for line in said[-3:])
+    assert said[-4].startswith("kernels, with shares of a run's time that are estimated, not meas")
     assert any("1 frame" in line for line in said)
 
 

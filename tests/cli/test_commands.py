@@ -81,9 +81,21 @@ def test_interrupted_while_arguments_are_read(monkeypatch: Any, capsys: Any) -> 
     assert capsys.readouterr().err == "sardonyx: interrupted\n"
 
 
-def test_knobs(capsys: Any) -> None:
+#: Values of SARDONYX_CACHE, and what is printed where /home/ada is the user's folder.
+FOLDERS = [
+    ("/home/ada/.cache/sardonyx", "~/.cache/sardonyx"), ("/home/adam/x", "/home/adam/x"),
+    ("/srv/cache", "/srv/cache"), ("off", "off"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("folder", "shown"), FOLDERS)
+def test_knobs(folder: str, shown: str, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("SARDONYX_CACHE", folder)
     assert main(["knobs"]) == 0
-    assert "SARDONYX_CPU" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "SARDONYX_CPU" in printed
+    assert f"\nSARDONYX_CACHE = {shown}  [default" in printed
 
 
 ERRORS: list[tuple[list[str], int, str]] = [

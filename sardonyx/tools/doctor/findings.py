@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sardonyx.base.texts import from_home, home
+
 #: A path: from its first slash to what ends it. Words such as `and/or` have none before a letter.
 _PATH = re.compile(r"(?<![\w~./…])(?:/[^\s:'\"(),;]+|[A-Za-z]:\\[^\s:'\"(),;]+)")
 
@@ -78,15 +80,9 @@ def without_paths(text: str) -> str:
 
     The folder of a user's files, and others' folders, often have names in them.
     """
-    text = " ".join(text.split())
-    try:
-        home = str(Path.home())
-    except RuntimeError:
-        home = ""
-    if len(home) > 1:
-        text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
+    text = from_home(" ".join(text.split()))
     text = _PATH.sub(lambda found: "…/" + re.split(r"[\\/]", found[0].rstrip("\\/"))[-1], text)
-    for name in {os.environ.get("USER"), os.environ.get("LOGNAME"), os.path.basename(home)}:
+    for name in {os.environ.get("USER"), os.environ.get("LOGNAME"), os.path.basename(home())}:
         if name and len(name) > 2 and name not in _NOBODY:
             text = re.sub(rf"\b{re.escape(name)}\b", "USER", text)
     return text
