@@ -126,13 +126,6 @@ def test_load_knows_the_same_names(
     assert asked == ([] if number is None else [number])
 
 
-@pytest.mark.parametrize("names", ["cpu:0;gpu:1", "CPU:0;CUDA:1"])
-def test_arenas_have_the_same_names(names: str) -> None:
-    options = ort.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", names)
-    assert options.shrinks == {"cpu:0", "gpu:1"}
-
-
 COMMANDS = [
     ("cuda", "cuda"), ("GPU", "cuda"), ("gpu", "cuda"), ("CPU", "cpu"),
     ("cudaexecutionprovider", "cuda"), (_CPU, "cpu"),

@@ -231,6 +231,13 @@ def test_weights_in_another_folder(tmp_path: Path) -> None:
         ort.InferenceSession(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize("names", ["cpu:0;gpu:1", "CPU:0;CUDA:1"])
+def test_arenas_are_named_as_devices_are(names: str) -> None:
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", names)
+    assert options.shrinks == {"cpu:0", "gpu:1"}
+
+
 PROVIDERS: list[tuple[Any, Any, str]] = [
     ("CPUExecutionProvider", None, "not a list. Expected names in a list, such as"),
     ([1], None, "no provider"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api.iobinding import SessionIOBinding
+from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.base.texts import counted, shortened
 from tests.api.test_generate import decoder
 from tests.support.session import model_of
@@ -30,7 +30,7 @@ def _options(**values: Any) -> ort.SessionOptions:
 def _entries() -> ort.SessionOptions:
     made = _options(intra_op_num_threads=2, logid="a\nb")
     made.add_session_config_entry("session.disable_winograd", "1")
-    made.add_session_config_entry("session.load_timeout_seconds", "5")
+    made.add_session_config_entry("session.allow_bfloat16_products", "1")
     made.add_free_dimension_override_by_name("N", 3)
     made.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(np.ones(3, np.float32)))
     made.add_provider(_CPU, {})
@@ -44,7 +44,7 @@ def _run_options() -> ort.RunOptions:
     return made
 
 
-def _binding(kind: type[ort.IOBinding] = ort.IOBinding) -> ort.IOBinding:
+def _binding(kind: type[IOBinding] = IOBinding) -> IOBinding:
     made = kind(ort.InferenceSession(model_of(_ADD)))
     made.bind_cpu_input("x", np.ones(3, np.float32))
     return made
@@ -120,7 +120,7 @@ def test_sessions_of_files(name: str, title: str, as_path: Any, tmp_path: Path) 
 
 
 _CLASSES: list[type] = [
-    ort.InferenceSession, ort.SessionOptions, ort.RunOptions, ort.IOBinding, ort.Generation,
+    ort.InferenceSession, ort.SessionOptions, ort.RunOptions, IOBinding, ort.Generation,
     ort.OrtMemoryInfo, ort.OrtDevice,
 ]  # fmt: skip
 

@@ -219,13 +219,3 @@ def test_a_switch_that_marks_nothing_says_so(
     found = [r.getMessage() for r in caplog.records if "has no effect" in r.getMessage()]
     expected = [] if on_gpu else ["SARDONYX_NVTX has no effect: the session runs on the processor"]
     assert [text.partition(",")[0] for text in found[:1]] == expected
-
-
-def test_a_recorded_run_without_kernels_is_no_news(
-    gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(notes, "_noted", set())
-    session = _session("g (float[2] x) => (float[2] y) { y = Identity(x) }")
-    with session.profile():
-        session.run(None, {"x": np.ones(2, np.float32)})
-    assert "has no effect" not in caplog.text
