@@ -30,6 +30,10 @@ def check_mapping(given: Any) -> None:
         )
 
 
+#: Of so many missing feeds the types and sizes are said.
+_MOST_SHOWN = 4
+
+
 def in_order(
     inputs: tuple[ValueInfo, ...],
     given: Mapping[str, Any],
@@ -61,8 +65,9 @@ def check_complete(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> N
         what = f"Required inputs ({list(missing)}) are missing from input feed ({list(given)})"
         strange = [name for name in given if name not in {v.name for v in inputs}]
         near = nearest(strange[0], missing) if strange else ""
-        shown = [f"{name} ({v.form})" for name, v in missing.items()]
-        do = near if near.endswith("?") else f"Feed {', '.join(shown)}"
+        shown = [f"{name} ({v.form})" for name, v in missing.items()][:_MOST_SHOWN]
+        rest = f" and {len(missing) - len(shown)} more" if len(missing) > len(shown) else ""
+        do = near if near.endswith("?") else f"Feed {', '.join(shown)}{rest}"
         raise InvalidArgument(message("run", what, do=do))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.api.config_keys import SESSION_KEYS
-from sardonyx.api.cuda_options import CUDA, OPTIONS
+from sardonyx.api.cuda_options import CUDA, OPTIONS, cuda_options
 from sardonyx.api.feeds import check_mapping
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU, cuda_is_missing
@@ -90,10 +90,14 @@ def _provider(device: str, given: dict[str, Any]) -> Any:
             do = "Leave it out, or load with device='cuda'"
             raise InvalidArgument(message("load", what, got=f"device={device!r}", do=do))
         return CPU
-    missing = cuda_is_missing(number or 0)
+    beside = str(given.get("device_id", 0 if number is None else number))
+    if number is not None and beside != str(number):
+        what = "The device is given with its number, and another number as device_id"
+        raise InvalidArgument(message("load", what, expected=str(number), got=beside))
+    missing = cuda_is_missing(int(cuda_options({"device_id": beside})["device_id"]))
     if missing:
         raise errors.EPFail(message("load", f"{device} cannot be used: {missing}"))
-    return CUDA, {**given, "device_id": str(number or 0)}
+    return CUDA, {**given, "device_id": beside}
 
 
 def warm_up(

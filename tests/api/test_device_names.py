@@ -104,12 +104,15 @@ def _doubling() -> bytes:
     return model_of("g (float[N] x) => (float[N] y) { y = Add(x, x) }").SerializeToString()
 
 
-LOADED = [("cpu", None), ("CPU", None), ("gpu", 0), ("CUDA", 0), ("Gpu:2", 2), ("cuda:1", 1)]
+LOADED: list[tuple[str, dict[str, int], int | None]] = [
+    ("cpu", {}, None), ("CPU", {}, None), ("gpu", {}, 0), ("CUDA", {}, 0), ("Gpu:2", {}, 2),
+    ("cuda:1", {}, 1), ("cuda", {"device_id": 1}, 1), ("cuda:1", {"device_id": 1}, 1),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("device", "number"), LOADED)
+@pytest.mark.parametrize(("device", "options", "number"), LOADED)
 def test_load_knows_the_same_names(
-    device: str, number: int | None, monkeypatch: pytest.MonkeyPatch
+    device: str, options: dict[str, Any], number: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
@@ -122,7 +125,7 @@ def test_load_knows_the_same_names(
         assert ort.load(_doubling(), device=device).get_providers() == [_CPU]
     else:
         with pytest.raises(EPFail, match=f"{device} cannot be used: not today"):
-            ort.load(_doubling(), device=device)
+            ort.load(_doubling(), device=device, **options)
     assert asked == ([] if number is None else [number])
 
 

@@ -99,6 +99,13 @@ def test_missing_feeds_are_described(feeds: dict[str, Any], text: str) -> None:
     assert str(caught.value) == text
 
 
+def test_of_many_missing_feeds_some_are_described() -> None:
+    listed = ", ".join(f"float[1] x{k}" for k in range(9))
+    session = sardonyx.InferenceSession(model_of(f"g ({listed}) => (float[1] y) {{ y = Neg(x8) }}"))
+    with pytest.raises(InvalidArgument, match=r"\. Feed x0 .*, x3 \(float\[1\]\) and 5 more\.$"):
+        session.run(None, {})
+
+
 #: An argument of another type than it has, and what is said.
 OTHERS: list[tuple[Any, str]] = [
     (

@@ -70,6 +70,8 @@ def test_load_hands_on_what_it_is_given() -> None:
         ({"config": {"session.disable_winogrd": "1"}}, errors.InvalidArgument, "disable_winograd"),
         ({"config": {"session.disable_winograd": 1}}, errors.InvalidArgument, "text"),
         ({"use_tf32": 0}, errors.InvalidArgument, "use_tf32.*of the CUDA provider.*device='cuda'"),
+        ({"device": "gpu:1", "device_id": 2}, errors.InvalidArgument, "Expected 1, got 2"),
+        ({"device": "cuda", "device_id": "x"}, errors.InvalidArgument, "device_id"),
         ({"thread": 2}, errors.WrongType, "no argument 'thread'. Did you mean 'threads'"),
         ({"use_tf": 0, "device": "cuda"}, TypeError, "no argument 'use_tf'. Did .* 'use_tf32'"),
         ({"sizes": {"N": -1}}, errors.InvalidArgument, "no size"),
