@@ -216,7 +216,7 @@ def test_awaited_runs_give_memory_back(gpu: FakeDriver | None) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        (5, errors.InvalidArgument, "no options of a run"),
+        (5, errors.InvalidArgument, "run_options is of another type"),
         (
             _options(memory__enable_memory_arena_shrinkage="gpu:9"), errors.InvalidArgument,
             "no memory of gpu:9",
