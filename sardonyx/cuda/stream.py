@@ -93,15 +93,19 @@ class Event:
     def is_done(self) -> bool:
         """Whether the work before it has happened."""
         if not self._is_done:
-            query = direct().get("cuEventQuery")
-            code = query(self.handle) if query else bindings().cuEventQuery(self.handle)[0]
-            self._is_done = code == 0
+            self._is_done = self._code() == 0
         return self._is_done
+
+    def _code(self) -> int:
+        """What the driver says of it."""
+        query = direct().get("cuEventQuery")
+        with self._device.entered():
+            return int(query(self.handle) if query else bindings().cuEventQuery(self.handle)[0])
 
     @property
     def is_over(self) -> bool:
         """`is_done`, or something failed, and it never will be."""
-        return self.is_done or int(bindings().cuEventQuery(self.handle)[0]) != _NOT_READY
+        return self.is_done or self._code() != _NOT_READY
 
     def synchronize(self) -> None:
         """Wait for it on the host."""

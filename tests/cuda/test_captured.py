@@ -370,6 +370,11 @@ def _uses() -> dict[str, tuple[Any, Any]]:
         given = {name: _value(array) for name, array in other.items()}
         return session.run_with_ort_values(None, given)[0].numpy()
 
+    def give_back() -> None:
+        for _ in range(3):  # their results are let go of while nobody knows that they are there
+            session.run_with_ort_values(None, values, options)
+        session.trim()
+
     return {
         "again": (lambda: session.run_with_ort_values(None, values)[0].numpy(), x + x),
         "new sizes": (in_new_sizes, y + y),
@@ -379,7 +384,7 @@ def _uses() -> dict[str, tuple[Any, Any]]:
         "nobody waits": (
             lambda: session.run_with_ort_values(None, values, options)[0].numpy(), x + x,
         ),
-        "memory": (lambda: session.trim(), None),
+        "memory": (give_back, None),
     }  # fmt: skip
 
 

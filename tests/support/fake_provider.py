@@ -152,5 +152,7 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
+        for number in fake.opened:  # nothing that is left of them may reach another driver
+            device.device(number).context = 0
         for cached in caches:
             cached.cache_clear()
