@@ -233,7 +233,7 @@ class CudaFrame(Frame):
         self.launches.use_table()
         try:
             with self._device.capturing:
-                return Graph(self.own_queue.handle, walk)
+                return Graph(self.own_queue, walk)
         finally:
             self.launches.use_arguments()
             self.launches.use_stream(self.queue)

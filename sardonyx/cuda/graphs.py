@@ -11,9 +11,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.cuda.driver import bindings, call, release
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.stream import Stream
 
 #: Graphs that a frame keeps; the one that was not used for the longest time goes first.
 MOST_GRAPHS = 8
@@ -43,14 +46,18 @@ Key = tuple[int, bytes, bytes, int]
 class Graph:
     """A captured run, ready to be replayed.
 
+    Args:
+        queue: The stream that is captured.
+        record: Puts the run's work in it.
+
     Attributes:
         handle: As the driver has it.
     """
 
-    __slots__ = ("_executable", "handle")
+    __slots__ = ("_device", "_executable", "handle")
 
-    def __init__(self, stream: Any, record: Callable[[], None]) -> None:
-        driver = bindings()
+    def __init__(self, queue: Stream, record: Callable[[], None]) -> None:
+        driver, stream, self._device = bindings(), queue.handle, queue.device
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         call("cuStreamBeginCapture", stream, mode)
         try:
@@ -74,7 +81,7 @@ class Graph:
 
     def __del__(self) -> None:
         if hasattr(self, "_executable") and release is not None:
-            release("cuGraphExecDestroy", self._executable)
+            release("cuGraphExecDestroy", self._executable, device=self._device)
 
 
 class Graphs:

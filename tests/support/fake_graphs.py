@@ -214,6 +214,8 @@ class FakeGraphs:
         return (CUresult.CUDA_SUCCESS,)
 
     def cuGraphExecDestroy(self, graph: int) -> Any:
+        if self._is_unsafe():
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         self.graphs.pop(graph, None)
         self._released(graph)
         return (CUresult.CUDA_SUCCESS,)
