@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -186,15 +187,15 @@ def test_while_a_run_is_under_way(what: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_callbacks_of_another_thread_that_raise() -> None:
-    told = threading.Event()
+    told = queue.Queue[threading.Thread]()
 
     def tell(*_: Any) -> None:
-        told.set()
+        told.put(threading.current_thread())
         raise SystemExit
 
     made = session()
     made.run_async(["Y"], {"X": X}, tell)
-    assert told.wait(10)
+    told.get(timeout=10).join(10)  # its failure is this test's, not the next one's
     np.testing.assert_array_equal(made.run(None, {"X": X})[0], X * X)
 
 
