@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -131,8 +132,15 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
     for cached in caches:
         cached.cache_clear()
     real, others = provider.CudaProvider, set(arena._arenas)
+    made, make = WeakSet[device.Device](), device.Device.__init__
+
+    def noted(self: device.Device, number: int) -> None:
+        make(self, number)
+        made.add(self)
+
     try:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(device.Device, "__init__", noted)
             patch.setattr(arenas, "_default", {})
             patch.setattr(arenas, "_registered", {})
             patch.setattr(
@@ -152,7 +160,7 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
-        for number in fake.opened:  # nothing that is left of them may reach another driver
-            device.device(number).context = 0
+        for one in made:  # what is left of them, or done in the background, enters nothing
+            one.context = 0
         for cached in caches:
             cached.cache_clear()
