@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
-from sardonyx.cuda.libraries import Libraries
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.storage import Wanted
 
@@ -34,9 +33,9 @@ class Again(NamedTuple):
     number: int
     version: int
 
-    def is_current(self, libraries: Libraries) -> bool:
-        """Whether a run now would do the same."""
-        return libraries.version == self.version and GRAPH_ID.get() == self.number
+    def is_current(self, version: int) -> bool:
+        """Whether a run now, with this version of the libraries' plans, would do the same."""
+        return version == self.version and GRAPH_ID.get() == self.number
 
 
 def remember(

@@ -1,7 +1,7 @@
 """Runs whose shapes are those of a frame's last run: other addresses, the same graph.
 
 Nothing is bound or resolved then: of the arguments of kernels those change that are addresses of
-feeds and results. They are written where native code would write them.
+feeds and results. Such a run counts microseconds: what Python does for it is measured.
 """
 
 from __future__ import annotations
@@ -13,18 +13,26 @@ from typing import Any
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda import staging
 from sardonyx.cuda.addresses import named
+from sardonyx.cuda.arena import room_for
 from sardonyx.cuda.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.device import on_device
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.replaying import Replay
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import Stream
 from sardonyx.cuda.values import CudaArray
+from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.native_layout import FAULTY, SENT, WORD
 from sardonyx.runtime.storage import size_of
 
 #: Bits that the address of a feed must not have.
 UNALIGNED = KERNEL_ALIGNMENT - 1
+
+
+#: What comes after the replay of a run: waiting; waiting for copies of the results; nothing.
+_WAIT, _FETCH, _LEAVE = range(3)
 
 
 class Alike:
@@ -32,45 +40,55 @@ class Alike:
 
     Attributes:
         feeds: Shapes and types of the feeds.
-        results: Shapes, types, sizes in bytes and purposes of the results.
-        graph: What did it, and does it wherever feeds lie; None if that is to be looked up.
+        results: Shapes, types, sizes in bytes and purposes of the results, and the memory each
+            takes of an arena.
+        graph: What did it.
+        is_fixed: Whether that does it wherever feeds lie, and nothing else is to be written.
         number: The number of its graph.
         version: Of the libraries' plans.
         queue: The stream.
-        addresses: Of feeds, then results, as kernels have them; 0 before it is known.
-        places: For each of these the arguments that lie in it: their places, and the bytes from
-            its start. None before that is asked for.
+        waits: Whether native code waits for its end.
+        replay: How it is done again. None before that is asked for.
     """
 
     __slots__ = (
-        "addresses", "feeds", "graph", "number", "places", "queue", "results", "version",
+        "feeds", "graph", "is_fixed", "number", "queue", "replay", "results", "version", "waits",
     )  # fmt: skip
 
     def __init__(
         self,
         feeds: Sequence[Any],
         results: Iterable[tuple[tuple[int, ...], Any, str]],
-        graph: Graph | None,
+        graph: Graph,
+        is_fixed: bool,
         version: int,
         queue: Stream,
     ) -> None:
         self.feeds = [(f.shape, f.dtype) for f in feeds]
-        self.results = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
-        self.graph, self.version, self.queue = graph, version, queue
-        self.number = GRAPH_ID.get()
-        self.addresses = [0] * (len(self.feeds) + len(self.results))
-        self.places: list[list[tuple[int, int]]] | None = None
+        sized = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
+        self.results = [(*row, room_for(row[2])) for row in sized]
+        self.graph, self.is_fixed, self.version, self.queue = graph, is_fixed, version, queue
+        self.number, self.waits = GRAPH_ID.get(), False
+        self.replay: Replay | None = None
 
-    def places_in(self, frame: CudaFrame) -> list[list[tuple[int, int]]]:
-        """`places`, when the frame has the sizes of these runs."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.addresses]
+    def replay_in(self, frame: CudaFrame) -> Replay:
+        """`replay`, when the frame has the sizes of these runs."""
         slots, image = frame.table("slots"), frame.image
+        arguments, writes = address_of(frame.table("arguments")), []
         for place, number, slot in image.moving:
             buffer = image.plan.buffers[number]
             first = 0 if buffer.kind == "input" else len(self.feeds)
-            found[first + buffer.number].append((place, int(slots[slot])))
-        self.places = found
-        return found
+            writes.append((arguments + WORD * place, first + buffer.number, int(slots[slot])))
+        count = len(self.feeds) + len(self.results)
+        self.replay = frame.new_replay(count, writes)
+        self.aim(self.graph, self.waits)
+        return self.replay
+
+    def aim(self, graph: Graph, waits: bool) -> None:
+        """Have the next run replay a graph, and native code wait for it, or not."""
+        assert self.replay is not None  # noqa: S101 - runs make it before
+        self.graph, self.waits = graph, waits
+        self.replay.aim(graph.handle, self.queue.handle, waits)
 
 
 class RunsAlike(Resident):
@@ -87,65 +105,61 @@ class RunsAlike(Resident):
         frame.alike = None
         results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            graph = None if frame.launches.moving else frame.graph
-            frame.alike = Alike(feeds, results, graph, version, frame.queue)
+            assert frame.graph is not None  # noqa: S101 - see above
+            is_fixed = self.steering is None and not frame.launches.moving
+            frame.alike = Alike(feeds, results, frame.graph, is_fixed, version, frame.queue)
 
-    def run_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.run_alike`."""
-        found = self._replay_alike(feeds)
-        return None if found is None else found[1]
+    def run_alike(
+        self, feeds: tuple[Any, ...], end: int = _WAIT, kept: list[CudaFrame] | None = None
+    ) -> list[Any] | None:
+        """See `Executable.run_alike`.
 
-    @on_device
-    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.fetch_alike`."""
-        found = self._replay_alike(feeds, fetches=True)
-        return None if found is None else found[1]
-
-    @on_device
-    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.leave_alike`."""
-        found = self._replay_alike(feeds, waits=False)
-        return None if found is None else found[1]
-
-    def start_alike(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
-        """`leave_alike`; gives the frame, too, which no other run gets before `give_back`."""
-        return self._replay_alike(feeds, waits=False, keeps=True)
-
-    def _replay_alike(
-        self,
-        feeds: tuple[Any, ...],
-        *,
-        waits: bool = True,
-        fetches: bool = False,
-        keeps: bool = False,
-    ) -> tuple[CudaFrame, list[Any]] | None:
+        Args:
+            feeds: What is fed.
+            end: What comes after the replay.
+            kept: Gets the frame, which no other run then gets before `give_back`.
+        """
         try:
-            frame = self._free.pop()
+            frame: CudaFrame = self._free.pop()  # type: ignore[assignment]  # it makes no others
         except IndexError:
             return None
-        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        alike, sound, results = frame.alike, True, None
+        sound, results = False, None
         try:
-            at = None if alike is None else self._addresses_if_alike(frame, alike, feeds)
-            if alike is not None and at is not None:
-                sound = False
-                results = self._replay(frame, alike, feeds, at, waits and not fetches)
-                if results is not None:
-                    if fetches:
+            alike = frame.alike
+            if alike is not None and self._follows(frame, alike, feeds):
+                results = self._replay(frame, alike, feeds, end == _WAIT)
+                if results is not None and end != _WAIT:
+                    if end == _FETCH:
                         results = self._fetch(frame, results)
-                    elif waits:
-                        heard(self, frame)
                     else:
                         _leave(frame, alike.queue, feeds, results)
-                sound = True
+            sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
             self.give_up(frame)
             raise named(error, self.plan, feeds)  # noqa: B904 - mostly it is the same
         finally:
-            if results is None or not keeps:
+            if kept is None or results is None:
                 self._let_go(frame, sound)
-        return None if results is None else (frame, results)
+            else:
+                kept.append(frame)
+        return results
+
+    @on_device
+    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """See `Executable.fetch_alike`."""
+        return self.run_alike(feeds, _FETCH)
+
+    @on_device
+    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """See `Executable.leave_alike`."""
+        return self.run_alike(feeds, _LEAVE)
+
+    def start_alike(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
+        """`leave_alike`; gives the frame, too, which no other run gets before `give_back`."""
+        kept: list[CudaFrame] = []
+        results = self.run_alike(feeds, _LEAVE, kept)
+        return None if results is None else (kept[0], results)
 
     @on_device
     def give_up(self, frame: CudaFrame) -> None:
@@ -158,10 +172,8 @@ class RunsAlike(Resident):
             frame.copies.give_up()
         frame.take_fault()
 
-    def _addresses_if_alike(
-        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]
-    ) -> list[int] | None:
-        """Where the feeds are, if the graph of the last run would do; None if not."""
+    def _follows(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> bool:
+        """Whether the graph of the last run would do; then the stream waits for the feeds."""
         queue, busy, own = alike.queue, frame.busy, self._default_queue
         if (
             queue is not (own or frame.own_queue)
@@ -170,105 +182,100 @@ class RunsAlike(Resident):
             or (busy is not None and (busy[0] is not queue or frame.has_fault))
             or alike.number != GRAPH_ID.get()
             or (own is not None and is_captured(own))
-            or alike.version != self.libraries.version
+            or (self._calls and alike.version != self.libraries.version)
         ):
-            return None
-        device, found = self.device, []
-        for feed, (shape, dtype) in zip(feeds, alike.feeds, strict=True):
+            return False
+        device, given = self.device, (alike.replay or alike.replay_in(frame)).given
+        awaited = None
+        for number, (feed, (shape, dtype)) in enumerate(zip(feeds, alike.feeds, strict=True)):
             if (
                 type(feed) is not CudaArray
                 or feed.shape != shape
                 or feed.dtype is not dtype
                 or feed.device is not device
             ):
-                return None
-            address = feed.address
+                return False
+            given[number] = address = feed.address
             if address & UNALIGNED:
-                return None
-            found.append(address)
-        return found
+                return False
+            if feed.block is None or feed.producer is not None or feed.order.written is not None:
+                awaited = [feed] if awaited is None else [*awaited, feed]
+        if awaited is not None:
+            frame.waited.clear()
+            with device.entered():
+                for feed in awaited:
+                    feed.ready_in(queue, frame.waited)
+        return True
 
     def _replay(
-        self,
-        frame: CudaFrame,
-        alike: Alike,
-        feeds: tuple[Any, ...],
-        at: list[int],
-        waits: bool,
+        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], waits: bool
     ) -> list[Any] | None:
-        """Replay the graph with other addresses; None if there is none.
+        """Replay the graph with results in new memory; None if there is none.
 
         Args:
             frame: The run's.
             alike: What the run is like.
             feeds: Its feeds.
-            at: Their addresses; gets those of the results.
             waits: Whether to wait until the run is over.
         """
-        device, queue = self.device, alike.queue
-        awaited = [
-            f
-            for f in feeds
-            if f.block is None or f.producer is not None or f.order.written is not None
-        ]
-        if awaited:
-            frame.waited.clear()
-            with device.entered():
-                for feed in awaited:
-                    feed.ready_in(queue, frame.waited)
+        device, queue, number = self.device, alike.queue, len(feeds)
+        arena, replay = self.device_memory.arena, alike.replay
+        assert replay is not None  # noqa: S101 - see `_follows`
+        given = replay.given
         results: list[Any] = []
-        allocate = self.device_memory.arena.allocate
-        for shape, dtype, size_bytes, purpose in alike.results:
-            block = allocate(size_bytes, purpose, queue)
+        for shape, dtype, size_bytes, purpose, room in alike.results:
+            block = arena.last_freed(room, purpose, queue)
+            if block is None:
+                block = arena.allocate(size_bytes, purpose, queue)
             results.append(CudaArray.in_block(device, shape, dtype, block, size_bytes))
-            at.append(block.address)
-        apart = _set_apart(frame, feeds, results, at) if frame.copied else None
-        changed = at != alike.addresses
-        if changed and not self._rewrite(frame, alike, at):
+            given[number] = block.address
+            number += 1
+        apart = _set_apart(frame, feeds, results, given) if frame.copied else None
+        if alike.is_fixed:
+            frame.graphs.count()
+        elif not self._prepare(frame, alike, replay):
             _let_go_of(frame, queue, feeds, results)
             return None
-        launches, graph = frame.launches, alike.graph
-        if graph is None:
-            key = (alike.number, launches.bucket, launches.fixed, alike.version)
-            graph = frame.graphs.find(key)
-            if graph is None:
-                _let_go_of(frame, queue, feeds, results)
-                return None
-        else:
-            frame.graphs.count()
-        frame.graph = graph
-        is_plain = waits and frame.is_patient and not apart
-        if changed:
+        frame.graph, is_plain = alike.graph, waits and not apart and frame.is_patient
+        if is_plain is not alike.waits:
+            alike.aim(alike.graph, is_plain)
+        state = replay.go()
+        if state & SENT:
             frame.new_serial()  # who remembers the run before would find its arguments no more
-            frame.replays.go(graph.handle, queue.handle, is_plain, launches.staged())
-        else:
-            frame.replays.go(graph.handle, queue.handle, is_plain)
         if not is_plain and (apart or waits):
             with device.entered():
                 frame.copy_out(apart or {})
                 if waits:
                     frame.finish()
+        if waits:
+            frame.busy = None
+            if state & FAULTY or (not is_plain and frame.has_fault):
+                self.check_fault(frame, None)
         return results
 
-    def _rewrite(self, frame: CudaFrame, alike: Alike, at: list[int]) -> bool:
-        """Write other addresses of feeds and results; False if it takes the long way."""
-        words, known = frame.arguments, alike.addresses
-        places = alike.places or alike.places_in(frame)
-        for number, address in enumerate(at):
-            if address != known[number]:
-                for place, offset in places[number]:
-                    words[place] = address + offset
-        alike.addresses = at
-        return self.steering is None or self._place_again(frame, alike)
+    def _prepare(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
+        """Find the graph of a run, and write what turns of the device need; False: the long way."""
+        if replay.rewrite() and self.steering is not None and not self._place_again(frame, replay):
+            return False
+        launches = frame.launches
+        if not launches.moving:
+            frame.graphs.count()
+            return True
+        key = (alike.number, launches.bucket, launches.fixed, alike.version)
+        graph = frame.graphs.find(key)
+        if graph is not None and graph is not alike.graph:
+            alike.aim(graph, alike.waits)
+        return graph is not None
 
-    def _place_again(self, frame: CudaFrame, alike: Alike) -> bool:
+    def _place_again(self, frame: CudaFrame, replay: Replay) -> bool:
         """Have native code write all addresses: turns of the device use more than arguments."""
-        count = len(alike.feeds)
+        alike, given = frame.alike, replay.given
+        assert alike is not None  # noqa: S101 - the run is like it
         for number, (shape, _) in enumerate(alike.feeds):
-            frame.feeds.put(number, alike.addresses[number], shape)
+            frame.feeds.put(number, given[number], shape)
         if self._native_bind(frame.address, frame.feeds.address):
             return False
-        for number, address in enumerate(alike.addresses[count:]):
+        for number, address in enumerate(given[len(alike.feeds) :]):
             frame.given.put(number, address)
         frame.skip()
         return not self._native_execute(frame.address, frame.given.address, 0)
@@ -289,20 +296,20 @@ def heard(owner: RunsAlike, frame: CudaFrame) -> None:
 
 
 def _set_apart(
-    frame: CudaFrame, feeds: tuple[Any, ...], results: list[Any], at: list[int]
+    frame: CudaFrame, feeds: tuple[Any, ...], results: list[Any], given: Any
 ) -> dict[int, CudaArray]:
     """Give libraries copies of feeds, and memory in place of results; these by number.
 
-    `at` gets the addresses that kernels are to have.
+    `given` gets the addresses that kernels are to have.
     """
     apart: dict[int, CudaArray] = {}
     with frame.memory.device.entered():
         for kind, number in frame.copied:
             if kind == "input":
-                at[number] = frame.copy_in(number, feeds[number])
+                given[number] = frame.copy_in(number, feeds[number])
             else:
                 apart[number] = made = results[number]
-                at[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
+                given[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
     return apart
 
 

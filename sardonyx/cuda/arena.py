@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, SardonyxError, message
 from sardonyx.base.forks import RenewedLock, lock_over_forks
 from sardonyx.cuda.free_spans import FreeSpans, Span
+from sardonyx.cuda.order import Order
 from sardonyx.cuda.sources import Source
 from sardonyx.cuda.stream import Event, Stream
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sardonyx.cuda.device import Device
 
 _ALIGNMENT = 256
+_NOBODY: frozenset[int] = frozenset()
 #: The first region under kNextPowerOfTwo, and the largest step by which regions grow.
 _FIRST_REGION = 1 << 20
 _LARGEST_STEP = 1 << 30
@@ -63,22 +65,21 @@ class ArenaSettings(NamedTuple):
         return self
 
 
-class Block:
-    """Memory of an arena, until nothing refers to it.
+class Block(Order):
+    """Memory of an arena, until nothing refers to it; it has the order of work on it.
 
     Attributes:
         address, size_bytes: Where it is; at least what was asked for.
-        uses: For each stream the end of the last work in it that nobody waited for.
         lent: Handles of the streams in which other libraries had it; -1 for any.
     """
 
-    __slots__ = ("_arena", "_span", "address", "lent", "size_bytes", "uses")
+    __slots__ = ("_arena", "_span", "address", "lent", "size_bytes")
 
     def __init__(self, arena: Arena, span: Span) -> None:
+        self.uses, self.written = {}, None
         self._arena, self._span = arena, span
         self.address, self.size_bytes = span.address, span.size
-        self.uses: dict[Stream | None, Event] = {}
-        self.lent: frozenset[int] = frozenset()
+        self.lent = _NOBODY
 
     def __del__(self) -> None:
         # Finalizers run anywhere, also inside the arena: it looks here when it is asked next.
@@ -87,6 +88,11 @@ class Block:
             arena._returned.append((self._span, self.uses, self.lent))
         else:
             arena._freed.append((self._span, self.uses))
+
+
+def room_for(size_bytes: int) -> int:
+    """What a block of so many bytes takes."""
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
 
 
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
@@ -109,7 +115,7 @@ class Arena:
 
     def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
-        self._is_host = source.is_host
+        self._is_host, self._is_direct = source.is_host, source.is_direct
         self._freed: deque[tuple[Span, dict[Stream | None, Event]]] = deque()
         self._returned: deque[tuple[Span, dict[Stream | None, Event], frozenset[int]]] = deque()
         self._free = FreeSpans(source.is_host)
@@ -143,14 +149,10 @@ class Arena:
         Raises:
             OutOfMemory: The device, or the limit, has no room. The arena is as it was.
         """
-        wanted = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
-        if self._returned:
-            self._take_back()
-        if self._freed:
-            span = self._last_freed(wanted, stream)
-            if span is not None:
-                span.purpose = purpose
-                return Block(self, span)
+        wanted = room_for(size_bytes)
+        block = self.last_freed(wanted, purpose, stream)
+        if block is not None:
+            return block
         with self._lock:
             if self._freed:
                 self._drain()
@@ -165,24 +167,33 @@ class Arena:
             self._wait(span, stream)
         return block
 
-    def _last_freed(self, wanted: int, stream: Stream | None) -> Span | None:
+    def last_freed(self, wanted: int, purpose: str, stream: Stream | None) -> Block | None:
         """What was let go of last, if it fits: runs like the one before have no more to do.
 
-        The arena goes on to count it as used.
+        The arena goes on to count it as used. For the arguments see `allocate`; `wanted` is what
+        `room_for` gives.
         """
+        if self._returned:
+            self._take_back()
         try:
             entry = self._freed.pop()
-        except IndexError:  # another thread had it
+        except IndexError:
             return None
         span, uses = entry
-        if span.size == wanted and not self._source.is_direct:
-            if not uses:
-                return span
-            # Work in this stream comes later by itself.
-            if len(uses) == 1 and stream in uses and stream is not None and not self._is_host:
-                return span
+        # Work in this stream comes later by itself.
+        if (
+            span.size == wanted
+            and not self._is_direct
+            and (not uses or (len(uses) == 1 and stream in uses and self._is_ordered(stream)))
+        ):
+            span.purpose = purpose
+            return Block(self, span)
         self._freed.append(entry)
         return None
+
+    def _is_ordered(self, stream: Stream | None) -> bool:
+        """Whether what is used in a stream next comes after what was used there before."""
+        return stream is not None and not self._is_host
 
     def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []
@@ -199,7 +210,7 @@ class Arena:
 
     def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> Span:
         found = self._free.best(wanted, stream)
-        if found is None and not self._source.is_direct:
+        if found is None and not self._is_direct:
             self._merge()
             found = self._free.best(wanted, stream)
         found = found or self._extend(wanted, exact) or self._free.best(wanted, stream, waits=True)
@@ -218,7 +229,7 @@ class Arena:
 
     def _cut(self, span: Span, wanted: int) -> Span:
         rest = span.size - wanted
-        if rest < _SMALLEST_REMAINDER or self._source.is_direct:
+        if rest < _SMALLEST_REMAINDER or self._is_direct:
             return span
         other = Span(span.address + wanted, rest, span.region)
         other.before, other.after, other.events = span, span.after, list(span.events)
@@ -253,7 +264,7 @@ class Arena:
             span.is_free, span.purpose = True, ""
             if uses:
                 span.events.extend(uses.items())
-            if self._source.is_direct:
+            if self._is_direct:
                 self._release(span)
             else:
                 self._free.put(span)
@@ -345,7 +356,7 @@ class Arena:
 
     def _attempts(self, wanted: int, exact: bool) -> Iterator[int]:
         """Sizes of a new region to try, as far as the limit allows."""
-        grows = self.settings.strategy == STRATEGIES[0] and not exact and not self._source.is_direct
+        grows = self.settings.strategy == STRATEGIES[0] and not exact and not self._is_direct
         if grows:
             while self._next_bytes < wanted:
                 self._next_bytes *= 2

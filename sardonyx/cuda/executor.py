@@ -283,7 +283,7 @@ class CudaExecutable(RunsCaptured):
                 self.check_fault(frame, None)  # of a run for which nobody waited
             again = wanted.memory.get(frame.serial) if wanted.memory else None
             is_timed = TIMES.get() is not None
-            if again is not None and not is_timed and again.is_current(self.libraries):
+            if again is not None and not is_timed and again.is_current(self.plans_version):
                 return self._run_again(frame, again, wanted, cancel)
             frame.new_serial()
             frame.alike = None
@@ -307,7 +307,8 @@ class CudaExecutable(RunsCaptured):
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
         is_plain = wanted.waits and frame.is_patient
-        frame.replays.go(again.graph.handle, queue.handle, is_plain)
+        frame.replay.aim(again.graph.handle, queue.handle, is_plain)
+        frame.replay.go()
         if is_plain:
             self._finished(frame, cancel)
         elif wanted.waits:
@@ -364,7 +365,7 @@ class CudaExecutable(RunsCaptured):
                 apart[k] = made
                 address = frame.stand_in("output", k, made.nbytes)
             frame.given.put(number, address)
-        frame.make, version = make, self.libraries.version
+        frame.make, version = make, self.plans_version
         try:
             self._walk(frame, arrays, cancel)
         finally:

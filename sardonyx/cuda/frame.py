@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from sardonyx.cuda.driver import call
 from sardonyx.cuda.graphs import Graph, Graphs
 from sardonyx.cuda.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.memory import DeviceMemory
-from sardonyx.cuda.replaying import Replays
+from sardonyx.cuda.replaying import Replay
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.kernel.context import FAULT_LOCK, FIELDS, SIZE_BYTES
 from sardonyx.plan.plan import Command
@@ -61,7 +61,7 @@ class CudaFrame(Frame):
         make: Makes memory for a result of a run that the host steers, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
-        replays: How its graphs do.
+        replay: How a graph comes again that is a run on the same memory.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
         serial: That run's number: no other run of the process has it.
@@ -70,14 +70,13 @@ class CudaFrame(Frame):
         copied: The inputs and outputs of this run for which that is so: kind and number of each.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
-        arguments: Those of all commands, as words.
     """
 
     __slots__ = (
         "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
-        "_unscheduled", "_uses", "_workspaces", "alike", "arguments", "busy", "copied", "copies",
+        "_unscheduled", "_uses", "_workspaces", "alike", "busy", "copied", "copies",
         "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
-        "memory", "own_queue", "passes", "queue", "replays", "serial", "stands_in", "timeline",
+        "memory", "own_queue", "passes", "queue", "replay", "serial", "stands_in", "timeline",
         "waited",
     )  # fmt: skip
 
@@ -86,7 +85,6 @@ class CudaFrame(Frame):
         self._uses: dict[Stream | None, Event] = {}
         uses = self._uses
         super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.memory(p, b, uses))
-        self.arguments = self.table("arguments").data
         self.timeline: Timeline | None = None
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
@@ -126,7 +124,7 @@ class CudaFrame(Frame):
             arena, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
             (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
         )  # fmt: skip
-        self.replays = Replays(owner.device)
+        self.replay = self.new_replay()
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
         self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
@@ -208,6 +206,10 @@ class CudaFrame(Frame):
             table[number, FIELDS["tickets"] // WORD] = address + self._lane_place(lane)
         kept = staging.upload(address, whole, self.queue)
         self.queue.keep(self.queue.record(), kept)
+
+    def new_replay(self, count: int = 0, writes: Sequence[tuple[int, int, int]] = ()) -> Replay:
+        """How a graph is replayed; for the arguments see `Replay`."""
+        return Replay(self._device, self.launches, self._found.address, count, writes)
 
     def new_serial(self) -> None:
         """The next run is not to be taken for one before."""

@@ -15,7 +15,7 @@ from sardonyx.runtime.storage import Array, Tensor, size_of
 
 if TYPE_CHECKING:
     from sardonyx.cuda.arena import Block
-    from sardonyx.cuda.values import Order
+    from sardonyx.cuda.order import Order
 
 #: Values leave their rooms one by one.
 _LEAVING = lock_over_forks()

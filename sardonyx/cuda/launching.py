@@ -28,7 +28,7 @@ from sardonyx.plan.plan import Command, PointerArgument
 from sardonyx.plan.steering import Turn
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.image import Image
-from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, WORD
+from sardonyx.runtime.native_layout import JOB, LAUNCHED, LAUNCHER, STAGING, WORD
 from sardonyx.runtime.storage import array_at
 
 #: The driver's attribute of a launch that lets it begin before the launch in front of it has ended,
@@ -94,6 +94,7 @@ class Launches:
     Attributes:
         address: A table for native code, with a record for each command.
         launcher: A record for native code, with the driver's functions.
+        staging: A record for native code: how it sends arguments.
         bucket: Equal for sizes that one graph serves well.
         moving: The inputs and outputs that libraries read or write: kind and number of each.
 
@@ -145,6 +146,14 @@ class Launches:
         self._contexts = contexts
         #: Where the arguments begin in it.
         self._arguments_at = address_of(arguments) - address_of(self._world)
+        self._staging = np.zeros(STAGING.words, np.int64)
+        self.staging = address_of(self._staging)
+        values = {
+            "content": address_of(self._world), "target": self._table.address,
+            "bytes": self._world.nbytes,
+            "move": int(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0),
+        }  # fmt: skip
+        _fill(self._staging, STAGING.names, values)
         #: What the table has once all copies to it have happened.
         self._sent = b""
         #: Where copies to the table begin; each with the end of a run that may still read it.
@@ -254,20 +263,21 @@ class Launches:
 
     def send_changed(self) -> None:
         """`send` without a look at what is there."""
-        call("cuMemcpyAsync", *self.staged(), self.queue.handle)
+        self.sent_others()
+        pinned, content = self.find_source(), self._content
+        pinned.view[: len(content)] = content
+        call("cuMemcpyAsync", self._table.address, pinned.address, len(content), self.queue.handle)
 
-    def staged(self) -> tuple[int, int, int]:
-        """Have the arguments where the device copies them from.
-
-        Gives where they go and come from, and how many bytes they are; the caller copies them.
-        """
+    def sent_others(self) -> None:
+        """Other arguments were sent, or will be."""
         self._sent = b""
+
+    def find_source(self) -> PinnedWords:
+        """Have memory to send arguments from that no copy reads any more."""
         if not self._pinned or self._pinned[-1][1] is not None:
             self._pinned.append((self._unused(), None))
-        pinned, content = self._pinned[-1][0], self._content
-        size = len(content)
-        pinned.view[:size] = content
-        return self._table.address, pinned.address, size
+            self._staging[STAGING["source"]] = self._pinned[-1][0].address
+        return self._pinned[-1][0]
 
     def _unused(self) -> PinnedWords:
         """A table that no copy reads any more."""
@@ -282,6 +292,7 @@ class Launches:
         """A run ends with `event`, and nobody waits for it."""
         if self._pinned:
             self._pinned[-1] = (self._pinned[-1][0], event)
+            self._staging[STAGING["source"]] = 0
 
     def is_ready(self, number: int) -> bool:
         """Whether a kernel can be launched from here without waiting for the driver's compiler."""

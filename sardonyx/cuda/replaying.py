@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import RELAXED, failure
-from sardonyx.cuda.launching import function_of_driver
+from sardonyx.cuda.launching import Launches, function_of_driver
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.library import library
-from sardonyx.runtime.native_layout import REPLAY
+from sardonyx.runtime.native_layout import FAULTY, NO_SOURCE, REPLAY, SENT, WRITE
 from sardonyx.runtime.native_replay import STEPS
 
-_TARGET, _SOURCE, _BYTES, _GRAPH, _STREAM, _WAITS = (
-    REPLAY[name] for name in ("target", "source", "bytes", "graph", "stream", "waits")
-)
+_GRAPH, _STREAM, _WAITS, _UNSENT = (REPLAY[name] for name in ("graph", "stream", "waits", "unsent"))
 _FUNCTIONS = dict(
     zip(
-        STEPS,
+        STEPS[1:],
         (
             "cuCtxGetCurrent",
             "cuCtxSetCurrent",
@@ -31,41 +31,81 @@ _FUNCTIONS = dict(
 )
 
 
-class Replays:
-    """Those of one frame.
+class Replay:
+    """A native record: what is replayed, and where feeds and results lie.
 
     Args:
         device: Where.
+        launches: What the arguments are sent with.
+        fault: The address of the word in which kernels note faults.
+        count: How many feeds and results there are.
+        writes: Of arguments in them: the address of each, the number of what it lies in, and the
+            bytes from there.
+
+    Attributes:
+        given: Where they lie, to be set before a replay.
     """
 
-    __slots__ = ("_address", "_replay", "_table", "_words")
+    __slots__ = ("_address", "_launches", "_replay", "_rewrite", "_tables", "_words", "given")
 
-    def __init__(self, device: Device) -> None:
-        self._table = np.zeros(REPLAY.words, np.int64)
-        self._address = address_of(self._table)
-        self._words = self._table.data
-        self._words[REPLAY["context"]], self._words[REPLAY["mode"]] = device.context, RELAXED
-        for name, function in _FUNCTIONS.items():
-            self._words[REPLAY[name]] = function_of_driver(function)
-        self._replay = library().replay
-
-    def go(
-        self, graph: int, stream: int, waits: bool, sent: tuple[int, int, int] = (0, 0, 0)
+    def __init__(
+        self,
+        device: Device,
+        launches: Launches,
+        fault: int,
+        count: int = 0,
+        writes: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """Enter the device, send arguments, replay a graph, and wait for it if that is wanted.
+        record = np.zeros(REPLAY.words, np.int64)
+        addresses = np.zeros((2, max(1, count)), np.int64)
+        table = np.array(writes, np.int64).reshape(-1, WRITE.words)
+        self._tables, self._launches = (record, addresses, table), launches
+        self._address = address_of(record)
+        self._words, self.given = record.data, addresses[0].data
+        values = {
+            "context": device.context, "mode": RELAXED, "staging": launches.staging, "fault": fault,
+            "given": address_of(addresses), "known": address_of(addresses[1]), "count": count,
+            "writes": address_of(table), "write_count": len(table),
+            **{name: function_of_driver(function) for name, function in _FUNCTIONS.items()},
+        }  # fmt: skip
+        for name, value in values.items():
+            self._words[REPLAY[name]] = value
+        self._replay, self._rewrite = library().replay, library().rewrite
+
+    def aim(self, graph: int, stream: int, waits: bool) -> None:
+        """Have replays be those of a graph.
 
         Args:
             graph: The driver's handle of it.
             stream: Handle of the stream.
             waits: Whether to wait for all that is in the stream.
-            sent: Where the arguments go and come from, and how many bytes they are.
+        """
+        words = self._words
+        words[_GRAPH], words[_STREAM], words[_WAITS] = graph, stream, waits
+
+    def rewrite(self) -> bool:
+        """Write arguments that lie elsewhere now; gives whether they are to be sent."""
+        self._rewrite(self._address)
+        return bool(self._words[_UNSENT])
+
+    def go(self) -> int:
+        """Enter the device, write and send arguments that lie elsewhere now, replay, wait.
+
+        Gives SENT if arguments were sent, and FAULTY if somebody waited and kernels have noted a
+        fault, together.
 
         Raises:
             RuntimeException: The driver refuses, or a run before has failed.
         """
-        words = self._words
-        words[_TARGET], words[_SOURCE], words[_BYTES] = sent
-        words[_GRAPH], words[_STREAM], words[_WAITS] = graph, stream, waits
-        code = self._replay(self._address)
-        if code:
-            raise failure(_FUNCTIONS[STEPS[code >> 32]], code & 0xFFFFFFFF)
+        state = self._replay(self._address)
+        return self._after(state) if state else state
+
+    def _after(self, state: int) -> int:
+        if state == NO_SOURCE:
+            self._launches.find_source()
+            state = self._replay(self._address)
+        if state & ~(SENT | FAULTY):
+            raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
+        if state & SENT:
+            self._launches.sent_others()
+        return state

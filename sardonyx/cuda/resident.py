@@ -117,6 +117,11 @@ class Resident(Executable):
         return bool(libraries.pending or libraries.searching or self.module.pending)
 
     @property
+    def plans_version(self) -> int:
+        """Changes when calls of this plan are done otherwise than before."""
+        return self.libraries.version if self._calls else 0
+
+    @property
     def memory_kind(self) -> CudaMemory:
         """See `Executable.memory_kind`."""
         return self.device_memory

@@ -17,6 +17,7 @@ from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.launching import library_words
 from sardonyx.cuda.torch_tensors import known_torch
+from sardonyx.runtime.native_layout import SENT
 
 
 class TensorRuns(RunsAlike):
@@ -44,17 +45,16 @@ class TensorRuns(RunsAlike):
             alike = frame.alike
             if alike is None or not self._may_replay_in(frame, alike, handle):
                 return None
-            at = torch.addresses(feeds, alike.feeds, UNALIGNED)
-            if at is None or torch.is_captured(alike.queue):
+            given = (alike.replay or alike.replay_in(frame)).given
+            if not torch.put_addresses(feeds, alike.feeds, UNALIGNED, given):
                 return None
-            results = torch.new([(shape, dtype) for shape, dtype, *_ in alike.results])
+            results = None if torch.is_captured(alike.queue) else torch.new(alike.results)
             if results is None:
                 return None
-            at += [x.data_ptr() for x in results]
+            for number, made in enumerate(results, len(feeds)):
+                given[number] = made.data_ptr()
             sound = False
-            if self._replay_tensors(frame, alike, at):
-                heard(self, frame)
-            else:
+            if not self._replay_tensors(frame, alike):
                 results = frame.alike = None
             sound = True
         except BaseException as error:
@@ -71,27 +71,28 @@ class TensorRuns(RunsAlike):
         return (
             queue.handle == handle
             and queue is frame.queue
-            and alike.graph is not None
             and not frame.copied
             # A run that was left comes first, and somebody must hear of its faults.
             and (busy is None or (busy[0] is queue and not frame.has_fault))
             and alike.number == GRAPH_ID.get()
-            and alike.version == self.libraries.version
+            and alike.version == self.plans_version
         )
 
-    def _replay_tensors(self, frame: CudaFrame, alike: Alike, at: list[int]) -> bool:
+    def _replay_tensors(self, frame: CudaFrame, alike: Alike) -> bool:
         """Replay the graph with other addresses, and wait for it; False if it cannot be."""
-        sent = (0, 0, 0)
-        if at != alike.addresses:
-            if not self._rewrite(frame, alike, at):
-                return False
-            frame.new_serial()  # who remembers the run before would find its arguments no more
-            sent = frame.launches.staged()
-        assert alike.graph is not None  # noqa: S101 - asked before
+        replay, is_plain = alike.replay, frame.is_patient
+        assert replay is not None  # noqa: S101 - it has the addresses
+        if alike.is_fixed:
+            frame.graphs.count()
+        elif not self._prepare(frame, alike, replay):
+            return False
         frame.graph = alike.graph
-        frame.graphs.count()
-        frame.replays.go(alike.graph.handle, alike.queue.handle, frame.is_patient, sent)
-        if not frame.is_patient:
+        if is_plain is not alike.waits:
+            alike.aim(alike.graph, is_plain)
+        if replay.go() & SENT:
+            frame.new_serial()  # who remembers the run before would find its arguments no more
+        if not is_plain:
             with self.device.entered():
                 frame.finish()
+        heard(self, frame)
         return True

@@ -69,44 +69,52 @@ class Torch:
             return bool(self._is_captured())
         return is_captured(queue)
 
-    def addresses(
-        self, tensors: Sequence[Any], known: Sequence[tuple[Any, Any]], unaligned: int
-    ) -> list[int] | None:
-        """Where plain tensors of known shapes and types lie; None if one is anything else.
+    def put_addresses(
+        self,
+        tensors: Sequence[Any],
+        known: Sequence[tuple[Any, Any]],
+        unaligned: int,
+        found: memoryview[int],
+    ) -> bool:
+        """Where plain tensors of known shapes and types lie; False if one is anything else.
 
         Args:
             tensors: What is fed.
             known: For each its shape and NumPy's type.
             unaligned: Bits that an address must not have.
+            found: Gets the addresses.
         """
-        kind, number, found = self._tensor, self._number, []
-        for tensor, (shape, dtype) in zip(tensors, known, strict=True):
+        kind, where = self._tensor, self._number
+        for number, (tensor, (shape, dtype)) in enumerate(zip(tensors, known, strict=True)):
             if (
                 type(tensor) is not kind
                 or tensor.shape != shape
                 or _types.get(tensor.dtype) is not dtype
-                or tensor.get_device() != number  # -1 on the host
+                or tensor.get_device() != where  # -1 on the host
                 or not tensor.is_contiguous()
                 or tensor.requires_grad
                 or tensor.is_conj()
                 or tensor.is_neg()
             ):
-                return None
-            address = tensor.data_ptr()
+                return False
+            found[number] = address = tensor.data_ptr()
             if address & unaligned:
-                return None
-            found.append(address)
-        return found
+                return False
+        return True
 
-    def new(self, wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Any] | None:
-        """New tensors of these shapes and types; None if torch is not known to have one."""
+    def new(self, wanted: Sequence[tuple[Any, ...]]) -> list[Any] | None:
+        """New tensors; None if torch is not known to have one.
+
+        Args:
+            wanted: For each its shape and NumPy's type, and whatever else.
+        """
         kinds = self._kinds
-        if any(dtype not in kinds for _, dtype in wanted):
+        if any(dtype not in kinds for _, dtype, *_ in wanted):
             kinds.update((held, kind) for kind, held in list(_types.items()))
-            if any(dtype not in kinds for _, dtype in wanted):
+            if any(dtype not in kinds for _, dtype, *_ in wanted):
                 return None
         place, empty = self._place, self._empty
-        return [empty(shape, dtype=kinds[dtype], device=place) for shape, dtype in wanted]
+        return [empty(shape, dtype=kinds[dtype], device=place) for shape, dtype, *_ in wanted]
 
 
 def known_torch(where: Device, tensor: Any) -> Torch | None:

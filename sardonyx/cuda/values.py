@@ -14,6 +14,7 @@ from sardonyx.cuda.arena import Arena, Block
 from sardonyx.cuda.arenas import arena_of
 from sardonyx.cuda.device import Device, device, on_device
 from sardonyx.cuda.driver import call
+from sardonyx.cuda.order import Order
 from sardonyx.cuda.sources import DeviceSource
 from sardonyx.cuda.stream import Event, Stream
 from sardonyx.runtime.storage import (
@@ -30,31 +31,6 @@ from sardonyx.runtime.storage import (
 _new = object.__new__
 
 
-class Order:
-    """The order of work on memory.
-
-    Attributes:
-        written: The stream and the end of the last work that writes to it, if nobody waited.
-        uses: For each stream the end of the last work with it that nobody waited for. An arena's
-            block has them itself: it outlives its arrays.
-    """
-
-    __slots__ = ("uses", "written")
-
-    def __init__(self, uses: dict[Stream | None, Event] | None = None) -> None:
-        self.written: tuple[Stream, Event] | None = None
-        self.uses: dict[Stream | None, Event] = {} if uses is None else uses
-
-    def unfinished(self) -> tuple[Stream, Event] | None:
-        """What writes to it now; what that used is let go of if it has happened."""
-        written = self.written
-        if written is not None and written[1].is_done:
-            self.written = None
-            written[0].forget()
-            return None
-        return written
-
-
 class CudaArray(DeviceArray):
     """A dense array in memory of a device.
 
@@ -64,7 +40,8 @@ class CudaArray(DeviceArray):
         owner: What keeps other memory alive; None if the caller does.
         producer: Another library's array on this memory: asked, before each use, to let its work
             come first.
-        order: What writes to it; arrays on the same memory have it in common.
+        order: Of work on it; an arena's block is that itself. Arrays on the same memory have it in
+            common.
     """
 
     __slots__ = ("block", "device", "order", "owner", "producer")
@@ -84,7 +61,7 @@ class CudaArray(DeviceArray):
     ) -> None:
         super().__init__(shape, dtype, address, is_read_only, nbytes)
         self.device, self.block, self.owner, self.producer = device, block, owner, producer
-        self.order = Order(None if block is None else block.uses)
+        self.order = Order() if block is None else block
 
     @staticmethod
     def in_block(
@@ -93,7 +70,7 @@ class CudaArray(DeviceArray):
         """A new array in memory of an arena, as runs make them: they count microseconds."""
         made = _new(CudaArray)
         made.device, made.shape, made.dtype, made.nbytes = device, shape, dtype, nbytes
-        made.address, made.block, made.order = block.address, block, Order(block.uses)
+        made.address, made.block, made.order = block.address, block, block
         made.owner = made.producer = None
         made.is_read_only = made.is_copy = False
         return made

@@ -75,7 +75,7 @@ class Walks(TensorRuns):
             return code
         # Asked before the version: a plan that is ready in between makes another key.
         is_settled = not self.libraries.pending
-        version = self.libraries.version
+        version = self.plans_version
         key = (number, frame.launches.bucket, frame.launches.fixed, version)
         graph = frame.graphs.find(key)
         if graph is None and frame.graphs.wants(key) and is_settled:
@@ -100,7 +100,7 @@ class Walks(TensorRuns):
         code = self._prepare_steered(frame, items)
         if code:
             return code
-        key = (GRAPH_ID.get(), frame.launches.bucket, frame.launches.fixed, self.libraries.version)
+        key = (GRAPH_ID.get(), frame.launches.bucket, frame.launches.fixed, self.plans_version)
         graph = frame.graphs.find(key)
         if graph is None:
             graph = self._capture_steered(frame, steering)
@@ -271,7 +271,7 @@ class Walks(TensorRuns):
         number = GRAPH_ID.get()
         if number < 0 or self._no_parts or (MARKS.get() or self._marks) is not None:
             return None
-        key = (number, *frame.launches.part(stretch), self.libraries.version)
+        key = (number, *frame.launches.part(stretch), self.plans_version)
         graph = frame.graphs.find(key)
         if graph is None and frame.graphs.wants(key) and not self.libraries.pending:
 

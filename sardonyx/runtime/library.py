@@ -49,7 +49,8 @@ def programs() -> Sequence[Program]:
         native_walk.together(),
         native_pool.claim(), native_pool.worker(), native_pool.fork_join(), native_pool.stop(),
         native_pool.spin(), native_apart.set_apart(), *native_mode.flushing(),
-        native_runs.read_integers(), native_runs.read_texts(), native_replay.replay(),
+        native_runs.read_integers(), native_runs.read_texts(), native_replay.rewrite(),
+        native_replay.replay(),
         native_capsule.let_go(), *native_capsule.letting_go(),
     ]  # fmt: skip
 
@@ -164,6 +165,7 @@ class Library:
             numbers.
         stop: (pool).
         spin: (pool, count).
+        rewrite: (record).
         replay: (record) -> code.
         read_integers: (data, size, tag, numbers, used) -> count.
         read_texts: (data, size, tag, codes, table, used) -> count.
@@ -192,6 +194,7 @@ class Library:
         self.flushing_worker: Callable[[int, int], None] = serve(code.address("flushing_worker"))
         self.stop: Callable[[int], None] = released(None, pointer)(code.address("stop"))
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
+        self.rewrite: Callable[[int], None] = held(None, pointer)(code.address("rewrite"))
         self.replay: Callable[[int], int] = released(word, pointer)(code.address("replay"))
         run = pointer, word, word, pointer, pointer
         self.read_integers: Callable[[int, int, int, int, int], int] = released(word, *run)(

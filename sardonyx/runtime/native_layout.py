@@ -119,12 +119,22 @@ LAUNCHED = Record(
 #: read what kernels write: the driver's function `fetch` brings each such word to the table
 #: `mirror`, where there is a place for each measure and, behind them, one for conditions.
 LAUNCHER = Record("launch wait stream reads fetch mirror")
-#: What a replay of a graph needs: the device's context, where arguments go and come from, how many
-#: bytes they are, the graph, its stream, whether to wait; then functions of the driver.
+#: What a replay of a graph needs: the device's context, how arguments are sent, the graph, its
+#: stream, whether to wait; tables of where feeds and results lie and lay, and of what is written
+#: where that differs; whether arguments are to be sent; where kernels note faults; then functions
+#: of the driver, and room for what they give.
 REPLAY = Record(
-    "context target source bytes graph stream waits look enter relax copy launch wait before mode"
-    " p15"
+    "context staging graph stream waits given known count writes write_count unsent fault"
+    " look enter relax copy launch wait before mode"
 )
+#: How arguments are sent: from where they are written, by way of memory that the device copies
+#: from (0: there must be other memory first), to its own; how many bytes; the C library's memmove.
+STAGING = Record("content source target bytes move")
+#: An argument's address, the number of the feed or result it lies in, and the bytes from there.
+WRITE = Record("argument number offset")
+#: What `replay` gives, together: arguments were sent; a kernel has noted a fault. Or, alone: there
+#: must be a `source` first, nothing was done.
+SENT, FAULTY, NO_SOURCE = 1, 2, 4
 #: What lets go of memory that others had: functions of Python that take its lock and give it back,
 #: take the error that is on its way and put it back, the work itself; where the error is between.
 LETTING_GO = Record("lock unlock fetch restore work kind value trace")

@@ -73,6 +73,21 @@ def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.Monk
     assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
 
 
+def test_arguments_are_sent_where_something_lies_elsewhere(lazy: FakeDriver) -> None:
+    session, sent = _session(), "pinned, device"
+    values = [{"x": _value(_draw(9)), "w": _value(_draw(1))} for _ in range(2)]
+    for _ in range(4):
+        session.run_with_ort_values(None, values[0])
+    before = lazy.copied[sent]
+    session.run_with_ort_values(None, values[0])
+    assert lazy.copied[sent] == before
+    session.run_with_ort_values(None, values[1])
+    assert lazy.copied[sent] > before
+    before = lazy.copied[sent]
+    session.run_with_ort_values(None, values[1])
+    assert lazy.copied[sent] == before
+
+
 @pytest.mark.parametrize(
     "name", ["cuCtxSetCurrent", "cuMemcpyAsync", "cuGraphLaunch", "cuStreamSynchronize"]
 )
@@ -308,7 +323,7 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     wanted = Wanted([kind.empty((3, 5), np.dtype(np.float32))], memory=memory)
     for _ in range(3):
         executable.run_to(feeds, wanted)
-    assert all(run.is_current(executable.libraries) for run in memory.values())
+    assert all(run.is_current(executable.plans_version) for run in memory.values())
     assert memory and executable.run_alike(feeds) is not None
     walk = executable._walk
 
@@ -320,7 +335,7 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     memory.clear()
     executable.run_to(feeds, wanted)
     assert executable._frames[0].graph is not None
-    assert not any(run.is_current(executable.libraries) for run in memory.values())
+    assert not any(run.is_current(executable.plans_version) for run in memory.values())
     assert executable.run_alike(feeds) is None
 
 
