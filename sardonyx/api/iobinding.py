@@ -252,9 +252,12 @@ class IOBinding:
                 return False
             self._results = plan.results
             return True
-        if not plan.is_new:
+        if plan.memory:
+            found = plan.engine.run_remembered(plan.memory)
+        elif plan.is_new:
+            found = self._session._quick_run(tuple(plan.feeds))
+        else:
             return False
-        found = self._session._quick_run(tuple(plan.feeds))
         if found is None:
             return False
         self._take(found)

@@ -21,7 +21,7 @@ from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.replaying import Replay
 from sardonyx.cuda.resident import Resident
-from sardonyx.cuda.stream import Stream
+from sardonyx.cuda.stream import Event, Stream
 from sardonyx.cuda.values import CudaArray
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.native_layout import FAULTY, SENT, WORD
@@ -127,12 +127,9 @@ class RunsAlike(Resident):
         try:
             alike = frame.alike
             if alike is not None and self._follows(frame, alike, feeds):
-                results = self._replay(frame, alike, feeds, end == _WAIT)
-                if results is not None and end != _WAIT:
-                    if end == _FETCH:
-                        results = self._fetch(frame, results)
-                    else:
-                        _leave(frame, alike.queue, feeds, results)
+                results = self._replay(frame, alike, feeds, end)
+                if results is not None and end == _FETCH:
+                    results = self._fetch(frame, results)
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
@@ -150,7 +147,6 @@ class RunsAlike(Resident):
         """See `Executable.fetch_alike`."""
         return self.run_alike(feeds, _FETCH)
 
-    @on_device
     def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.leave_alike`."""
         return self.run_alike(feeds, _LEAVE)
@@ -174,19 +170,11 @@ class RunsAlike(Resident):
 
     def _follows(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> bool:
         """Whether the graph of the last run would do; then the stream waits for the feeds."""
-        queue, busy, own = alike.queue, frame.busy, self._default_queue
-        if (
-            queue is not (own or frame.own_queue)
-            or queue is not frame.queue
-            # A run that was left comes first, and somebody must hear of its faults.
-            or (busy is not None and (busy[0] is not queue or frame.has_fault))
-            or alike.number != GRAPH_ID.get()
-            or (own is not None and is_captured(own))
-            or (self._calls and alike.version != self.libraries.version)
-        ):
+        queue = alike.queue
+        if queue is not frame.queue or not self._may_repeat(frame, alike.number, alike.version):
             return False
         device, given = self.device, (alike.replay or alike.replay_in(frame)).given
-        awaited = None
+        awaited: list[CudaArray] | None = None
         for number, (feed, (shape, dtype)) in enumerate(zip(feeds, alike.feeds, strict=True)):
             if (
                 type(feed) is not CudaArray
@@ -198,7 +186,12 @@ class RunsAlike(Resident):
             given[number] = address = feed.address
             if address & UNALIGNED:
                 return False
-            if feed.block is None or feed.producer is not None or feed.order.written is not None:
+            written = feed.order.written
+            if (
+                feed.block is None
+                or feed.producer is not None
+                or (written is not None and written[0] is not queue)
+            ):
                 awaited = [feed] if awaited is None else [*awaited, feed]
         if awaited is not None:
             frame.waited.clear()
@@ -207,8 +200,20 @@ class RunsAlike(Resident):
                     feed.ready_in(queue, frame.waited)
         return True
 
+    def _may_repeat(self, frame: CudaFrame, number: int, version: int) -> bool:
+        """Whether a graph of the frame's last run may come next, with its number and version."""
+        queue, busy, own = frame.queue, frame.busy, self._default_queue
+        return (
+            queue is (own or frame.own_queue)
+            # A run that was left comes first, and somebody must hear of its faults.
+            and (busy is None or (busy[0] is queue and not frame.has_fault))
+            and number == GRAPH_ID.get()
+            and not (own is not None and is_captured(own))
+            and (not self._calls or version == self.libraries.version)
+        )
+
     def _replay(
-        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], waits: bool
+        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], end: int
     ) -> list[Any] | None:
         """Replay the graph with results in new memory; None if there is none.
 
@@ -216,7 +221,7 @@ class RunsAlike(Resident):
             frame: The run's.
             alike: What the run is like.
             feeds: Its feeds.
-            waits: Whether to wait until the run is over.
+            end: What comes after the replay.
         """
         device, queue, number = self.device, alike.queue, len(feeds)
         arena, replay = self.device_memory.arena, alike.replay
@@ -234,20 +239,26 @@ class RunsAlike(Resident):
         if alike.is_fixed:
             frame.graphs.count()
         elif not self._prepare(frame, alike, replay):
-            _let_go_of(frame, queue, feeds, results)
+            _let_go_of(frame, feeds, results)
             return None
+        waits = end == _WAIT
         frame.graph, is_plain = alike.graph, waits and not apart and frame.is_patient
         if is_plain is not alike.waits:
             alike.aim(alike.graph, is_plain)
-        state = replay.go()
+        event = Event(device) if end == _LEAVE else None
+        state = replay.go(0 if event is None else event.handle)
         if state & SENT:
             frame.new_serial()  # who remembers the run before would find its arguments no more
-        if not is_plain and (apart or waits):
+        if apart or (waits and not is_plain):
             with device.entered():
                 frame.copy_out(apart or {})
-                if waits:
+                if event is not None:
+                    event = queue.record()
+                elif waits:
                     frame.finish()
-        if waits:
+        if event is not None:
+            _leave(frame, event, feeds, results)
+        elif waits:
             frame.busy = None
             if state & FAULTY or (not is_plain and frame.has_fault):
                 self.check_fault(frame, None)
@@ -313,9 +324,7 @@ def _set_apart(
     return apart
 
 
-def _let_go_of(
-    frame: CudaFrame, queue: Stream, feeds: tuple[CudaArray, ...], results: list[CudaArray]
-) -> None:
+def _let_go_of(frame: CudaFrame, feeds: tuple[CudaArray, ...], results: list[CudaArray]) -> None:
     """A run that was prepared must go the long way.
 
     The new memory may be free in this stream alone, where a run before is under way, and copies of
@@ -323,14 +332,15 @@ def _let_go_of(
     """
     frame.alike = None
     with frame.memory.device.entered():
-        _leave(frame, queue, feeds, results)
+        event = frame.queue.record()
+    _leave(frame, event, feeds, results)
 
 
 def _leave(
-    frame: CudaFrame, queue: Stream, feeds: tuple[CudaArray, ...], results: list[CudaArray]
+    frame: CudaFrame, event: Event, feeds: tuple[CudaArray, ...], results: list[CudaArray]
 ) -> None:
-    """Note what a run uses for which nobody waits."""
-    event = queue.record()
+    """Note what a run uses for which nobody waits; it ends with `event`."""
+    queue = frame.queue
     frame.left(event)
     for made in results:
         made.order.written = (queue, event)

@@ -300,10 +300,7 @@ class CudaExecutable(RunsCaptured):
     ) -> list[Any]:
         """The same graph, on the same memory, as in the frame's last run."""
         queue = frame.queue
-        for feed in again.feeds:
-            feed.ready_in(queue, frame.waited)
-        for target in again.targets:
-            target.free_in(queue)
+        again.come_after(queue, frame.waited)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
         is_plain = wanted.waits and frame.is_patient

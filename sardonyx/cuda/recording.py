@@ -66,6 +66,10 @@ class RecordedCudaExecutable(CudaExecutable):
                     outer.late += times.late
                 self._sink.take(trace)
 
+    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
+        """See `Executable.run_remembered`; such a run could not be measured."""
+        return None
+
     @property
     def is_asynchronous(self) -> bool:
         """No: the host waits for what is measured."""

@@ -24,6 +24,7 @@ _FUNCTIONS = dict(
             "cuThreadExchangeStreamCaptureMode",
             "cuMemcpyAsync",
             "cuGraphLaunch",
+            "cuEventRecord",
             "cuStreamSynchronize",
         ),
         strict=True,
@@ -88,8 +89,10 @@ class Replay:
         self._rewrite(self._address)
         return bool(self._words[_UNSENT])
 
-    def go(self) -> int:
+    def go(self, event: int = 0) -> int:
         """Enter the device, write and send arguments that lie elsewhere now, replay, wait.
+
+        The event of that handle is recorded behind the graph, unless it is 0.
 
         Gives SENT if arguments were sent, and FAULTY if somebody waited and kernels have noted a
         fault, together.
@@ -97,13 +100,13 @@ class Replay:
         Raises:
             RuntimeException: The driver refuses, or a run before has failed.
         """
-        state = self._replay(self._address)
-        return self._after(state) if state else state
+        state = self._replay(self._address, event)
+        return self._after(state, event) if state else state
 
-    def _after(self, state: int) -> int:
+    def _after(self, state: int, event: int) -> int:
         if state == NO_SOURCE:
             self._launches.find_source()
-            state = self._replay(self._address)
+            state = self._replay(self._address, event)
         if state & ~(SENT | FAULTY):
             raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
         if state & SENT:

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
-from sardonyx.cuda.alike import UNALIGNED, Alike, RunsAlike, heard
+from sardonyx.cuda.again import RunsRemembered
+from sardonyx.cuda.alike import UNALIGNED, Alike, heard
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.launching import library_words
@@ -20,7 +21,7 @@ from sardonyx.cuda.torch_tensors import known_torch
 from sardonyx.runtime.native_layout import SENT
 
 
-class TensorRuns(RunsAlike):
+class TensorRuns(RunsRemembered):
     """The part of `executor.CudaExecutable` for such calls."""
 
     @cached_property

@@ -134,6 +134,11 @@ class Engine:
         is_plain = self._plain and self._appender is None
         return self.executable.leave_alike if is_plain else not_again
 
+    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
+        """See `Executable.run_remembered`."""
+        is_plain = self._plain and self._appender is None
+        return self.executable.run_remembered(memory) if is_plain else None
+
     @property
     def tensors_alike(self) -> QuickRun:
         """See `Executable.tensors_alike`."""
@@ -391,6 +396,10 @@ class UnrankedEngine(Engine):
         return not_again
 
     run_alike = fetch_alike = leave_alike = tensors_alike = quick_run
+
+    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
+        """None, as of `quick_run`."""
+        return None
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         found = None

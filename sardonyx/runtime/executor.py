@@ -199,6 +199,16 @@ class Executable(RunsAgain):
         """`run_alike`, but nobody waits for the run: it may be under way."""
         return None
 
+    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
+        """A run that is waited for, on the memory of the last one, if that is remembered there.
+
+        None for other runs: then `run_to` knows what to do.
+
+        Args:
+            memory: See `Wanted.memory`.
+        """
+        return None
+
     def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """`run_alike` with tensors of torch, in its current stream; results are such, too."""
         return None

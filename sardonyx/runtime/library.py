@@ -166,7 +166,7 @@ class Library:
         stop: (pool).
         spin: (pool, count).
         rewrite: (record).
-        replay: (record) -> code.
+        replay: (record, event) -> code.
         read_integers: (data, size, tag, numbers, used) -> count.
         read_texts: (data, size, tag, codes, table, used) -> count.
         letting_go: Addresses of (what): a capsule, and what DLPack's first and second form hold.
@@ -195,7 +195,9 @@ class Library:
         self.stop: Callable[[int], None] = released(None, pointer)(code.address("stop"))
         self.spin: Callable[[int, int], None] = held(None, pointer, word)(code.address("spin"))
         self.rewrite: Callable[[int], None] = held(None, pointer)(code.address("rewrite"))
-        self.replay: Callable[[int], int] = released(word, pointer)(code.address("replay"))
+        self.replay: Callable[[int, int], int] = released(word, pointer, pointer)(
+            code.address("replay")
+        )
         run = pointer, word, word, pointer, pointer
         self.read_integers: Callable[[int, int, int, int, int], int] = released(word, *run)(
             code.address("read_integers")

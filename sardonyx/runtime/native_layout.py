@@ -125,7 +125,7 @@ LAUNCHER = Record("launch wait stream reads fetch mirror")
 #: of the driver, and room for what they give.
 REPLAY = Record(
     "context staging graph stream waits given known count writes write_count unsent fault"
-    " look enter relax copy launch wait before mode"
+    " look enter relax copy launch record wait before mode"
 )
 #: How arguments are sent: from where they are written, by way of memory that the device copies
 #: from (0: there must be other memory first), to its own; how many bytes; the C library's memmove.

@@ -8,7 +8,7 @@ from sardonyx.kernel.types import I32, I64, PTR
 from sardonyx.runtime.native_layout import FAULTY, NO_SOURCE, REPLAY, SENT, STAGING, WRITE
 
 #: The driver's functions by the number that `replay` gives when one fails, in its higher half.
-STEPS = ("", "look", "enter", "relax", "copy", "launch", "wait")
+STEPS = ("", "look", "enter", "relax", "copy", "launch", "record", "wait")
 
 
 def rewrite() -> Program:
@@ -38,15 +38,16 @@ def rewrite() -> Program:
 
 
 def replay() -> Program:
-    """`i64 replay(record)`: `rewrite`, enter the context, send arguments, launch, wait.
+    """`i64 replay(record, event)`: `rewrite`, enter the context, send arguments, launch, wait.
 
     In the end the thread's context is the one from before, and so is its mode, which meanwhile is
-    the record's. Arguments are sent if something was written, and nobody waits if `waits` is 0.
+    the record's. Arguments are sent if something was written, the event is recorded behind the
+    graph unless it is 0, and nobody waits if `waits` is 0.
     Gives SENT, FAULTY and NO_SOURCE, or where a function failed the driver's code and, 32 bits
     above it, which one it was.
     """
-    b = Builder("replay", [("record", PTR)], result=I64)
-    record = b.parameter("record")
+    b = Builder("replay", [("record", PTR), ("event", PTR)], result=I64)
+    record, event = b.parameter("record"), b.parameter("event")
 
     def call(name: str, *given: Operand) -> Operand:
         return b.call(REPLAY.pointer(b, record, name), given, I32)
@@ -85,6 +86,8 @@ def replay() -> Program:
         REPLAY.write(b, record, "unsent", 0)
         state.set(b.constant(I64, SENT))
     step("launch", REPLAY.pointer(b, record, "graph"), stream)
+    with b.if_(b.ne(event, b.constant(PTR, 0))):
+        step("record", event, stream)
     with b.if_(b.ne(REPLAY.read(b, record, "waits"), 0)):
         step("wait", stream)
         fault = b.load(I64, REPLAY.pointer(b, record, "fault"), 0)

@@ -239,6 +239,84 @@ def test_faults_are_raised_and_the_next_run_works(gpu: FakeDriver | None) -> Non
         run(1, 1)
 
 
+# -- bindings that are run again ------------------------------------------------------------------
+
+_GATHER = "g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }"
+
+
+def _bound(session: ort.InferenceSession, out: ort.OrtValue, **feeds: ort.OrtValue) -> Any:
+    binding = session.io_binding()
+    for name, value in feeds.items():
+        binding.bind_ortvalue_input(name, value)
+    for info in session.get_outputs():
+        binding.bind_ortvalue_output(info.name, out)
+    return binding
+
+
+def test_a_fault_of_a_bound_run_is_raised(gpu: FakeDriver | None) -> None:
+    session, x, i = _session(_GATHER), _draw(5), np.array([3, 0])
+    out, places = _value(np.zeros(2, np.float32)), _value(i)
+    binding = _bound(session, out, x=_value(x), i=places)
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+    for _ in range(2):
+        places.update_inplace(np.array([1, 7]))
+        with pytest.raises(RuntimeException, match="7"):
+            session.run_with_iobinding(binding)
+        places.update_inplace(i)
+        out.update_inplace(np.zeros(2, np.float32))
+        for _ in range(3):
+            session.run_with_iobinding(binding)
+            np.testing.assert_array_equal(out.numpy(), x[i])
+
+
+def test_a_bound_run_after_one_in_another_stream_is_in_its_own(lazy: FakeDriver) -> None:
+    session, x, w = _session(), _draw(9), _draw(1)
+    out = _value(np.zeros(9, np.float32))
+    binding = _bound(session, out, x=_value(x), w=_value(w))
+    (frame,) = _after(session, binding, 3)._frames
+    other = Device(0).new_stream().handle
+    for _ in range(2):
+        session.run_with_iobinding(binding, stream=other)
+        assert frame.queue.handle == other
+        session.run_with_iobinding(binding)
+        assert frame.queue is frame.own_queue
+        np.testing.assert_array_equal(out.numpy(), x * w + x)
+
+
+def test_a_profile_has_bound_runs_too(gpu: FakeDriver | None) -> None:
+    session, out = _session(), _value(np.zeros(9, np.float32))
+    binding = _bound(session, out, x=_value(_draw(9)), w=_value(_draw(1)))
+    _after(session, binding, 4)
+    with session.profile() as profile:
+        session.run_with_iobinding(binding)
+    _after(session, binding, 2)
+    assert len(profile.table().rows) == 1 and "1 run" in profile.table().summary
+
+
+def test_a_bound_value_that_is_two_outputs(gpu: FakeDriver | None) -> None:
+    session = _session("g (float[N] x) => (float[N] y, float[N] z) { y = Sin(x) z = Identity(y) }")
+    x = _draw(9)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", _value(x))
+    outs = [_value(np.zeros(9, np.float32)) for _ in "yz"]
+    for name, out in zip("yz", outs, strict=True):
+        binding.bind_ortvalue_output(name, out)
+    for _ in range(4):
+        for out in outs:
+            out.update_inplace(np.zeros(9, np.float32))
+        session.run_with_iobinding(binding)
+        for out in (*outs, *binding.get_outputs()):
+            np.testing.assert_allclose(out.numpy(), np.sin(x), rtol=1e-5, atol=1e-6)
+
+
+def _after(session: ort.InferenceSession, binding: Any, runs: int) -> Any:
+    """What the session runs, after some runs."""
+    for _ in range(runs):
+        session.run_with_iobinding(binding)
+    return session._engine.executable
+
+
 # -- libraries ------------------------------------------------------------------------------------
 
 

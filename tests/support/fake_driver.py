@@ -104,6 +104,9 @@ class FakeDriver(FakeGraphs):
             b"cuCtxSetCurrent": ENTER(lambda context: int(self.cuCtxSetCurrent(context)[0])),
             b"cuThreadExchangeStreamCaptureMode": ENTER(self._cuThreadExchangeStreamCaptureMode),
             b"cuMemcpyAsync": self._fetch,
+            b"cuEventRecord": REPLAY(
+                lambda event, queue: int(self.cuEventRecord(event, queue or 0)[0])
+            ),
             b"cuGraphLaunch": REPLAY(
                 lambda graph, queue: int(self.cuGraphLaunch(signed(graph), queue or 0)[0])
             ),
