@@ -7,7 +7,7 @@ feeds and results. Such a run counts microseconds: what Python does for it is me
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
@@ -49,10 +49,12 @@ class Alike:
         queue: The stream.
         waits: Whether native code waits for its end.
         replay: How it is done again. None before that is asked for.
+        makers: Of tensors of torch for the results; None before that is asked for.
     """
 
     __slots__ = (
-        "feeds", "graph", "is_fixed", "number", "queue", "replay", "results", "version", "waits",
+        "feeds", "graph", "is_fixed", "makers", "number", "queue", "replay", "results", "version",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +72,7 @@ class Alike:
         self.graph, self.is_fixed, self.version, self.queue = graph, is_fixed, version, queue
         self.number, self.waits = GRAPH_ID.get(), False
         self.replay: Replay | None = None
+        self.makers: list[Callable[[], Any]] | None = None
 
     def replay_in(self, frame: CudaFrame) -> Replay:
         """`replay`, when the frame has the sizes of these runs."""

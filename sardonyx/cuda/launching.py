@@ -36,6 +36,8 @@ from sardonyx.runtime.storage import array_at
 _EARLY = np.array([6, 1, *[0] * 7], np.int64)
 _KNOWS_EARLY = 12040
 
+#: With so many tables of arguments or more, those are looked for that are free again.
+_LEAST_TABLES = 8
 #: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
 PER_PROCESSOR = 16
 
@@ -158,6 +160,7 @@ class Launches:
         self._sent = b""
         #: Where copies to the table begin; each with the end of a run that may still read it.
         self._pinned: list[tuple[PinnedWords, Event | None]] = []
+        self._spare: list[PinnedWords] = []
         count = max(1, len(commands))
         self._records = np.zeros((count, LAUNCHED.words), np.int64)
         self._tails = np.zeros((count, 2), np.int64)
@@ -281,12 +284,16 @@ class Launches:
 
     def _unused(self) -> PinnedWords:
         """A table that no copy reads any more."""
-        if self._pinned:
-            pinned, end = self._pinned[0]  # the copies from those behind it come later
+        if not self._spare and len(self._pinned) >= _LEAST_TABLES:
+            # To ask takes longer than a copy: one is asked about, those before it were read before.
+            middle = len(self._pinned) // 2
+            end = self._pinned[middle][1]
             if end is None or end.is_done:
-                del self._pinned[0]
-                return pinned
-        return PinnedWords(self.queue.device, len(self._world))
+                self._spare = [pinned for pinned, _ in self._pinned[: middle + 1]]
+                del self._pinned[: middle + 1]
+        return (
+            self._spare.pop() if self._spare else PinnedWords(self.queue.device, len(self._world))
+        )
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""

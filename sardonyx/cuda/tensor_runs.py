@@ -49,9 +49,11 @@ class TensorRuns(RunsRemembered):
             given = (alike.replay or alike.replay_in(frame)).given
             if not torch.put_addresses(feeds, alike.feeds, UNALIGNED, given):
                 return None
-            results = None if torch.is_captured(alike.queue) else torch.new(alike.results)
-            if results is None:
+            makers = alike.makers or torch.makers(alike.results)
+            if makers is None or torch.is_captured(alike.queue):
                 return None
+            alike.makers = makers
+            results = [make() for make in makers]
             for number, made in enumerate(results, len(feeds)):
                 given[number] = made.data_ptr()
             sound = False

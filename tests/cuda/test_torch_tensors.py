@@ -70,13 +70,15 @@ def torch(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
     made.device, made.captured, made.made = (lambda *given: given), False, 0
     made.current = 0
 
-    def empty(shape: Any, dtype: Any, device: Any) -> Tensor:
+    def empty_strided(shape: Any, strides: Any, dtype: Any, device: Any) -> Tensor:
         assert (dtype, device) == ("torch.float32", ("cuda", 0))
+        dense = np.empty(shape, np.float32)
+        assert strides == tuple(step // dense.itemsize for step in dense.strides) or not dense.size
         made.made += 1
         held = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, "cuda", 0)
         return Tensor(held._array)
 
-    made.empty = empty
+    made.empty_strided = empty_strided
     made.cuda = types.SimpleNamespace(
         is_current_stream_capturing=lambda: made.captured,
         current_stream=lambda: made.stream,
@@ -149,6 +151,14 @@ def test_calls_like_the_last_one_are_replays_in_torchs_stream(torch: Any, lazy: 
             np.testing.assert_array_equal(result.numpy(), x + x)
         assert torch.made == len(feeds)
         assert lazy.replays == before + len(feeds)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (5, 1, 2), (2, 0, 3)])
+def test_results_are_dense(shape: tuple[int, ...]) -> None:
+    found = torch_tensors.dense_strides(shape)
+    if 0 not in shape:
+        assert found == tuple(step // 4 for step in np.empty(shape, np.float32).strides)
+    assert len(found) == len(shape) and all(found)
 
 
 def test_tensors_by_name(torch: Any) -> None:
