@@ -39,7 +39,7 @@ class Alike:
     """What the next run is compared with.
 
     Attributes:
-        feeds: Shapes and types of the feeds.
+        feeds: Numbers, shapes and types of the feeds.
         results: Shapes, types, sizes in bytes and purposes of the results, and the memory each
             takes of an arena.
         graph: What did it.
@@ -66,7 +66,7 @@ class Alike:
         version: int,
         queue: Stream,
     ) -> None:
-        self.feeds = [(f.shape, f.dtype) for f in feeds]
+        self.feeds = [(k, f.shape, f.dtype) for k, f in enumerate(feeds)]
         sized = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
         self.results = [(*row, room_for(row[2])) for row in sized]
         self.graph, self.is_fixed, self.version, self.queue = graph, is_fixed, version, queue
@@ -178,7 +178,8 @@ class RunsAlike(Resident):
             return False
         device, given = self.device, (alike.replay or alike.replay_in(frame)).given
         awaited: list[CudaArray] | None = None
-        for number, (feed, (shape, dtype)) in enumerate(zip(feeds, alike.feeds, strict=True)):
+        for number, shape, dtype in alike.feeds:
+            feed = feeds[number]
             if (
                 type(feed) is not CudaArray
                 or feed.shape != shape
@@ -285,7 +286,7 @@ class RunsAlike(Resident):
         """Have native code write all addresses: turns of the device use more than arguments."""
         alike, given = frame.alike, replay.given
         assert alike is not None  # noqa: S101 - the run is like it
-        for number, (shape, _) in enumerate(alike.feeds):
+        for number, shape, _ in alike.feeds:
             frame.feeds.put(number, given[number], shape)
         if self._native_bind(frame.address, frame.feeds.address):
             return False

@@ -73,7 +73,7 @@ class Torch:
     def put_addresses(
         self,
         tensors: Sequence[Any],
-        known: Sequence[tuple[Any, Any]],
+        known: Sequence[tuple[int, Any, Any]],
         unaligned: int,
         found: memoryview[int],
     ) -> bool:
@@ -81,12 +81,13 @@ class Torch:
 
         Args:
             tensors: What is fed.
-            known: For each its shape and NumPy's type.
+            known: The number, the shape and NumPy's type of each.
             unaligned: Bits that an address must not have.
             found: Gets the addresses.
         """
         kind, where = self._tensor, self._number
-        for number, (tensor, (shape, dtype)) in enumerate(zip(tensors, known, strict=True)):
+        for number, shape, dtype in known:
+            tensor = tensors[number]
             if (
                 type(tensor) is not kind
                 or tensor.shape != shape
