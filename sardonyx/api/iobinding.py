@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -232,28 +232,31 @@ class IOBinding:
         elif plan is None or plan.session_engine is not self._session._engine:
             plan = self._plan = self._prepare(fed)
         if run_options is None:
-            self._run(plan, None, Wanted(plan.targets, stream, True, plan.memory))
+            self._run(plan, None, Wanted(plan.targets, stream))
         else:
             with run_options.limit() as cancel, run_options.graph():
                 waits = not run_options.is_left
-                self._run(plan, cancel, Wanted(plan.targets, stream, waits, plan.memory))
+                self._run(plan, cancel, Wanted(plan.targets, stream, waits))
         self._session._after_run(run_options)
 
     def run_quickly(self) -> bool:
         """`run`, if the run is a short one that is like the last; else False, and nothing is done.
 
-        See `Executable.run_again`.
+        See `Executable.run_again` and `Executable.run_alike`.
+
+        Raises:
+            InvalidArgument: An input or every output is not bound.
         """
         plan = self._plan
         if plan is None or plan.session_engine is not self._session._engine:
-            return False
+            plan = self._plan = self._prepare(self._inputs)
         if plan.in_place:
             if plan.quick is None or not plan.quick():
                 return False
             self._results = plan.results
             return True
-        if plan.memory:
-            found = plan.engine.run_remembered(plan.memory)
+        if not self._session._is_on_host:
+            found = plan.engine.run_alike(plan.feeds, plan.targets)
         elif plan.is_new:
             found = self._session._quick_run(tuple(plan.feeds))
         else:
@@ -324,7 +327,6 @@ class _Plan:
     targets: list[Tensor | MemoryKind | None]
     in_place: bool
     results: dict[str, Array]
-    memory: dict[int, Any] = field(default_factory=dict)
     quick: Callable[[], bool] | None = None
     is_new: bool = False
 

@@ -14,7 +14,7 @@ from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda import staging
 from sardonyx.cuda.addresses import named
 from sardonyx.cuda.arena import room_for
-from sardonyx.cuda.binding import KERNEL_ALIGNMENT
+from sardonyx.cuda.binding import KERNEL_ALIGNMENT, meet
 from sardonyx.cuda.capturing import is_captured
 from sardonyx.cuda.device import on_device
 from sardonyx.cuda.frame import CudaFrame
@@ -22,10 +22,11 @@ from sardonyx.cuda.graphs import GRAPH_ID, Graph
 from sardonyx.cuda.replaying import Replay
 from sardonyx.cuda.resident import Resident
 from sardonyx.cuda.stream import Event, Stream
-from sardonyx.cuda.values import CudaArray
+from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.runtime.arena import address_of
-from sardonyx.runtime.native_layout import FAULTY, SENT, WORD
-from sardonyx.runtime.storage import size_of
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.native_layout import WORD
+from sardonyx.runtime.storage import Wanted, size_of
 
 #: Bits that the address of a feed must not have.
 UNALIGNED = KERNEL_ALIGNMENT - 1
@@ -87,6 +88,12 @@ class Alike:
         self.aim(self.graph, self.waits)
         return self.replay
 
+    def turn_to(self, queue: Stream) -> None:
+        """Have the next run be in a stream."""
+        if queue is not self.queue:
+            self.queue = queue
+            self.aim(self.graph, self.waits)
+
     def aim(self, graph: Graph, waits: bool) -> None:
         """Have the next run replay a graph, and native code wait for it, or not."""
         assert self.replay is not None  # noqa: S101 - runs make it before
@@ -113,12 +120,17 @@ class RunsAlike(Resident):
             frame.alike = Alike(feeds, results, frame.graph, is_fixed, version, frame.queue)
 
     def run_alike(
-        self, feeds: tuple[Any, ...], end: int = _WAIT, kept: list[CudaFrame] | None = None
+        self,
+        feeds: Sequence[Any],
+        targets: Sequence[Any] | None = None,
+        end: int = _WAIT,
+        kept: list[CudaFrame] | None = None,
     ) -> list[Any] | None:
         """See `Executable.run_alike`.
 
         Args:
             feeds: What is fed.
+            targets: Where results are wanted; None: in new memory.
             end: What comes after the replay.
             kept: Gets the frame, which no other run then gets before `give_back`.
         """
@@ -129,15 +141,19 @@ class RunsAlike(Resident):
         sound, results = False, None
         try:
             alike = frame.alike
-            if alike is not None and self._follows(frame, alike, feeds):
-                results = self._replay(frame, alike, feeds, end)
+            if (
+                alike is not None
+                and self._may_come_next(frame, alike)
+                and self._takes(frame, alike, feeds, targets)
+            ):
+                results = self._replay(frame, alike, feeds, targets, end)
                 if results is not None and end == _FETCH:
                     results = self._fetch(frame, results)
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
             self.give_up(frame)
-            raise named(error, self.plan, feeds)  # noqa: B904 - mostly it is the same
+            raise named(error, self.plan, feeds, targets or ())  # noqa: B904 - mostly it is the same
         finally:
             if kept is None or results is None:
                 self._let_go(frame, sound)
@@ -148,22 +164,21 @@ class RunsAlike(Resident):
     @on_device
     def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.fetch_alike`."""
-        return self.run_alike(feeds, _FETCH)
+        return self.run_alike(feeds, None, _FETCH)
 
     def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """See `Executable.leave_alike`."""
-        return self.run_alike(feeds, _LEAVE)
+        return self.run_alike(feeds, None, _LEAVE)
 
     def start_alike(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
         """`leave_alike`; gives the frame, too, which no other run gets before `give_back`."""
         kept: list[CudaFrame] = []
-        results = self.run_alike(feeds, _LEAVE, kept)
+        results = self.run_alike(feeds, None, _LEAVE, kept)
         return None if results is None else (kept[0], results)
 
     @on_device
     def give_up(self, frame: CudaFrame) -> None:
         """After a run that failed: what it uses is let go of."""
-        frame.new_serial()
         frame.alike = None
         frame.stop()
         with contextlib.suppress(SardonyxError):
@@ -171,12 +186,48 @@ class RunsAlike(Resident):
             frame.copies.give_up()
         frame.take_fault()
 
-    def _follows(self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...]) -> bool:
-        """Whether the graph of the last run would do; then the stream waits for the feeds."""
-        queue = alike.queue
-        if queue is not frame.queue or not self._may_repeat(frame, alike.number, alike.version):
-            return False
+    def follow(
+        self, frame: CudaFrame, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None
+    ) -> list[Any] | None:
+        """A run that has begun in any stream, if it is like the frame's last; else None."""
+        alike = frame.alike
+        if (
+            alike is None
+            or len(feeds) != self._input_count
+            or not self._is_current(alike)
+            or not self._takes(frame, alike, feeds, wanted.targets)
+        ):
+            return None
+        if cancel is not None and cancel.is_set:
+            raise cancel.error("run")
+        alike.turn_to(frame.queue)
+        end = _WAIT if wanted.waits else _LEAVE
+        return self._replay(frame, alike, feeds, wanted.targets, end, cancel)
+
+    def _may_come_next(self, frame: CudaFrame, alike: Alike) -> bool:
+        """Whether a run in the stream of plain runs can be the graph of the frame's last run."""
+        queue, busy, own = frame.queue, frame.busy, self._default_queue
+        return (
+            queue is (own or frame.own_queue)
+            and queue is alike.queue
+            # A run that was left comes first, and somebody must hear of its faults.
+            and (busy is None or (busy[0] is queue and not frame.has_fault))
+            and self._is_current(alike)
+            and not (own is not None and is_captured(own))
+        )
+
+    def _is_current(self, alike: Alike) -> bool:
+        """Whether such a run now would do the same."""
+        return alike.number == GRAPH_ID.get() and (
+            not self._calls or alike.version == self.libraries.version
+        )
+
+    def _takes(
+        self, frame: CudaFrame, alike: Alike, feeds: Sequence[Any], targets: Sequence[Any] | None
+    ) -> bool:
+        """Whether a run has the shapes of the last, on memory of the device; it waits for that."""
         device, given = self.device, (alike.replay or alike.replay_in(frame)).given
+        queue = frame.queue
         awaited: list[CudaArray] | None = None
         for number, shape, dtype in alike.feeds:
             feed = feeds[number]
@@ -197,48 +248,67 @@ class RunsAlike(Resident):
                 or (written is not None and written[0] is not queue)
             ):
                 awaited = [feed] if awaited is None else [*awaited, feed]
-        if awaited is not None:
-            frame.waited.clear()
-            with device.entered():
-                for feed in awaited:
-                    feed.ready_in(queue, frame.waited)
+        bound = () if targets is None else self._bound(alike, feeds, targets)
+        if bound is None:
+            return False
+        if awaited or bound:
+            _wait_for(frame, awaited or (), bound)
         return True
 
-    def _may_repeat(self, frame: CudaFrame, number: int, version: int) -> bool:
-        """Whether a graph of the frame's last run may come next, with its number and version."""
-        queue, busy, own = frame.queue, frame.busy, self._default_queue
-        return (
-            queue is (own or frame.own_queue)
-            # A run that was left comes first, and somebody must hear of its faults.
-            and (busy is None or (busy[0] is queue and not frame.has_fault))
-            and number == GRAPH_ID.get()
-            and not (own is not None and is_captured(own))
-            and (not self._calls or version == self.libraries.version)
-        )
+    def _bound(
+        self, alike: Alike, feeds: Sequence[Any], targets: Sequence[Any]
+    ) -> list[CudaArray] | None:
+        """Memory that results are to be written to; None if it is no plain memory of the device."""
+        found, own = list[CudaArray](), self.device_memory
+        for target, (shape, dtype, *_) in zip(targets, alike.results, strict=True):
+            if type(target) is CudaArray:
+                if (
+                    target.shape != shape
+                    or target.dtype is not dtype
+                    or target.device is not self.device
+                    or target.address & UNALIGNED
+                    or target.is_read_only
+                ):
+                    return None
+                found.append(target)
+            elif type(target) is not CudaMemory or target.number != own.number:
+                return None
+        return None if found and meet(found, feeds) else found
 
     def _replay(
-        self, frame: CudaFrame, alike: Alike, feeds: tuple[Any, ...], end: int
+        self,
+        frame: CudaFrame,
+        alike: Alike,
+        feeds: Sequence[Any],
+        targets: Sequence[Any] | None,
+        end: int,
+        cancel: CancelFlag | None = None,
     ) -> list[Any] | None:
-        """Replay the graph with results in new memory; None if there is none.
+        """Replay the graph; None if there is none.
 
         Args:
             frame: The run's.
             alike: What the run is like.
             feeds: Its feeds.
+            targets: Where results are wanted; None: in new memory.
             end: What comes after the replay.
+            cancel: Ends it early where it has loops of the device, and makes it an error.
         """
         device, queue, number = self.device, alike.queue, len(feeds)
         arena, replay = self.device_memory.arena, alike.replay
-        assert replay is not None  # noqa: S101 - see `_follows`
+        assert replay is not None  # noqa: S101 - see `_takes`
         given = replay.given
         results: list[Any] = []
-        for shape, dtype, size_bytes, purpose, room in alike.results:
-            block = arena.last_freed(room, purpose, queue)
-            if block is None:
-                block = arena.allocate(size_bytes, purpose, queue)
-            results.append(CudaArray.in_block(device, shape, dtype, block, size_bytes))
-            given[number] = block.address
-            number += 1
+        for place, (shape, dtype, size_bytes, purpose, room) in enumerate(alike.results, number):
+            if targets is not None and type(targets[place - number]) is CudaArray:
+                made = targets[place - number]
+            else:
+                block = arena.last_freed(room, purpose, queue)
+                if block is None:
+                    block = arena.allocate(size_bytes, purpose, queue)
+                made = CudaArray.in_block(device, shape, dtype, block, size_bytes)
+            results.append(made)
+            given[place] = made.address
         apart = _set_apart(frame, feeds, results, given) if frame.copied else None
         if alike.is_fixed:
             frame.graphs.count()
@@ -250,22 +320,22 @@ class RunsAlike(Resident):
         if is_plain is not alike.waits:
             alike.aim(alike.graph, is_plain)
         event = Event(device) if end == _LEAVE else None
-        state = replay.go(0 if event is None else event.handle)
-        if state & SENT:
-            frame.new_serial()  # who remembers the run before would find its arguments no more
+        is_faulty = replay.go(0 if event is None else event.handle)
         if apart or (waits and not is_plain):
             with device.entered():
                 frame.copy_out(apart or {})
                 if event is not None:
                     event = queue.record()
                 elif waits:
-                    frame.finish()
+                    frame.finish(cancel)
         if event is not None:
             _leave(frame, event, feeds, results)
         elif waits:
             frame.busy = None
-            if state & FAULTY or (not is_plain and frame.has_fault):
-                self.check_fault(frame, None)
+            if is_faulty or (not is_plain and frame.has_fault):
+                self.check_fault(frame, cancel)
+            if cancel is not None and cancel.is_set:
+                raise cancel.error("run")
         return results
 
     def _prepare(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
@@ -303,6 +373,25 @@ class RunsAlike(Resident):
         return found
 
 
+def _wait_for(frame: CudaFrame, feeds: Sequence[CudaArray], targets: Sequence[CudaArray]) -> None:
+    """Let a run begin after what else works on its memory."""
+    queue = frame.queue
+    awaited = [
+        target
+        for target in targets
+        if target.block is None
+        or target.producer is not None
+        or (target.order.uses and set(target.order.uses) != {queue})
+    ]
+    if feeds or awaited:
+        frame.waited.clear()
+        with frame.memory.device.entered():
+            for feed in feeds:
+                feed.ready_in(queue, frame.waited)
+            for target in awaited:
+                target.free_in(queue)
+
+
 def heard(owner: RunsAlike, frame: CudaFrame) -> None:
     """After a run for which somebody has waited."""
     frame.busy = None
@@ -311,7 +400,7 @@ def heard(owner: RunsAlike, frame: CudaFrame) -> None:
 
 
 def _set_apart(
-    frame: CudaFrame, feeds: tuple[Any, ...], results: list[Any], given: Any
+    frame: CudaFrame, feeds: Sequence[Any], results: list[Any], given: Any
 ) -> dict[int, CudaArray]:
     """Give libraries copies of feeds, and memory in place of results; these by number.
 
@@ -328,7 +417,7 @@ def _set_apart(
     return apart
 
 
-def _let_go_of(frame: CudaFrame, feeds: tuple[CudaArray, ...], results: list[CudaArray]) -> None:
+def _let_go_of(frame: CudaFrame, feeds: Sequence[CudaArray], results: Sequence[CudaArray]) -> None:
     """A run that was prepared must go the long way.
 
     The new memory may be free in this stream alone, where a run before is under way, and copies of
@@ -341,18 +430,17 @@ def _let_go_of(frame: CudaFrame, feeds: tuple[CudaArray, ...], results: list[Cud
 
 
 def _leave(
-    frame: CudaFrame, event: Event, feeds: tuple[CudaArray, ...], results: list[CudaArray]
+    frame: CudaFrame, event: Event, feeds: Sequence[CudaArray], results: Sequence[CudaArray]
 ) -> None:
     """Note what a run uses for which nobody waits; it ends with `event`."""
     queue = frame.queue
     frame.left(event)
     for made in results:
         made.order.written = (queue, event)
-        made.order.uses[queue] = event
     foreign = []
-    for feed in feeds:
-        feed.order.uses[queue] = event
-        if feed.block is None:
-            foreign.append(feed)
+    for used in (*feeds, *results):
+        used.order.uses[queue] = event
+        if used.block is None:
+            foreign.append(used)
     if foreign:
         queue.keep(event, foreign)

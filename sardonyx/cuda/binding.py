@@ -255,6 +255,21 @@ def _note_use(used: Any, queue: Stream, event: Event) -> bool:
     return used is None
 
 
+def meet(targets: Sequence[CudaArray], feeds: Sequence[CudaArray]) -> bool:
+    """Whether memory that is written to is that of a feed, or of another target, too."""
+    spans = [(x.address, x.address + x.nbytes, False) for x in feeds]
+    spans += [(x.address, x.address + x.nbytes, True) for x in targets]
+    spans.sort()
+    end = written = 0
+    for first, last, is_target in spans:
+        if first < (end if is_target else written):
+            return True
+        end = max(end, last)
+        if is_target:
+            written = max(written, last)
+    return False
+
+
 def spans_of(feeds: Sequence[Any]) -> list[tuple[int, int]]:
     """Where feeds lie on devices, from and up to."""
     return [(f.address, f.address + f.nbytes) for f in feeds if isinstance(f, CudaArray)]

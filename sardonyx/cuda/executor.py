@@ -17,7 +17,6 @@ from sardonyx.base.errors import (
 from sardonyx.base.log import get_logger
 from sardonyx.base.texts import bytes_text
 from sardonyx.cuda.addresses import named
-from sardonyx.cuda.again import Again, remember
 from sardonyx.cuda.arena import Arena
 from sardonyx.cuda.background import WALKS
 from sardonyx.cuda.binding import Result, give_feed, leave, spans_of
@@ -281,11 +280,10 @@ class CudaExecutable(RunsCaptured):
         try:
             if frame.begin(queue):
                 self.check_fault(frame, None)  # of a run for which nobody waited
-            again = wanted.memory.get(frame.serial) if wanted.memory else None
-            is_timed = TIMES.get() is not None
-            if again is not None and not is_timed and again.is_current(self.plans_version):
-                return self._run_again(frame, again, wanted, cancel)
-            frame.new_serial()
+            if TIMES.get() is None and not wanted.written:
+                results = self.follow(frame, feeds, wanted, cancel)
+                if results is not None:
+                    return results
             frame.alike = None
             copies = frame.stands_in and not wanted.written
             frame.copied = frame.launches.moving if copies else frozenset()
@@ -294,25 +292,6 @@ class CudaExecutable(RunsCaptured):
         except BaseException as error:
             self.give_up(frame)
             raise named(error, self.plan, feeds, wanted.targets)  # noqa: B904 - mostly it is the same
-
-    def _run_again(
-        self, frame: CudaFrame, again: Again, wanted: Wanted, cancel: CancelFlag | None
-    ) -> list[Any]:
-        """The same graph, on the same memory, as in the frame's last run."""
-        queue = frame.queue
-        again.come_after(queue, frame.waited)
-        if cancel is not None and cancel.is_set:
-            raise cancel.error("run")
-        is_plain = wanted.waits and frame.is_patient
-        frame.replay.aim(again.graph.handle, queue.handle, is_plain)
-        frame.replay.go()
-        if is_plain:
-            self._finished(frame, cancel)
-        elif wanted.waits:
-            self._finish(frame, cancel)
-        else:
-            leave(frame, again.feeds, [], again.targets)
-        return again.targets
 
     def _bind_to(self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any]) -> None:
         """Give a frame the feeds."""
@@ -370,8 +349,6 @@ class CudaExecutable(RunsCaptured):
         frame.copy_out(apart)
         given: list[Any] = [r.finish(frame, kept) if isinstance(r, Result) else r for r in results]
         if frame.graph is not None and not kept:
-            if not frame.copied:
-                remember(wanted, frame.serial, feeds, given, frame.graph, version)
             self.remember_shapes(frame, feeds, version)
         if not wanted.waits:
             frame.copies.join(frame.queue)
@@ -421,7 +398,6 @@ class CudaExecutable(RunsCaptured):
         for frame in list(self._frames):
             assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
             frame.graphs.release(number)
-            frame.new_serial()
             frame.alike = None
 
     def remarks(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -40,7 +39,6 @@ _FAULT_WORDS = 4
 _STOP = _FAULT_WORDS
 #: Loops need graphs for different numbers of trips: so many times as many.
 _GRAPHS_OF_LOOPS = 8
-_SERIALS = itertools.count(1)
 #: Whether a run with loops is over the host asks all the time; after so long, now and then. Once in
 #: so many times it looks for other reasons to end it.
 _PATIENCE_SECONDS, _PAUSE_SECONDS, _LOOKS = 1e-3, 5e-5, 16
@@ -61,10 +59,8 @@ class CudaFrame(Frame):
         make: Makes memory for a result of a run that the host steers, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
-        replay: How a graph comes again that is a run on the same memory.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
-        serial: That run's number: no other run of the process has it.
         alike: What a run is like that can do with less; None if there is no such run.
         stands_in: Whether libraries work on copies of feeds and results, which stay in place.
         copied: The inputs and outputs of this run for which that is so: kind and number of each.
@@ -76,7 +72,7 @@ class CudaFrame(Frame):
         "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
         "_unscheduled", "_uses", "_workspaces", "alike", "busy", "copied", "copies",
         "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
-        "memory", "own_queue", "passes", "queue", "replay", "serial", "stands_in", "timeline",
+        "memory", "own_queue", "passes", "queue", "stands_in", "timeline",
         "waited",
     )  # fmt: skip
 
@@ -91,7 +87,6 @@ class CudaFrame(Frame):
         self.copies = Copies(owner.device if owner.copies_apart else None)
         self.busy: tuple[Stream, Event] | None = None
         self.graph: Graph | None = None
-        self.serial = 0
         self.alike: Alike | None = None
         self.copied: frozenset[tuple[str, int]] = frozenset()
         self._stand_ins: dict[tuple[str, int], DeviceMemory] = {}
@@ -124,7 +119,6 @@ class CudaFrame(Frame):
             arena, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
             (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
         )  # fmt: skip
-        self.replay = self.new_replay()
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
         self.stands_in = steering is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
@@ -207,13 +201,9 @@ class CudaFrame(Frame):
         kept = staging.upload(address, whole, self.queue)
         self.queue.keep(self.queue.record(), kept)
 
-    def new_replay(self, count: int = 0, writes: Sequence[tuple[int, int, int]] = ()) -> Replay:
+    def new_replay(self, count: int, writes: Sequence[tuple[int, int, int]]) -> Replay:
         """How a graph is replayed; for the arguments see `Replay`."""
         return Replay(self._device, self.launches, self._found.address, count, writes)
-
-    def new_serial(self) -> None:
-        """The next run is not to be taken for one before."""
-        self.serial = next(_SERIALS)
 
     @property
     def image(self) -> Image:

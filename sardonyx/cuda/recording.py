@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.cuda.executor import CudaExecutable
+from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.timing import TIMES, Times, measured
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.record import Record
@@ -66,8 +67,14 @@ class RecordedCudaExecutable(CudaExecutable):
                     outer.late += times.late
                 self._sink.take(trace)
 
-    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
-        """See `Executable.run_remembered`; such a run could not be measured."""
+    def run_alike(
+        self,
+        feeds: Sequence[Any],
+        targets: Sequence[Any] | None = None,
+        end: int = 0,
+        kept: list[CudaFrame] | None = None,
+    ) -> list[Any] | None:
+        """See `Executable.run_alike`; such a run could not be measured."""
         return None
 
     @property

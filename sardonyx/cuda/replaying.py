@@ -54,8 +54,8 @@ class Replay:
         device: Device,
         launches: Launches,
         fault: int,
-        count: int = 0,
-        writes: Sequence[tuple[int, int, int]] = (),
+        count: int,
+        writes: Sequence[tuple[int, int, int]],
     ) -> None:
         record = np.zeros(REPLAY.words, np.int64)
         addresses = np.zeros((2, max(1, count)), np.int64)
@@ -89,21 +89,19 @@ class Replay:
         self._rewrite(self._address)
         return bool(self._words[_UNSENT])
 
-    def go(self, event: int = 0) -> int:
+    def go(self, event: int = 0) -> bool:
         """Enter the device, write and send arguments that lie elsewhere now, replay, wait.
 
-        The event of that handle is recorded behind the graph, unless it is 0.
-
-        Gives SENT if arguments were sent, and FAULTY if somebody waited and kernels have noted a
-        fault, together.
+        The event of that handle is recorded behind the graph, unless it is 0. Gives whether
+        somebody waited and kernels have noted a fault.
 
         Raises:
             RuntimeException: The driver refuses, or a run before has failed.
         """
         state = self._replay(self._address, event)
-        return self._after(state, event) if state else state
+        return self._after(state, event) if state else False
 
-    def _after(self, state: int, event: int) -> int:
+    def _after(self, state: int, event: int) -> bool:
         if state == NO_SOURCE:
             self._launches.find_source()
             state = self._replay(self._address, event)
@@ -111,4 +109,4 @@ class Replay:
             raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
         if state & SENT:
             self._launches.sent_others()
-        return state
+        return bool(state & FAULTY)

@@ -12,16 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
-from sardonyx.cuda.again import RunsRemembered
-from sardonyx.cuda.alike import UNALIGNED, Alike, heard
+from sardonyx.cuda.alike import UNALIGNED, Alike, RunsAlike, heard
 from sardonyx.cuda.frame import CudaFrame
 from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.launching import library_words
 from sardonyx.cuda.torch_tensors import known_torch
-from sardonyx.runtime.native_layout import SENT
 
 
-class TensorRuns(RunsRemembered):
+class TensorRuns(RunsAlike):
     """The part of `executor.CudaExecutable` for such calls."""
 
     @cached_property
@@ -92,8 +90,7 @@ class TensorRuns(RunsRemembered):
         frame.graph = alike.graph
         if is_plain is not alike.waits:
             alike.aim(alike.graph, is_plain)
-        if replay.go() & SENT:
-            frame.new_serial()  # who remembers the run before would find its arguments no more
+        replay.go()
         if not is_plain:
             with self.device.entered():
                 frame.finish()

@@ -81,7 +81,7 @@ class Appender:
                 given[a.input] = claims[a.output].room.memory
             targets = [t for k, t in enumerate(wanted.targets) if k not in self._outputs]
             written = [c.room.memory for c in claims.values()]
-            inside = Wanted(targets, wanted.stream, wanted.waits, None, written)
+            inside = Wanted(targets, wanted.stream, wanted.waits, written)
             results = iter(run(executable, [*given, *lengths], inside))
         except BaseException as error:
             for claim in claims.values():

@@ -25,7 +25,7 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.fed_ranks import rank_of
-from sardonyx.runtime.quick import QuickRun, not_again
+from sardonyx.runtime.quick import QuickRun, QuickRunTo, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
@@ -117,7 +117,7 @@ class Engine:
         return self._unrecorded.prepared(feeds, outputs)
 
     @property
-    def run_alike(self) -> QuickRun:
+    def run_alike(self) -> QuickRunTo:
         """See `Executable.run_alike`."""
         is_plain = self._plain and self._appender is None
         return self.executable.run_alike if is_plain else not_again
@@ -133,11 +133,6 @@ class Engine:
         """See `Executable.leave_alike`."""
         is_plain = self._plain and self._appender is None
         return self.executable.leave_alike if is_plain else not_again
-
-    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
-        """See `Executable.run_remembered`."""
-        is_plain = self._plain and self._appender is None
-        return self.executable.run_remembered(memory) if is_plain else None
 
     @property
     def tensors_alike(self) -> QuickRun:
@@ -395,11 +390,12 @@ class UnrankedEngine(Engine):
         """None: there is no plan of its own."""
         return not_again
 
-    run_alike = fetch_alike = leave_alike = tensors_alike = quick_run
-
-    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
+    @property
+    def run_alike(self) -> QuickRunTo:
         """None, as of `quick_run`."""
-        return None
+        return not_again
+
+    fetch_alike = leave_alike = tensors_alike = quick_run
 
     def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
         found = None

@@ -181,13 +181,16 @@ class Executable(RunsAgain):
         rows = zip(self.plan.outputs, wanted.targets, results, strict=True)
         return [place(spec.name, target, result) for spec, target, result in rows]
 
-    def run_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """`run_to` with new memory of a device, if all is as in the last run but addresses.
+    def run_alike(
+        self, feeds: Sequence[Any], targets: Sequence[Any] | None = None
+    ) -> list[Any] | None:
+        """`run_to` in memory of a device, if all is as in the last run but addresses.
 
         None for other runs: then `run_to` knows what to do.
 
         Args:
             feeds: As many as there are inputs.
+            targets: Where results are wanted; None: in new memory.
         """
         return None
 
@@ -197,16 +200,6 @@ class Executable(RunsAgain):
 
     def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
         """`run_alike`, but nobody waits for the run: it may be under way."""
-        return None
-
-    def run_remembered(self, memory: dict[int, Any]) -> list[Any] | None:
-        """A run that is waited for, on the memory of the last one, if that is remembered there.
-
-        None for other runs: then `run_to` knows what to do.
-
-        Args:
-            memory: See `Wanted.memory`.
-        """
         return None
 
     def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:

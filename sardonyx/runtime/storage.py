@@ -151,8 +151,6 @@ class Wanted:
         stream: A stream of the device, of any library; None for one of our own.
         waits: Whether the run has happened when the call returns. If not, what targets hold is
             known to those who wait for the stream.
-        memory: Where runs remember what they did, by a number of their own, for the next run with
-            the same feeds and targets; None if there is none.
         written: Feeds that the run writes to.
         is_captured: Whether the stream's work goes to a graph of the caller's.
     """
@@ -160,7 +158,6 @@ class Wanted:
     targets: Sequence[Tensor | MemoryKind | None] = field(default_factory=list)
     stream: Any = None
     waits: bool = True
-    memory: dict[int, Any] | None = None
     written: Sequence[Tensor] = ()
     is_captured: bool = False
 

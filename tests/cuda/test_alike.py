@@ -284,6 +284,75 @@ def test_a_bound_run_after_one_in_another_stream_is_in_its_own(lazy: FakeDriver)
         np.testing.assert_array_equal(out.numpy(), x * w + x)
 
 
+def test_bindings_in_turns_bind_nothing(
+    gpu: FakeDriver | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other memory each time, bound before or anew; plain runs between; some nobody waits for."""
+    session = _session()
+    ready = []
+    for _ in range(3):
+        x, w, out = _draw(9), _draw(1), _value(np.zeros(9, np.float32))
+        ready.append((_bound(session, out, x=_value(x), w=_value(w)), out, x * w + x))
+    for binding, *_ in ready:
+        _after(session, binding, 2)
+    monkeypatch.setattr(session._engine.executable, "_run_bound", None)
+    anew = session.io_binding()
+    for k in range(24):
+        binding, out, wanted = ready[k % 3]
+        options = None
+        if k % 4 == 1:
+            x, w, out = _draw(9), _draw(1), _value(np.zeros(9, np.float32))
+            binding, wanted = anew, x * w + x
+            for name, value in {"x": x, "w": w}.items():
+                anew.bind_ortvalue_input(name, _value(value))
+            anew.bind_ortvalue_output("y", out)
+        elif k % 4 == 2:
+            options = _left()
+        elif k % 4 == 3:
+            _run(session, _draw(9), _draw(1))
+        out.update_inplace(np.zeros(9, np.float32))
+        session.run_with_iobinding(binding, options)
+        np.testing.assert_array_equal(out.numpy(), wanted)
+        np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), wanted)
+
+
+def test_results_by_device_of_a_binding_are_new_each_time(gpu: FakeDriver | None) -> None:
+    session, binding = _session(), None
+    binding = session.io_binding()
+    binding.bind_output("y", "cuda", 0)
+    kept = []
+    for _ in range(6):
+        x, w = _draw(9), _draw(1)
+        binding.bind_ortvalue_input("x", _value(x))
+        binding.bind_ortvalue_input("w", _value(w))
+        session.run_with_iobinding(binding)
+        kept.append((binding.get_outputs()[0], x * w + x))
+    for found, wanted in kept:
+        np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.parametrize("first", [-2, -1, 0, 1, 2, 6])
+def test_bound_results_that_lie_over_feeds(gpu: FakeDriver | None, first: int) -> None:
+    """After runs that are apart; `first` is where the result begins, in steps of 32 bytes."""
+    text = "g (float[N] x) => (float[N] y) { r = Neg(x) i = Slice(x, a, b, c, s) y = Add(r, i) }"
+    weights = {"a": [-1], "b": [-(1 << 40)], "c": [0], "s": [-1]}  # reads all of it, backwards
+    session = _session(text, {k: np.array(v) for k, v in weights.items()})
+    whole = _value(np.zeros(160, np.float32))
+    kind, start = whole._array.kind, whole._array.address
+
+    def part(at: int) -> ort.OrtValue:
+        return ort.OrtValue(kind.at(start + 32 * at, (40,), np.dtype("f4")))
+
+    for _ in range(3):
+        _after(session, _bound(session, _value(np.zeros(40, np.float32)), x=part(4)), 1)
+    content = _draw(160)
+    whole.update_inplace(content)
+    out = part(4 + first)
+    session.run_with_iobinding(_bound(session, out, x=part(4)))
+    x = content[32:72]
+    np.testing.assert_array_equal(out.numpy(), x[::-1] - x)
+
+
 def test_a_profile_has_bound_runs_too(gpu: FakeDriver | None) -> None:
     session, out = _session(), _value(np.zeros(9, np.float32))
     binding = _bound(session, out, x=_value(_draw(9)), w=_value(_draw(1)))
@@ -396,13 +465,12 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     model = model_of(text, {"w": _draw(6, 3)}).SerializeToString()
     engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
     executable: Any = engine.executable
-    kind, memory = executable.memory_kind, dict[int, Any]()
-    feeds = (kind.copy_of(_draw(5, 6)),)
-    wanted = Wanted([kind.empty((3, 5), np.dtype(np.float32))], memory=memory)
+    kind = executable.memory_kind
+    feeds, targets = (kind.copy_of(_draw(5, 6)),), [kind.empty((3, 5), np.dtype(np.float32))]
     for _ in range(3):
-        executable.run_to(feeds, wanted)
-    assert all(run.is_current(executable.plans_version) for run in memory.values())
-    assert memory and executable.run_alike(feeds) is not None
+        executable.run_to(feeds, Wanted(targets))
+    assert executable.run_alike(feeds) is not None
+    assert executable.run_alike(feeds, targets) == targets
     walk = executable._walk
 
     def walked(*given: Any) -> None:
@@ -410,11 +478,12 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
         library.version += 1
 
     monkeypatch.setattr(executable, "_walk", walked)
-    memory.clear()
-    executable.run_to(feeds, wanted)
-    assert executable._frames[0].graph is not None
-    assert not any(run.is_current(executable.plans_version) for run in memory.values())
+    executable.run_to(feeds, Wanted([kind.empty((3, 5), np.dtype(np.float32))]))
+    executable._frames[0].alike = None
+    executable.run_to(feeds, Wanted(targets))
+    assert executable._frames[0].graph is not None and executable._frames[0].alike is not None
     assert executable.run_alike(feeds) is None
+    assert executable.run_alike(feeds, targets) is None
 
 
 def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
