@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.base.errors import InvalidArgument, RuntimeException
+from sardonyx.base.errors import Fail, InvalidArgument, RuntimeException
 from sardonyx.cuda import cublaslt
 from sardonyx.cuda.device import Device
 from sardonyx.cuda.driver import call
@@ -277,9 +277,11 @@ def test_a_bound_run_after_one_in_another_stream_is_in_its_own(lazy: FakeDriver)
     (frame,) = _after(session, binding, 3)._frames
     other = Device(0).new_stream().handle
     for _ in range(2):
+        before = lazy.placed[other]["replay"]
         session.run_with_iobinding(binding, stream=other)
-        assert frame.queue.handle == other
+        assert frame.queue.handle == other and lazy.placed[other]["replay"] == before + 1
         session.run_with_iobinding(binding)
+        assert lazy.placed[other]["replay"] == before + 1
         assert frame.queue is frame.own_queue
         np.testing.assert_array_equal(out.numpy(), x * w + x)
 
@@ -329,6 +331,67 @@ def test_results_by_device_of_a_binding_are_new_each_time(gpu: FakeDriver | None
         kept.append((binding.get_outputs()[0], x * w + x))
     for found, wanted in kept:
         np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.parametrize(
+    "change", ["the same", "type", "shape", "more rows", "read-only", "elsewhere", "any"]
+)
+def test_memory_bound_after_like_runs(gpu: FakeDriver | None, change: str) -> None:
+    """What plain runs take is bound before; then something else is."""
+    session, x, w = _session(), _draw(9), _draw(1)
+    feeds = {"x": _value(x), "w": _value(w)}
+    _after(session, _bound(session, _value(np.zeros(9, np.float32)), **feeds), 3)
+    held = _value(np.zeros(40, np.float32))
+    kind, start = held._array.kind, held._array.address
+    shape, dtype, at = (9,), np.dtype("f4"), start
+    if change == "type":
+        dtype = np.dtype("i4")
+    elif change == "shape":
+        shape = (3, 3)  # type: ignore[assignment]  # another rank
+    elif change == "more rows":
+        shape = (12,)
+    elif change == "elsewhere":
+        at += 4
+    target = kind.at(at, shape, dtype)
+    target.is_read_only = change == "read-only"
+    binding = _bound(session, ort.OrtValue(target), **feeds)
+    if change == "any":
+        binding.bind_output("y")
+    if change in ("type", "shape", "read-only"):
+        with pytest.raises(InvalidArgument, match="bound memory does not fit"):
+            session.run_with_iobinding(binding)
+        assert not held.numpy().any()
+    else:
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), x * w + x)
+        rest = held.numpy()
+        assert not rest[9 + (at - start) // 4 :].any() and (not rest[0] or at == start)
+
+
+def test_a_bound_run_that_is_ended_before_it_begins(gpu: FakeDriver | None) -> None:
+    session, out = _session(), _value(np.zeros(9, np.float32))
+    binding = _bound(session, out, x=_value(_draw(9)), w=_value(_draw(1)))
+    _after(session, binding, 3)
+    out.update_inplace(np.zeros(9, np.float32))
+    options = ort.RunOptions()
+    options.terminate = True
+    with pytest.raises(Fail):
+        session.run_with_iobinding(binding, options)
+    assert not out.numpy().any()
+    _after(session, binding, 1)
+    assert out.numpy().any()
+
+
+def test_a_bound_run_without_a_graph(lazy: FakeDriver) -> None:
+    session, out = _session(), _value(np.zeros(9, np.float32))
+    binding = _bound(session, out, x=_value(_draw(9)), w=_value(_draw(1)))
+    _after(session, binding, 3)
+    before, options = lazy.replays, ort.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", "-1")
+    session.run_with_iobinding(binding, options)
+    assert lazy.replays == before
+    _after(session, binding, 3)
+    assert lazy.replays > before
 
 
 @pytest.mark.parametrize("first", [-2, -1, 0, 1, 2, 6])
