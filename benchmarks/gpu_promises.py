@@ -3,7 +3,6 @@
     python benchmarks/gpu_promises.py MODEL.onnx ...
 
 * a product of 4,096 cubed in float16, beside torch's;
-* what a run of a small kernel costs the host;
 * how much longer the first run of a size takes than later ones (models with a batch of any size);
 * eight threads of 200 runs at ten sizes each: the bits of one thread, and memory before and after;
 * in a process without libraries, the product again, and each model beside the processor's results.
@@ -77,18 +76,6 @@ def product() -> None:
         f"product of {SIDE} cubed, float16, {with_them} libraries: {ours:.0f} TFLOP/s,"
         f" {ours / theirs:.2f} of torch ({theirs:.0f})"
     )
-
-
-def host() -> None:
-    model = one_node("Relu", TensorProto.FLOAT, [[256]], [256])
-    session = ort.InferenceSession(model, providers=PROVIDERS)
-    values = [on_device(np.ones(256, np.float32)) for _ in range(9)]
-    turn = iter(range(1 << 40))
-    same = gpu_kernels.median_us(lambda: session.run_with_ort_values(None, {"x0": values[0]}))
-    others = gpu_kernels.median_us(
-        lambda: session.run_with_ort_values(None, {"x0": values[next(turn) % 9]})
-    )
-    print(f"a run of 256 floats, us: same feeds {same:.1f}, other addresses {others:.1f}")
 
 
 def feeds_of(path: Path, dtype: str, batch: int) -> dict[str, Any]:
@@ -165,14 +152,14 @@ def without_libraries(path: Path, dtype: str) -> None:
 
 #: What is measured for each model, and what once; what needs a process without libraries.
 OF_MODELS = {"first": first_runs, "threads": threads, "alone": without_libraries}
-ONCE = {"product": product, "host": host}
+ONCE = {"product": product}
 WITHOUT = ("product", "alone")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--only", nargs="*", default=["product", "host", "first", "threads"])
+    parser.add_argument("--only", nargs="*", default=["product", "first", "threads"])
     options = parser.parse_args()
     for name in options.only:
         begin = time.perf_counter()
