@@ -182,7 +182,7 @@ class Arena:
         span, uses = entry
         # Work in this stream comes later by itself.
         if (
-            span.size == wanted
+            0 <= span.size - wanted < _SMALLEST_REMAINDER  # as it would be cut
             and not self._is_direct
             and (not uses or (len(uses) == 1 and stream in uses and self._is_ordered(stream)))
         ):

@@ -133,6 +133,29 @@ def test_what_was_let_go_of_last_is_given_first(
     assert arena.statistics()["used_bytes"] == 0
 
 
+def test_a_block_that_was_too_small_to_be_cut_is_given_again(
+    lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the size of another; nothing is looked for again."""
+    device(0).enter()
+    stream = device(0).new_stream()
+    arena = _arena(limit_bytes=_MIB)
+    block, larger = (arena.allocate(n, "test", stream) for n in (2048, 8192))
+    other = arena.allocate(100, "test", stream)
+    address = block.address
+    monkeypatch.setattr(arena, "_find", None)
+    for _ in range(3):
+        del block
+        block = arena.allocate(1024, "again", stream)
+        assert (block.address, block.size_bytes) == (address, 2048)
+    monkeypatch.undo()
+    del larger
+    block = arena.allocate(1024, "again", stream)
+    assert block.size_bytes == 1024  # of the larger one the rest stays
+    del block, other
+    assert arena.statistics()["used_bytes"] == 0
+
+
 def test_a_block_is_used_again_after_what_used_it(lazy: FakeDriver) -> None:
     device(0).enter()
     where = device(0)
