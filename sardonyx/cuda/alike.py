@@ -211,7 +211,7 @@ class RunsAlike(Resident):
             queue is (own or frame.own_queue)
             and queue is alike.queue
             # A run that was left comes first, and somebody must hear of its faults.
-            and (busy is None or (busy[0] is queue and not frame.has_fault))
+            and (busy is None or (busy[0] is queue and not frame.needs_look))
             and self._is_current(alike)
             and not (own is not None and is_captured(own))
         )
@@ -331,8 +331,10 @@ class RunsAlike(Resident):
         if event is not None:
             _leave(frame, event, feeds, results)
         elif waits:
-            frame.busy = None
-            if is_faulty or (not is_plain and frame.has_fault):
+            if frame.busy is not None:
+                frame.busy = None
+                queue.forget()  # what runs kept that nobody waited for
+            if is_faulty or (not is_plain and frame.needs_look):
                 self.check_fault(frame, cancel)
             if cancel is not None and cancel.is_set:
                 raise cancel.error("run")
@@ -340,7 +342,11 @@ class RunsAlike(Resident):
 
     def _prepare(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
         """Find the graph of a run, and write what turns of the device need; False: the long way."""
-        if replay.rewrite() and self.steering is not None and not self._place_again(frame, replay):
+        if (
+            replay.rewrite()
+            and self.steering is not None
+            and not self._place_again(frame, alike, replay)
+        ):
             return False
         launches = frame.launches
         if not launches.moving:
@@ -352,10 +358,9 @@ class RunsAlike(Resident):
             alike.aim(graph, alike.waits)
         return graph is not None
 
-    def _place_again(self, frame: CudaFrame, replay: Replay) -> bool:
+    def _place_again(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
         """Have native code write all addresses: turns of the device use more than arguments."""
-        alike, given = frame.alike, replay.given
-        assert alike is not None  # noqa: S101 - the run is like it
+        given = replay.given
         for number, shape, _ in alike.feeds:
             frame.feeds.put(number, given[number], shape)
         if self._native_bind(frame.address, frame.feeds.address):
@@ -394,8 +399,10 @@ def _wait_for(frame: CudaFrame, feeds: Sequence[CudaArray], targets: Sequence[Cu
 
 def heard(owner: RunsAlike, frame: CudaFrame) -> None:
     """After a run for which somebody has waited."""
-    frame.busy = None
-    if frame.has_fault:
+    if frame.busy is not None:
+        frame.busy = None
+        frame.queue.forget()
+    if frame.needs_look:
         owner.check_fault(frame, None)
 
 

@@ -284,6 +284,8 @@ class CudaFrame(Frame):
             self.queue = chosen
             self.launches.use_stream(chosen)
         busy = self.busy
+        if busy is not None and self._fault[_STOP]:  # else loops of the next run would end, too
+            busy[1].synchronize()
         if busy is None or not busy[1].is_done:
             return False
         self.busy = None
@@ -330,6 +332,11 @@ class CudaFrame(Frame):
     def has_fault(self) -> bool:
         """Whether something went wrong in a run that has happened."""
         return bool(self._fault[0])
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether something went wrong in a run that has happened, or its loops were to end."""
+        return bool(self._fault[0] or self._fault[_STOP])
 
     def take_fault(self) -> list[int] | None:
         """What went wrong, if anything: code, command, and two numbers. It is forgotten."""

@@ -106,6 +106,7 @@ class Replay:
             self._launches.find_source()
             state = self._replay(self._address, event)
         if state & ~(SENT | FAULTY):
+            self._launches.sent_others()  # perhaps
             raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
         if state & SENT:
             self._launches.sent_others()

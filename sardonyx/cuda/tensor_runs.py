@@ -74,7 +74,7 @@ class TensorRuns(RunsAlike):
             and queue is frame.queue
             and not frame.copied
             # A run that was left comes first, and somebody must hear of its faults.
-            and (busy is None or (busy[0] is queue and not frame.has_fault))
+            and (busy is None or (busy[0] is queue and not frame.needs_look))
             and alike.number == GRAPH_ID.get()
             and alike.version == self.plans_version
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.program import Operand, Program
 from sardonyx.kernel.types import I32, I64, PTR
@@ -54,14 +56,17 @@ def replay() -> Program:
 
     def go_back() -> None:
         call("relax", mode)  # it exchanges the two
+        leave()
+
+    def leave() -> None:
         with b.if_(is_elsewhere):
             call("enter", REPLAY.pointer(b, record, "before"))
 
-    def step(name: str, *given: Operand, is_inside: bool = True) -> None:
+    def step(name: str, *given: Operand, undo: Callable[[], None] | None = go_back) -> None:
         wide = b.convert(call(name, *given), I64)
         with b.if_(b.ne(wide, 0)):
-            if is_inside:
-                go_back()
+            if undo is not None:
+                undo()
             b.return_(b.binary("add", wide, STEPS.index(name) << 32))
 
     b.call("rewrite", [record])
@@ -70,12 +75,12 @@ def replay() -> Program:
     with b.if_(unsent), b.if_(b.eq(STAGING.read(b, staging, "source"), 0)):
         b.return_(b.constant(I64, NO_SOURCE))
     mode = REPLAY.place(b, record, "mode")
-    step("look", REPLAY.place(b, record, "before"), is_inside=False)
+    step("look", REPLAY.place(b, record, "before"), undo=None)
     before, own = (REPLAY.read(b, record, name) for name in ("before", "context"))
     is_elsewhere = b.ne(before, own)
     with b.if_(is_elsewhere):
-        step("enter", REPLAY.pointer(b, record, "context"), is_inside=False)
-    step("relax", mode, is_inside=False)
+        step("enter", REPLAY.pointer(b, record, "context"), undo=None)
+    step("relax", mode, undo=leave)
     stream = REPLAY.pointer(b, record, "stream")
     state = b.variable(0, I64)
     with b.if_(unsent):
