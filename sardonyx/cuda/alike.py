@@ -115,7 +115,7 @@ class RunsAlike(Resident):
         frame.alike = None
         results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            assert frame.graph is not None  # noqa: S101 - see above
+            assert frame.graph is not None  # noqa: S101 - the run was one
             is_fixed = self.steering is None and not frame.launches.moving
             frame.alike = Alike(feeds, results, frame.graph, is_fixed, version, frame.queue)
 
@@ -331,11 +331,7 @@ class RunsAlike(Resident):
         if event is not None:
             _leave(frame, event, feeds, results)
         elif waits:
-            if frame.busy is not None:
-                frame.busy = None
-                queue.forget()  # what runs kept that nobody waited for
-            if is_faulty or (not is_plain and frame.needs_look):
-                self.check_fault(frame, cancel)
+            heard(self, frame, is_faulty if is_plain else frame.needs_look, cancel)
             if cancel is not None and cancel.is_set:
                 raise cancel.error("run")
         return results
@@ -374,7 +370,7 @@ class RunsAlike(Resident):
         queue = frame.copies.outgoing(frame.queue)
         found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
         frame.finish()
-        heard(self, frame)
+        heard(self, frame, frame.needs_look)
         return found
 
 
@@ -397,13 +393,15 @@ def _wait_for(frame: CudaFrame, feeds: Sequence[CudaArray], targets: Sequence[Cu
                 target.free_in(queue)
 
 
-def heard(owner: RunsAlike, frame: CudaFrame) -> None:
-    """After a run for which somebody has waited."""
+def heard(
+    owner: RunsAlike, frame: CudaFrame, needs_look: bool, cancel: CancelFlag | None = None
+) -> None:
+    """After a run for which somebody has waited; `needs_look` is as of the frame."""
     if frame.busy is not None:
         frame.busy = None
-        frame.queue.forget()
-    if frame.needs_look:
-        owner.check_fault(frame, None)
+        frame.queue.forget()  # what runs kept that nobody waited for
+    if needs_look:
+        owner.check_fault(frame, cancel)
 
 
 def _set_apart(

@@ -184,16 +184,12 @@ class Arena:
         if (
             0 <= span.size - wanted < _SMALLEST_REMAINDER  # as it would be cut
             and not self._is_direct
-            and (not uses or (len(uses) == 1 and stream in uses and self._is_ordered(stream)))
+            and (not uses or (stream is not None and not self._is_host and uses.keys() == {stream}))
         ):
             span.purpose = purpose
             return Block(self, span)
         self._freed.append(entry)
         return None
-
-    def _is_ordered(self, stream: Stream | None) -> bool:
-        """Whether what is used in a stream next comes after what was used there before."""
-        return stream is not None and not self._is_host
 
     def _wait(self, span: Span, stream: Stream | None) -> None:
         events, span.events = span.events, []

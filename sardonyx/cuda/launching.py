@@ -291,9 +291,9 @@ class Launches:
             if end is None or end.is_done:
                 self._spare = [pinned for pinned, _ in self._pinned[: middle + 1]]
                 del self._pinned[: middle + 1]
-        return (
-            self._spare.pop() if self._spare else PinnedWords(self.queue.device, len(self._world))
-        )
+        if not self._spare:
+            return PinnedWords(self.queue.device, len(self._world))
+        return self._spare.pop()
 
     def left(self, event: Event) -> None:
         """A run ends with `event`, and nobody waits for it."""

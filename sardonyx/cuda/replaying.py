@@ -105,9 +105,8 @@ class Replay:
         if state == NO_SOURCE:
             self._launches.find_source()
             state = self._replay(self._address, event)
-        if state & ~(SENT | FAULTY):
-            self._launches.sent_others()  # perhaps
-            raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
-        if state & SENT:
+        if state & ~FAULTY:  # where a function failed, perhaps
             self._launches.sent_others()
+        if state & ~(SENT | FAULTY):
+            raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
         return bool(state & FAULTY)

@@ -14,7 +14,6 @@ from typing import Any
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.alike import UNALIGNED, Alike, RunsAlike, heard
 from sardonyx.cuda.frame import CudaFrame
-from sardonyx.cuda.graphs import GRAPH_ID
 from sardonyx.cuda.launching import library_words
 from sardonyx.cuda.torch_tensors import known_torch
 
@@ -75,8 +74,7 @@ class TensorRuns(RunsAlike):
             and not frame.copied
             # A run that was left comes first, and somebody must hear of its faults.
             and (busy is None or (busy[0] is queue and not frame.needs_look))
-            and alike.number == GRAPH_ID.get()
-            and alike.version == self.plans_version
+            and self._is_current(alike)
         )
 
     def _replay_tensors(self, frame: CudaFrame, alike: Alike) -> bool:
@@ -90,9 +88,9 @@ class TensorRuns(RunsAlike):
         frame.graph = alike.graph
         if is_plain is not alike.waits:
             alike.aim(alike.graph, is_plain)
-        replay.go()
+        is_faulty = replay.go()
         if not is_plain:
             with self.device.entered():
                 frame.finish()
-        heard(self, frame)
+        heard(self, frame, is_faulty if is_plain else frame.needs_look)
         return True

@@ -343,11 +343,12 @@ def test_memory_bound_after_like_runs(gpu: FakeDriver | None, change: str) -> No
     _after(session, _bound(session, _value(np.zeros(9, np.float32)), **feeds), 3)
     held = _value(np.zeros(40, np.float32))
     kind, start = held._array.kind, held._array.address
-    shape, dtype, at = (9,), np.dtype("f4"), start
+    shape: tuple[int, ...] = (9,)
+    dtype, at = np.dtype("f4"), start
     if change == "type":
         dtype = np.dtype("i4")
     elif change == "shape":
-        shape = (3, 3)  # type: ignore[assignment]  # another rank
+        shape = (3, 3)
     elif change == "more rows":
         shape = (12,)
     elif change == "elsewhere":
