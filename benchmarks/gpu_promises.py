@@ -5,6 +5,7 @@
 * a product of 4,096 cubed in float16, beside torch's;
 * how much longer the first run of a size takes than later ones (models with a batch of any size);
 * eight threads of 200 runs at ten sizes each: the bits of one thread, and memory before and after;
+* the same with tensors of torch that a stream of each thread's own writes until just before a run;
 * in a process without libraries, the product again, and each model beside the processor's results.
 
 Models may have had their weights stripped: see `gpu_kernels.py`.
@@ -101,21 +102,84 @@ def first_runs(path: Path, dtype: str) -> None:
     )
 
 
+#: What a thread does for a run of one size: its feeds in, its results out.
+Run = Callable[[int], list[np.ndarray[Any, Any]]]
+
+
 def threads(path: Path, dtype: str) -> None:
+    """Eight threads, feeds and results in the host's memory."""
+    session, feeds = prepare_sizes(path, dtype)
+
+    def run(size: int) -> list[np.ndarray[Any, Any]]:
+        return session.run(None, feeds[size])
+
+    compare_threads(f"{path.stem} {dtype}", session, feeds, lambda: run)
+
+
+def writers(path: Path, dtype: str) -> None:
+    """Eight threads; the stream of each is still writing a run's feeds when the run begins."""
+    import torch
+
+    session, feeds = prepare_sizes(path, dtype)
+    right = [{k: torch.from_numpy(v).cuda() for k, v in feed.items()} for feed in feeds]
+    torch.cuda.synchronize()
+
+    def begin() -> Run:
+        stream = torch.cuda.Stream()
+        busy = torch.rand(1 << 24, device="cuda")
+        written = [{k: torch.empty_like(v) for k, v in feed.items()} for feed in right]
+        torch.cuda.synchronize()
+
+        def run(size: int) -> list[np.ndarray[Any, Any]]:
+            with torch.cuda.stream(stream):
+                for name, tensor in written[size].items():
+                    tensor.zero_()
+                    busy.sin_()  # a while; a product would get a work space for each thread
+                    tensor.copy_(right[size][name])
+                return session.run(None, written[size])
+
+        return run
+
+    compare_threads(f"{path.stem} {dtype}, written until just before", session, feeds, begin)
+
+
+def prepare_sizes(path: Path, dtype: str) -> tuple[ort.InferenceSession, list[dict[str, Any]]]:
     model = gpu_kernels.load_model(path, dtype, KNOWN)
     session = ort.InferenceSession(model.SerializeToString(), providers=PROVIDERS)
     feeds = [feeds_of(path, dtype, batch) for batch in range(1, 11)]
     for feed in feeds:
         session.warmup(feed)
+    return session, feeds
+
+
+def compare_threads(
+    title: str, session: ort.InferenceSession, feeds: list[dict[str, Any]], begin: Callable[[], Run]
+) -> None:
+    """Print how many results differ from one thread's, and the memory in use after each round.
+
+    Args:
+        title: What is printed before.
+        session: What runs.
+        feeds: The feeds of each size, in the host's memory.
+        begin: Gives a thread what it does for each run.
+    """
     wanted = [session.run(None, feed) for feed in feeds]
     wrong: list[int] = []
+    failed: list[BaseException] = []
+
+    # Nobody may wait for the whole device while a run is captured, so all is prepared before.
+    runs = [begin() for _ in range(8)]
 
     def work(number: int) -> None:
         order = np.random.default_rng(number).integers(0, len(feeds), 200)
-        for k in order:
-            found = session.run(None, feeds[k])
-            if any(not np.array_equal(a, b) for a, b in zip(found, wanted[k], strict=True)):
-                wrong.append(int(k))
+        run = runs[number]
+        try:
+            for k in order:
+                found = run(int(k))
+                if any(not np.array_equal(a, b) for a, b in zip(found, wanted[k], strict=True)):
+                    wrong.append(int(k))
+        except BaseException as error:
+            failed.append(error)
 
     def held() -> int:
         import torch
@@ -130,9 +194,11 @@ def threads(path: Path, dtype: str) -> None:
             worker.start()
         for worker in workers:
             worker.join()
+        if failed:
+            raise failed[0]
         memory.append(held())
     print(
-        f"{path.stem} {dtype}: 8 threads x 200 runs x 10 sizes, three times: {len(wrong)} differ;"
+        f"{title}: 8 threads x 200 runs x 10 sizes, three times: {len(wrong)} differ;"
         f" MiB of the device after each: {memory}"
     )
 
@@ -151,7 +217,12 @@ def without_libraries(path: Path, dtype: str) -> None:
 
 
 #: What is measured for each model, and what once; what needs a process without libraries.
-OF_MODELS = {"first": first_runs, "threads": threads, "alone": without_libraries}
+OF_MODELS = {
+    "first": first_runs,
+    "threads": threads,
+    "writers": writers,
+    "alone": without_libraries,
+}
 ONCE = {"product": product}
 WITHOUT = ("product", "alone")
 
@@ -159,7 +230,7 @@ WITHOUT = ("product", "alone")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--only", nargs="*", default=["product", "first", "threads"])
+    parser.add_argument("--only", nargs="*", default=["product", "first", "threads", "writers"])
     options = parser.parse_args()
     for name in options.only:
         begin = time.perf_counter()
