@@ -21,7 +21,7 @@ from sardonyx.kernel.member import Member, loads_of_members
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.reductions import Accumulator
 from sardonyx.kernel.rows_schedule import PIECE, RowsSchedule
-from sardonyx.kernel.turned_blocks import store_turned, turned_loads
+from sardonyx.kernel.turned_blocks import ask_for_ends, store_turned, turned_loads
 from sardonyx.kernel.types import Type, memory_type
 from sardonyx.kernel.window_blocks import WindowBlocks, members_at, members_inside, split_condition
 from sardonyx.kernel.window_sums import each_sum, long_rest
@@ -242,6 +242,7 @@ class RowsKernel:
                     if squares.turns_result:
                         store_turned(b, inside, [m for (m,) in copies])
                         continue
+                    ask_for_ends(b, inside, [m for c in copies for m in c])
                     known = turned_loads(b, inside, squares, lanes)
                     inside = inside.child(values=known, vector=atom, lanes=lanes)
                     self._write_row(inside, copies, extents)
@@ -250,9 +251,13 @@ class RowsKernel:
                     apart = outside.child(atoms | {axis: at, atom: position})
                     inside = apart.child(vector=atom, lanes=lanes, mask=mask)
                     self._write_row(inside, [schedule.members], extents)
-        with b.else_(), b.for_(first, extent) as at:
-            level = outside.child(atoms | {axis: at})
-            self._write_lanes(level, [schedule.members], vector, low, high, extents)
+        with b.else_():
+            for position, lanes, mask in self._vector_loop(low, high, vector):
+                # All of the rest read the same lines, which are still near then.
+                with b.for_(first, extent) as at:
+                    apart = outside.child(atoms | {axis: at, atom: position})
+                    inside = apart.child(vector=atom, lanes=lanes, mask=mask)
+                    self._write_row(inside, [schedule.members], extents)
 
     def _write_interleaved(
         self,

@@ -137,6 +137,21 @@ def turned_loads(
     return known
 
 
+def ask_for_ends(b: Builder, inside: Expression, members: Sequence[Member]) -> None:
+    """Let the cache lines come that vectors of results end in.
+
+    A store across two lines asks for the first alone while it waits, and for the second, which
+    mostly no other has asked for yet, when nothing is before it any more.
+    """
+    here = inside.with_scalar_vector()
+    for member in members:
+        if member.in_memory:
+            tensor = member.stage.root.buffer
+            where = inside.place(tensor)
+            last = b.binary("add", here.dim(where.offset(member.indices)), inside.lanes - 1)
+            b.prefetch(where.pointer, last, memory_type(tensor.dtype))
+
+
 def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> None:
     """Compute the result of each neighbour of a block, a vector of each, and store the square.
 
@@ -149,11 +164,14 @@ def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> No
     offset = where.offset(copies[0].indices)
     linear = sizes.coefficient_of(offset, inside.vector)  # type: ignore[arg-type]  # squares have one
     step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
-    at = inside.with_scalar_vector().dim(offset)
+    places = [inside.with_scalar_vector().dim(offset)]
+    for _ in copies[1:]:
+        places.append(b.binary("add", places[-1], step))
     results = [b.splat(inside.stored(copy.body), len(copies)) for copy in copies]
-    for row in turned(b, results):
+    for at in places:  # see `ask_for_ends`
+        b.prefetch(where.pointer, b.binary("add", at, len(copies) - 1), results[0].type.element)
+    for row, at in zip(turned(b, results), places, strict=True):
         b.store(row, where.pointer, at)
-        at = b.binary("add", at, step)
 
 
 def _lies_along(offset: Dim, axis: Dim, vector: Dim) -> bool:
