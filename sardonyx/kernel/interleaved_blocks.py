@@ -14,6 +14,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.member import Member
+from sardonyx.kernel.program import Operand
 from sardonyx.kernel.strided import interleaved, pays
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.cuts import node_count
@@ -64,15 +65,30 @@ def store_interleaved(b: Builder, inside: Expression, copies: Sequence[Member]) 
         inside: At a vector of the axis of the lanes, perhaps a masked one.
         copies: The map for each neighbour.
     """
-    where, lanes, count = inside.place(copies[0].stage.root.buffer), inside.lanes, len(copies)
+    where = inside.place(copies[0].stage.root.buffer)
     at = inside.with_scalar_vector().dim(where.offset(copies[0].indices))
-    results = [b.splat(inside.stored(copy.body), lanes) for copy in copies]
+    results = [b.splat(inside.stored(copy.body), inside.lanes) for copy in copies]
+    store_between(b, results, where.pointer, at, inside.mask)
+
+
+def store_between(
+    b: Builder, results: Sequence[Operand], pointer: Operand, at: Operand, mask: Operand | None
+) -> None:
+    """Store vectors whose lanes lie between each other's.
+
+    Args:
+        b: Where statements go.
+        results: Vectors as they are in memory.
+        pointer, at: Where the first lane of the first goes; the second vector's is the next.
+        mask: Which lanes of each are stored; None for all.
+    """
+    lanes, count = results[0].type.lanes, len(results)
     for number, row in enumerate(interleaved(b, results)):
-        mask = None
-        if inside.mask is not None:
+        kept = mask
+        if mask is not None:
             lane_of = [(number * lanes + k) // count for k in range(lanes)]
-            mask = b.shuffle(inside.mask, inside.mask, lane_of)
-        b.store(row, where.pointer, b.binary("add", at, number * lanes), mask=mask)
+            kept = b.shuffle(mask, mask, lane_of)
+        b.store(row, pointer, b.binary("add", at, number * lanes), mask=kept)
 
 
 def _step(offset: Dim, variable: Dim) -> Dim | None:

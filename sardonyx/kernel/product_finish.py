@@ -3,7 +3,8 @@
 Where results lie side by side along columns, a row of a tile is finished vector by vector. Where
 they do so along rows (images whose channels come first), storing a row's columns would touch as
 many cache lines, perhaps all of one set: squares of sums are turned first, and lanes run along
-rows.
+rows. Where columns lie between rows (the pixels that an image gains), vectors of neighbouring
+columns are stored between each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.alignment import divisible
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.interleaved_blocks import store_between
 from sardonyx.kernel.product_schedule import ProductSchedule, is_long
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
@@ -20,6 +23,7 @@ from sardonyx.kernel.transpose import build_transpose, transpose_name
 from sardonyx.kernel.types import I64
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 #: Vectors of a row that are finished side by side, so that none waits for its own operations alone:
@@ -33,11 +37,13 @@ class Finish:
     Attributes:
         schedule: How the kernel goes over the contraction's axes.
         b: Writes the kernel.
+        places: Where tensors lie.
         scratch: Parts of the thread's memory by name.
     """
 
     schedule: ProductSchedule
     b: Builder
+    places: dict[Tensor, Place]
     scratch: dict[str, Operand]
     _kept: int
     #: Whether the vectors of a row are finished without a loop over them.
@@ -185,16 +191,31 @@ class Finish:
         kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
         first = start.atoms[atom]
         columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
-        with b.for_(0, columns) as c:
-            here = start.child({column: b.binary("add", first_column, c)})
-            here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
-            line = b.binary("add", b.binary("mul", c, self._kept), first_row)
+        target = s.group.root.buffer
+        with b.for_(0, columns, s.phases) as c:
+            phases: list[tuple[Operand, Expression]] = []
+            for k in range(s.phases):
+                own = b.binary("add", c, k)
+                here = start.child({column: b.binary("add", first_column, own)})
+                here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
+                line = b.binary("add", b.binary("mul", own, self._kept), first_row)
+                phases.append((line, here))
             with b.for_(0, count, lanes) as r:
                 mask = b.tail_mask(b.binary("sub", count, r), lanes)
-                at = b.binary("add", line, r)
-                total = b.convert(b.load(kind, self.scratch["turned"], at, mask=mask), result)
-                inner = here.child(
-                    {atom: b.binary("add", first, r)},
-                    values={s.token: total}, vector=atom, lanes=lanes, mask=mask,
-                )  # fmt: skip
-                inner.store(s.group.root.buffer, s.store_at, inner.scalar(s.epilogue))
+                row = b.binary("add", first, r)
+                results: list[Operand] = []
+                for turned, here in phases:
+                    at = b.binary("add", turned, r)
+                    loaded = b.load(kind, self.scratch["turned"], at, mask=mask)
+                    total = b.convert(loaded, result)
+                    inner = here.child(
+                        {atom: row}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
+                    )
+                    if s.phases == 1:
+                        inner.store(target, s.store_at, inner.scalar(s.epilogue))
+                    else:
+                        results.append(b.splat(inner.stored(s.epilogue), lanes))
+                if results:
+                    where = self.places[target]
+                    begin = phases[0][1].child({atom: row}).dim(where.offset(s.store_at))
+                    store_between(b, results, where.pointer, b.lift(begin, I64), mask)

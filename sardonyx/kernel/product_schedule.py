@@ -12,6 +12,7 @@ A block is one panel and up to 96 rows of one batch.
 from __future__ import annotations
 
 import itertools
+import math
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import EngineError, message
@@ -22,6 +23,7 @@ from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.grain import FEW_CORES, Grain
 from sardonyx.kernel.micro import vectors_at_once
 from sardonyx.kernel.representation import value_type
+from sardonyx.kernel.strided import pays
 from sardonyx.kernel.types import memory_type
 from sardonyx.plan.axes import Axes, extent_of, offset_of
 from sardonyx.plan.groups import Product
@@ -51,6 +53,10 @@ DEEP_BLOCKS = 2
 _ONE_TILE = 6
 #: Taps that a word has bits for.
 _MOST_BITS = 63
+#: Phases that divide panels, and are stored between each other.
+_PHASES = (2, 4, 8)
+#: Vectors of a panel axis that is put together of all short ones.
+_FLAT = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -71,6 +77,8 @@ class ProductSchedule:
 
     Attributes:
         batch, rows, column, outer_columns: Axes by role; `column` runs along the panels.
+        phases: So many columns follow each other between neighbours of the last row axis: results
+            of the pixels of a block, where an image becomes larger.
         reduced: Reduced axes.
         depth, taps: Which of them the rows walk in place, and the others, where `direct`; with 0
             for the former, rows walk all of them, in their order.
@@ -158,16 +166,45 @@ class ProductSchedule:
 
         Unless it is shorter than a register and another one is not.
         """
-        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
-        long = [c for c in columns if not self._is_short(c)] or columns
+        phase = self._phase_among(columns)
+        self.phases = 1 if phase is None else int(extent_of(phase))
+        others = [c for c in columns if c is not phase] or columns
+        long = [c for c in others if not self._is_short(c)] or others
         chosen = long[-1]
         for variable in long:
-            linear = sizes.coefficient_of(offset, sizes.variable(variable))
-            if linear is not None and linear[0] == 1:
+            if self._step_of(variable) == 1:
                 chosen = variable
         self.column = chosen
-        self.outer_columns = [c for c in columns if c is not chosen]
-        self._flatten_columns()
+        self.outer_columns = [c for c in others if c is not chosen]
+        if phase is not None and phase is not chosen:
+            self._flatten_phases(phase)
+        else:
+            self._flatten_columns()
+
+    def _step_of(self, variable: Dim) -> Dim | None:
+        """Elements between results along an axis, if it is the same everywhere."""
+        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
+        linear = sizes.coefficient_of(offset, sizes.variable(variable))
+        return None if linear is None else linear[0]
+
+    def _phase_among(self, columns: list[Dim]) -> Dim | None:
+        """The axis whose results fill what lies between neighbours along the last row axis."""
+        if not self.turns or not self.rows:
+            return None
+        step = self._step_of(self.rows[-1])
+        if not isinstance(step, int) or step not in _PHASES or not pays(self.lanes):
+            return None
+        if not all(isinstance(extent_of(c), int) for c in columns):
+            return None
+        return next((c for c in columns if extent_of(c) == step and self._step_of(c) == 1), None)
+
+    def _flatten_phases(self, phase: Dim) -> None:
+        """Let phases be the last part of the panel axis; of short axes it has all."""
+        every = [*self.outer_columns, self.column, phase]
+        extents = [int(extent_of(a)) for a in every]
+        few = math.prod(extents) <= _FLAT * self.lanes
+        self._flatten(every if few else every[-2:])
+        self.outer_columns = [] if few else self.outer_columns
 
     def _is_short(self, variable: Dim) -> bool:
         extent = extent_of(variable)
@@ -184,16 +221,22 @@ class ProductSchedule:
         short = extents[-1]
         if len(axes) < 2 or not isinstance(whole, int) or not isinstance(short, int):
             return
-        if short >= self.lanes or whole > 4 * self.lanes:
+        if short >= self.lanes or whole > _FLAT * self.lanes:
             return
-        flat = rest = sizes.numbered_index(whole, 0, "c")
+        self._flatten(axes)
+        self.outer_columns = []
+
+    def _flatten(self, axes: list[Dim]) -> None:
+        """Let the panel axis run over several, of which the last is the innermost."""
+        extents = [extent_of(a) for a in axes]
+        flat = rest = sizes.numbered_index(sizes.product(extents), 0, "c")
         atoms: dict[Atom, Dim] = {}
         for axis, extent in reversed(list(zip(axes, extents, strict=True))):
             atoms[sizes.variable(axis)] = integer.modulo(rest, extent)
             rest = integer.floordiv(rest, extent)
         self.right, self.epilogue = (rewrite(x, atoms=atoms) for x in (self.right, self.epilogue))
         self.store_at = tuple(substitute(i, atoms) for i in self.store_at)
-        self.column, self.outer_columns = flat, []
+        self.column = flat
 
     def _set_depth(self) -> None:
         """Which reduced axis the rows walk; `direct` if they can be read in place."""
@@ -325,17 +368,13 @@ class ProductSchedule:
     def run(self) -> Dim | None:
         """The last row axis, where results lie side by side along it and not along columns.
 
-        None where the target does not turn results.
+        Or along it and the phases between. None where the target does not turn results.
         """
-        offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
-
-        def is_dense(variable: Dim) -> bool:
-            linear = sizes.coefficient_of(offset, sizes.variable(variable))
-            return linear is not None and linear[0] == 1
-
-        if not self.turns or not self.rows or is_dense(self.column) or not is_dense(self.rows[-1]):
+        if not self.turns or not self.rows:
             return None
-        return self.rows[-1]
+        if self.phases == 1 and self._step_of(self.column) == 1:
+            return None
+        return self.rows[-1] if self._step_of(self.rows[-1]) == self.phases else None
 
     def balance(self) -> None:
         """Choose rows of blocks by how a few threads share them; for factors packed beforehand.

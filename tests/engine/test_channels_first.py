@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sardonyx
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(8)
@@ -83,6 +84,89 @@ CASES = {
         [{"x": (1, 16, 4, 4)}, {"x": (2, 16, 19, 11)}],
         np.float32,
     ),
+    # From here on images gain pixels, whose columns lie between rows.
+    "two by two": (
+        """g (float[n, 24, h, w] x) => (float[n, 37, oh, ow] y)
+        { y = ConvTranspose<strides = [2, 2]>(x, w0, b) }""",
+        {"w0": (24, 37, 2, 2), "b": (37,)},
+        [
+            {"x": (1, 24, 3, 3)},
+            {"x": (2, 24, 17, 29)},
+            {"x": (1, 24, 1, 200)},
+        ],
+        np.float32,
+    ),
+    "two by two, known sizes": (
+        """g (float[2, 70, 13, 21] x, float[2, 70, 26, 42] z) => (float[2, 70, 26, 42] y)
+        { c = ConvTranspose<strides = [2, 2]>(x, w0, b) a = Add(c, z) y = Relu(a) }""",
+        {"w0": (70, 70, 2, 2), "b": (70,)},
+        [{"x": (2, 70, 13, 21), "z": (2, 70, 26, 42)}],
+        np.float32,
+    ),
+    "one filter": (
+        """g (float[n, 8, h, w] x) => (float[n, 1, oh, ow] y)
+        { c = ConvTranspose<strides = [2, 2]>(x, w0, b) y = Sigmoid(c) }""",
+        {"w0": (8, 1, 2, 2), "b": (1,)},
+        [{"x": (1, 8, 5, 16)}, {"x": (2, 8, 3, 33)}],
+        np.float32,
+    ),
+    "two by eight": (
+        """g (float[n, 5, h, w] x) => (float[n, 9, oh, ow] y)
+        { y = ConvTranspose<strides = [2, 8]>(x, w0) }""",
+        {"w0": (5, 9, 2, 8)},
+        [{"x": (1, 5, 4, 7)}, {"x": (1, 5, 3, 40)}],
+        np.float32,
+    ),
+    "steps of three": (
+        """g (float[n, 5, h, w] x) => (float[n, 9, oh, ow] y)
+        { y = ConvTranspose<strides = [3, 3]>(x, w0) }""",
+        {"w0": (5, 9, 3, 3)},
+        [{"x": (1, 5, 4, 7)}, {"x": (1, 5, 3, 40)}],
+        np.float32,
+    ),
+    "cut on all sides": (
+        """g (float[n, 6, h, w] x) => (float[n, 20, oh, ow] y)
+        { y = ConvTranspose<strides = [2, 2], pads = [1, 1, 0, 1]>(x, w0, b) }""",
+        {"w0": (6, 20, 4, 4), "b": (20,)},
+        [{"x": (1, 6, 9, 10)}, {"x": (2, 6, 16, 33)}],
+        np.float32,
+    ),
+    "a longer signal": (
+        "g (float[n, 6, t] x) => (float[n, 1, o] y) { y = ConvTranspose<strides = [4]>(x, w0) }",
+        {"w0": (6, 1, 4)},
+        [{"x": (1, 6, 5)}, {"x": (3, 6, 77)}],
+        np.float32,
+    ),
+    "doubles, two by two": (
+        """g (double[n, 24, h, w] x) => (double[n, 37, oh, ow] y)
+        { y = ConvTranspose<strides = [2, 2]>(x, w0, b) }""",
+        {"w0": (24, 37, 2, 2), "b": (37,)},
+        [{"x": (1, 24, 3, 3)}, {"x": (2, 24, 7, 29)}],
+        np.float64,
+    ),
+    "channels become pixels": (
+        """g (float[n, 3, h, w] x) => (float[n, 5, oh, ow] y)
+        { c = Conv<pads = [1, 1, 1, 1]>(x, w0, b)
+          y = DepthToSpace<blocksize = 2, mode = "CRD">(c) }""",
+        {"w0": (20, 3, 3, 3), "b": (20,)},
+        [{"x": (1, 3, 4, 4)}, {"x": (2, 3, 19, 37)}],
+        np.float32,
+    ),
+    "channels become pixels, the other order": (
+        """g (float[n, 16, h, w] x) => (float[n, 5, oh, ow] y)
+        { c = Conv<pads = [1, 1, 1, 1]>(x, w0, b) t = Constant<value_float = 0.1>() s = Mul(c, t)
+          y = DepthToSpace<blocksize = 2>(s) }""",
+        {"w0": (20, 16, 3, 3), "b": (20,)},
+        [{"x": (1, 16, 4, 4)}, {"x": (2, 16, 19, 37)}],
+        np.float32,
+    ),
+    "integers become pixels": (
+        """g (uint8[n, 6, h, w] x) => (int32[n, 5, oh, ow] y)
+        { c = ConvInteger(x, w0) y = DepthToSpace<blocksize = 2, mode = "CRD">(c) }""",
+        {"w0": (20, 6, 1, 1)},
+        [{"x": (1, 6, 4, 4)}, {"x": (2, 6, 9, 35)}],
+        np.uint8,
+    ),
 }
 
 
@@ -91,3 +175,21 @@ def test_values(name):
     text, weights, shapes, dtype = CASES[name]
     model = model_of(text, {n: _values(s, dtype) for n, s in weights.items()})
     check(model, [{n: _values(s, dtype) for n, s in feed.items()} for feed in shapes])
+
+
+def test_groups_gain_pixels():
+    """ONNX's reference evaluator has neither groups of filters nor images without any."""
+    weight, bias = _values((8, 20, 2, 4)), _values((40,))
+    model = model_of(
+        """g (float[n, 8, h, w] x) => (float[n, 40, oh, ow] y)
+        { y = ConvTranspose<group = 2, strides = [2, 4]>(x, w0, b) }""",
+        {"w0": weight, "b": bias},
+    )
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    for shape in ((2, 8, 6, 5), (1, 8, 3, 30), (0, 8, 2, 2)):
+        x = _values(shape)
+        n, _, h, w = shape
+        parts = x.reshape(n, 2, 4, h, w), weight.reshape(2, 4, 20, 2, 4)
+        want = np.einsum("ngchw,gcoab->ngohawb", *parts).reshape(n, 40, 2 * h, 4 * w)
+        (got,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(got, want + bias[:, None, None], rtol=2e-5, atol=2e-5)
