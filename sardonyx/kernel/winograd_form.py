@@ -18,10 +18,10 @@ from sardonyx.tensor.rewriting import rewrite
 
 #: Fewer channels do not pay for the transforms.
 _LEAST_CHANNELS = 16
-#: The transformed inputs of a block should stay in the cache of a core.
-_MOST_TRANSFORMED_BYTES = 1 << 20
-#: Blocks that a kernel should have before it goes over all its panels in one.
-_ENOUGH_BLOCKS = 32
+#: The transformed inputs of a block, or filters of a panel, should stay in the cache of a core.
+MOST_KEPT_BYTES = 5 << 18
+#: So many times as many tiles have a block where their inputs do not stay there anyway.
+_FURTHER = 2
 #: Outputs along an axis of which only a run knows how many there are.
 _ASSUMED_SIZE = 56
 #: Cycles that a transform takes for each place and vector, and bytes of weights that pass in one.
@@ -42,7 +42,6 @@ class Form:
         apart: Elements between neighbouring taps, and so between those of a tile.
         others: The row axes that are left.
         tiles: Tiles that a block transforms, at most.
-        panels: Panels of columns that a block goes over, at most.
     """
 
     outputs: int
@@ -51,7 +50,6 @@ class Form:
     apart: tuple[int, int]
     others: tuple[Dim, ...]
     tiles: int
-    panels: int
 
     @property
     def side(self) -> int:
@@ -106,7 +104,7 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
     best, form = math.inf, None
     for size, worth in _MORE_IS_WORTH.items():
         tried = Form(
-            size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0, 0
+            size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0
         )
         if size == outputs:
             return _with_sizes(s, tried, depth, most_tiles)
@@ -173,14 +171,19 @@ def _cycles(s: ProductSchedule, form: Form, depth: int, column: int) -> float:
 
 
 def _with_sizes(s: ProductSchedule, form: Form, depth: int, most_tiles: int) -> Form:
-    """The form with the sizes of its blocks."""
-    fit = _MOST_TRANSFORMED_BYTES // (form.places * depth * s.element.size_bytes)
+    """The form with the size of its blocks.
+
+    Filters pass a core once for each block. Where the inputs of so many tiles as a block may have
+    would not stay in its cache, fewer do, or the double comes from memory for each panel as
+    filters do: whatever moves fewer elements for each tile, place and channel.
+    """
+    fit = MOST_KEPT_BYTES // (form.places * depth * s.element.size_bytes)
     tiles = max(ROWS[0], min(most_tiles, fit // ROWS[0] * ROWS[0]))
-    count = _tile_count(form)
-    if all(isinstance(d, int) for d in form.tile_axes()):
-        tiles = max(1, min(tiles, count))
-    blocks = -(-count // tiles) * math.prod(_size(extent_of(v), 1) for v in s.lead())
-    panels = s.panels()
+    panels, many = s.panels(), _FURTHER * most_tiles
     assert isinstance(panels, int)  # noqa: S101 - `fitting` saw that the columns are known
-    shared = max(1, min(panels, panels * blocks // _ENOUGH_BLOCKS))
-    return replace(form, tiles=tiles, panels=shared)
+    columns = panels * s.width
+    if tiles < most_tiles and columns / many + panels + 1 < columns / tiles:
+        tiles = many
+    if all(isinstance(d, int) for d in form.tile_axes()):
+        tiles = max(1, min(tiles, _tile_count(form)))
+    return replace(form, tiles=tiles)

@@ -1,10 +1,12 @@
 """Convolutions of 3 by 3 taps, step 1, as products of transformed tiles (see `winograd`).
 
 A block transforms the inputs of a few tiles into scratch, multiplies them with the transformed
-filters of each panel, one product for each of the (m + 2)^2 places, and transforms what comes out
-into m by m outputs per tile, which the epilogue finishes. The filters are transformed when they
-are packed. Where taps are d elements apart, so are the inputs and outputs of a tile, and d tiles
-along an axis interlock: a convolution with its taps side by side on each d-th element.
+filters of a panel, one product for each of the (m + 2)^2 places, and transforms what comes out
+into m by m outputs per tile, which the epilogue finishes. Blocks that follow each other mostly have
+the same tiles and the next panel: a thread transforms inputs once for all of those it gets. The
+filters are transformed when they are packed. Where taps are d elements apart, so are the inputs and
+outputs of a tile, and d tiles along an axis interlock: a convolution with its taps side by side on
+each d-th element.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from sardonyx.kernel.winograd import (
     matrices,
     output_name,
 )
-from sardonyx.kernel.winograd_form import Form
+from sardonyx.kernel.winograd_form import MOST_KEPT_BYTES, Form
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -66,8 +68,8 @@ class WinogradKernel(ProductKernel):
     def _blocks(self) -> Dim:
         s, f = self.schedule, self.form
         lead = sizes.product(map(extent_of, s.lead()))
-        groups = integer.ceildiv(s.panels(), f.panels)
-        return sizes.multiply(sizes.multiply(lead, groups), integer.ceildiv(self._tiles(), f.tiles))
+        chunks = integer.ceildiv(self._tiles(), f.tiles)
+        return sizes.multiply(sizes.multiply(lead, chunks), s.panels())
 
     def _cost_ns(self) -> Dim:
         s, f = self.schedule, self.form
@@ -116,29 +118,49 @@ class WinogradKernel(ProductKernel):
         axes = {v: dim(extent_of(v)) for v in s.lead()}
         tiles = dim(self._tiles())
         chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
-        groups = dim(integer.ceildiv(s.panels(), f.panels))
         with b.parallel() as block:
-            rest, chunk = b.parted(block, chunks)
-            rest, group = b.parted(rest, groups)
+            if self._keeps_filters():
+                number, chunk = b.parted(block, chunks)
+                rest, panel = b.parted(number, panels)
+                number = b.binary("add", b.binary("mul", rest, chunks), chunk)
+            else:
+                number, panel = b.parted(block, panels)
+                rest, chunk = b.parted(number, chunks)
             level = self.outside.child(self._unflatten(rest, s.lead(), axes))
             first = b.binary("mul", chunk, f.tiles)
             count = b.min(b.binary("sub", tiles, first), f.tiles)
-            with b.for_(0, count) as t:
-                self._transform_inputs(level, first, t, depth)
-            low = b.binary("mul", group, f.panels)
-            high = b.min(b.binary("add", low, f.panels), panels)
-            with b.for_(low, high) as panel:
-                first_column = b.binary("mul", panel, s.width)
-                self._multiply(level, panel, count, depth)
+            # What the block before transformed is not transformed again: `forget_kept`.
+            kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+            with b.if_(b.ne(b.load(I64, kept), mark)):
                 with b.for_(0, count) as t:
-                    self._transform_outputs(level, t, first_column)
+                    self._transform_inputs(level.child(), first, t, depth)
+                b.store(mark, kept)
+            first_column = b.binary("mul", panel, s.width)
+            self._multiply(level, panel, count, depth)
+            with b.for_(0, count) as t:
+                self._transform_outputs(level, t, first_column)
+
+    def _keeps_filters(self) -> bool:
+        """Whether blocks that follow each other share a panel, which stays in the cache of a core.
+
+        Where there are more panels than chunks of tiles, threads share out the filters: most of
+        what such a kernel reads.
+        """
+        s, f = self.schedule, self.form
+        size_bytes = f.places * int(s.depth_extent) * s.width * s.element.size_bytes
+        chunks, panels = integer.ceildiv(self._tiles(), f.tiles), s.panels()
+        few = isinstance(chunks, int) and isinstance(panels, int) and chunks < panels
+        return few and size_bytes <= MOST_KEPT_BYTES
 
     def _lay_out(self) -> None:
-        """Scratch holds: transformed inputs, products, one tile, pointers, where tiles lie."""
+        """Scratch holds: which tiles it has, their inputs, transformed, and where they lie;
+        products, one tile, pointers.
+        """
         s, f = self.schedule, self.form
         size = s.element.size_bytes
         depth = int(s.depth_extent)
         layout: dict[str, Dim] = {
+            "kept": I64.size_bytes,
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
             **dict(self._tile_layout(f.outputs**2)),
