@@ -21,6 +21,7 @@ CASES = {
     "deep and small": (256, 256, 1, (1, 1, 1, 1), "7, 7", [(7, 7)], 2),
     "inputs that do not stay in a cache": (640, 128, 1, (1, 1, 1, 1), "28, 28", [(28, 28)], 4),
     "more panels than chunks": (128, 260, 1, (1, 1, 1, 1), "26, 26", [(26, 26)], 4),
+    "groups of more panels than chunks": (64, 256, 2, (1, 1, 1, 1), "9, 9", [(9, 9)], 2),
     "columns of several panels": (16, 200, 1, (1, 1, 1, 1), "40, 44", [(40, 44)], 4),
     "few filters": (48, 13, 1, (1, 1, 1, 1), "30, 21", [(30, 21)], 4),
     "few filters in groups": (40, 14, 2, (1, 1, 1, 1), "h, w", [(5, 6), (17, 33)], 4),
