@@ -107,7 +107,9 @@ class RunsAlike(Resident):
     _default_queue: Stream | None
     _purposes: list[str]
 
-    def remember_shapes(self, frame: CudaFrame, feeds: Sequence[Any], version: int) -> None:
+    def remember_shapes(
+        self, frame: CudaFrame, graph: Graph, feeds: Sequence[Any], version: int
+    ) -> None:
         """After a run that was a graph: the next may be alike.
 
         `version` is that of the libraries' plans before the run began: others may be ready now.
@@ -115,9 +117,8 @@ class RunsAlike(Resident):
         frame.alike = None
         results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            assert frame.graph is not None  # noqa: S101 - the run was one
             is_fixed = self.steering is None and not frame.launches.moving
-            frame.alike = Alike(feeds, results, frame.graph, is_fixed, version, frame.queue)
+            frame.alike = Alike(feeds, results, graph, is_fixed, version, frame.queue)
 
     def run_alike(
         self,

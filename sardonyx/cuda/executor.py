@@ -350,7 +350,7 @@ class CudaExecutable(RunsCaptured):
         frame.copy_out(apart)
         given: list[Any] = [r.finish(frame, kept) if isinstance(r, Result) else r for r in results]
         if frame.graph is not None and not kept:
-            self.remember_shapes(frame, feeds, version)
+            self.remember_shapes(frame, frame.graph, feeds, version)
         if not wanted.waits:
             frame.copies.join(frame.queue)
             leave(frame, feeds, kept, [*given, *wanted.written])

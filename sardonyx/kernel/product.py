@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -359,21 +360,29 @@ class ProductKernel(Ahead, Finish):
     ) -> Operand:
         """Where the panel of a block lies, once all is there that its tiles need.
 
-        What the block before packed is not packed again: `runtime.native_walk.forget_kept`.
         `number` is that of the panel among all there are.
         """
-        b = self.b
         if "kept" not in self.scratch:
             at = self._panel_pointer(level, panel, depth, first_column)
             self._prepare(level, panel, first_column)
             return at
-        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
-        with b.if_(b.ne(b.load(I64, kept), mark)):
+        with self._unless_kept(number):
             inside = level.child()
             self._pack_now(inside, first_column)
             self._prepare(inside, self.scratch["panel"], first_column)
-            b.store(mark, kept)
         return self.scratch["panel"]
+
+    @contextmanager
+    def _unless_kept(self, number: Operand) -> Iterator[None]:
+        """Put into scratch what has a number, unless the thread's last block put the same there.
+
+        See `runtime.native_walk.forget_kept`.
+        """
+        b = self.b
+        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+        with b.if_(b.ne(b.load(I64, kept), mark)):
+            yield
+            b.store(mark, kept)
 
     def _panel_pointer(
         self, level: Expression, panel: Operand, depth: Operand, first_column: Operand

@@ -191,7 +191,7 @@ class Finish:
         kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
         first = start.atoms[atom]
         columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
-        target = s.group.root.buffer
+        where = self.places[s.group.root.buffer]
         with b.for_(0, columns, s.phases) as c:
             phases: list[tuple[Operand, Expression]] = []
             for k in range(s.phases):
@@ -211,11 +211,6 @@ class Finish:
                     inner = here.child(
                         {atom: row}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
                     )
-                    if s.phases == 1:
-                        inner.store(target, s.store_at, inner.scalar(s.epilogue))
-                    else:
-                        results.append(b.splat(inner.stored(s.epilogue), lanes))
-                if results:
-                    where = self.places[target]
-                    begin = phases[0][1].child({atom: row}).dim(where.offset(s.store_at))
-                    store_between(b, results, where.pointer, b.lift(begin, I64), mask)
+                    results.append(b.splat(inner.stored(s.epilogue), lanes))
+                begin = phases[0][1].child({atom: row}).dim(where.offset(s.store_at))
+                store_between(b, results, where.pointer, b.lift(begin, I64), mask)

@@ -129,12 +129,8 @@ class WinogradKernel(ProductKernel):
             level = self.outside.child(self._unflatten(rest, s.lead(), axes))
             first = b.binary("mul", chunk, f.tiles)
             count = b.min(b.binary("sub", tiles, first), f.tiles)
-            # What the block before transformed is not transformed again: `forget_kept`.
-            kept, mark = self.scratch["kept"], b.binary("add", number, 1)
-            with b.if_(b.ne(b.load(I64, kept), mark)):
-                with b.for_(0, count) as t:
-                    self._transform_inputs(level.child(), first, t, depth)
-                b.store(mark, kept)
+            with self._unless_kept(number), b.for_(0, count) as t:
+                self._transform_inputs(level.child(), first, t, depth)
             first_column = b.binary("mul", panel, s.width)
             self._multiply(level, panel, count, depth)
             with b.for_(0, count) as t:
