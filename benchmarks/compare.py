@@ -118,6 +118,15 @@ def random_feeds(path: str, sizes: dict[str, int]) -> dict[str, Any]:
     return feeds
 
 
+def feeds_of(path: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """The inputs beside the model (`PATH.feeds.npz`); random ones if none are or sizes are given."""
+    beside = Path(f"{path}.feeds.npz")
+    if sizes or not beside.exists():
+        return random_feeds(path, sizes)
+    with np.load(beside) as kept:
+        return dict(kept)
+
+
 def relative_error(a: Any, b: Any) -> float:
     """Norm of the difference over the norm of `b`."""
     if a.shape != b.shape:
@@ -130,7 +139,7 @@ def compare(path: str, options: argparse.Namespace, sizes: dict[str, int]) -> di
     """One model in all engines."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        np.savez(folder / "feeds.npz", **random_feeds(path, sizes))
+        np.savez(folder / "feeds.npz", **feeds_of(path, sizes))
         children = [Child(e, path, options.threads, folder) for e in options.engines.split(",")]
         running = [c for c in children if c.alive]
         for _ in range(options.rounds):
@@ -140,8 +149,8 @@ def compare(path: str, options: argparse.Namespace, sizes: dict[str, int]) -> di
             child.close()
         result: dict[str, Any] = {c.engine: c.rounds or c.error for c in children}
         result["load_s"] = {c.engine: c.load_s for c in children}
-        ours, *peers = running
-        if peers and ours is children[0]:
+        ours, *peers = children[0], *(c for c in running if c is not children[0])
+        if peers and ours.alive:
             rows = zip(*(p.rounds for p in peers), strict=True)
             ratios = [min(row) / own for row, own in zip(rows, ours.rounds, strict=True)]
             result["ratio"] = statistics.median(ratios)
@@ -175,6 +184,9 @@ def main() -> None:
             f"  error {result.get('error', float('nan')):.1e}",
             flush=True,
         )
+        for engine in options.engines.split(","):
+            if isinstance(result[engine], str):
+                print(f"    {engine}: {result[engine].splitlines()[-1:] or 'no answer'}")
     ratios = [r["ratio"] for r in table.values() if "ratio" in r]
     if ratios:
         print(f"geometric mean {statistics.geometric_mean(ratios):.3f} over {len(ratios)}")

@@ -22,6 +22,8 @@ from onnx import AttributeProto, GraphProto, TensorProto, numpy_helper
 import sardonyx
 
 _F, _D = TensorProto.FLOAT, TensorProto.DOUBLE
+# Inputs that the operators' specifications have in float32 whatever the type of the data.
+_ALWAYS_SINGLE = {"Upsample": 1, "Resize": 2}
 
 
 def _wide(tensor: TensorProto) -> None:
@@ -51,6 +53,13 @@ def in_double(graph: GraphProto) -> None:
             held = np.float64(given.f) if given.name == "value_float" else np.array(given.floats)
             value = numpy_helper.from_array(np.asarray(held, np.float64))
             node.attribute[0].CopyFrom(onnx.helper.make_attribute("value", value))
+    for position, node in reversed(list(enumerate(graph.node))):
+        scales = _ALWAYS_SINGLE.get(node.op_type, len(node.input))
+        if scales < len(node.input) and node.input[scales]:
+            single = f"{node.input[scales]}_single_{position}"
+            cast = onnx.helper.make_node("Cast", [node.input[scales]], [single], to=_F)
+            node.input[scales] = single
+            graph.node.insert(position, cast)
 
 
 def _error(got: list[Any], want: list[Any]) -> float:

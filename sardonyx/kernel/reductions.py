@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.kernel.builder import Builder
@@ -49,6 +52,19 @@ class Accumulator:
         self.best = builder.variable(self.neutral, name=kind)
         if kind.startswith("arg"):
             self.at = builder.variable(Constant(I64.with_lanes(lanes), -1), name="at")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether each value that is taken in costs a rounding error."""
+        return self.kind == "sum" and self.type.is_float
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """What is taken in inside is gathered apart, from nothing, and then joined to the rest."""
+        whole, self.best = self.best, self.builder.variable(self.neutral, name="run")
+        yield
+        whole.set(self.joined(whole.get(), self.best.get()))
+        self.best = whole
 
     def add_value(self, level: Expression, body: Scalar, mask: Operand | None = None) -> None:
         """Take in the value of `body`; a sum of products is fused, rounded once per term."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -32,6 +33,8 @@ from sardonyx.tensor.traverse import loads_of
 
 #: An emitter, the members for each result of a block, and which is the first along its axis.
 _Copies = tuple[Expression, list[list[Member]], Dim | None]
+#: The float sums of a pass.
+_Sums = list[Accumulator]
 
 
 class RowsKernel:
@@ -424,7 +427,8 @@ class RowsKernel:
             for inside in self._tap_rows(row, extents):
                 self._write_taps(inside, accumulators)
         else:
-            for inside in self._inner_loops(row, extents):
+            loops, sums = self.schedule.walked(), [a for a in accumulators.values() if a.rounds]
+            for inside in self._nest(row, loops, extents, sums):
                 self._write_element(inside, members, accumulators)
         for member, accumulator in accumulators.items():
             value = accumulator.finish(horizontal=self.schedule.vector_inside)
@@ -474,14 +478,8 @@ class RowsKernel:
                 for accumulator, _, (_, term) in here:
                     accumulator.add_value(inside, term)
 
-    def _inner_loops(self, row: Expression, extents: dict[Dim, Operand]) -> Iterator[Expression]:
-        loops = [i for i in self.schedule.inner if i is not self.schedule.vector]
-        if self.schedule.vector_inside:
-            loops.append(self.schedule.vector)  # type: ignore[arg-type]  # it is set where lanes are used
-        yield from self._nest(row, loops, extents)
-
     def _nest(
-        self, level: Expression, rest: list[Dim], extents: dict[Dim, Operand]
+        self, level: Expression, rest: list[Dim], extents: dict[Dim, Operand], sums: _Sums
     ) -> Iterator[Expression]:
         """Loops in each other; each item is the body of the innermost, to fill."""
         if not rest:
@@ -490,9 +488,31 @@ class RowsKernel:
         zero = Constant(memory_type(dtypes.INT64), 0)
         if rest[0] in self.schedule.in_pieces:
             with self.builder.pieces(zero, extents[rest[0]], PIECE) as (low, high):
-                yield from self._loop(level, low, high, rest, extents)
+                yield from self._runs(level, low, high, rest, extents, sums)
         else:
-            yield from self._loop(level, zero, extents[rest[0]], rest, extents)
+            yield from self._runs(level, zero, extents[rest[0]], rest, extents, sums)
+
+    def _runs(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        rest: list[Dim],
+        extents: dict[Dim, Operand],
+        sums: _Sums,
+    ) -> Iterator[Expression]:
+        """The loop over one axis, in runs that are summed apart where it has them."""
+        length = self.schedule.runs.get(rest[0], 0)
+        if not length or not sums:
+            yield from self._loop(level, low, high, rest, extents, sums)
+            return
+        b = self.builder
+        with b.for_(low, high, length) as first, ExitStack() as apart:
+            for accumulator in sums:
+                apart.enter_context(accumulator.run())
+            end = b.binary("add", first, length)
+            end = end if length == 1 else b.min(end, high)
+            yield from self._loop(level, first, end, rest, extents, sums)
 
     def _loop(
         self,
@@ -501,17 +521,18 @@ class RowsKernel:
         high: Operand,
         rest: list[Dim],
         extents: dict[Dim, Operand],
+        sums: _Sums,
     ) -> Iterator[Expression]:
         variable, *further = rest
         atom = sizes.variable(variable)
         if variable is self.schedule.vector:
             for position, lanes, mask in self._vector_loop(low, high, variable):
                 inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
-                yield from self._nest(inside, further, extents)
+                yield from self._nest(inside, further, extents, sums)
             return
         with self.builder.for_(low, high) as i:
             inside = level.child({atom: i}, vector=level.vector, lanes=level.lanes, mask=level.mask)
-            yield from self._nest(inside, further, extents)
+            yield from self._nest(inside, further, extents, sums)
 
     def _write_element(
         self,

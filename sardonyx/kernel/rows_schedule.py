@@ -7,6 +7,7 @@ channels-last images): then every lane is a row.
 from __future__ import annotations
 
 import itertools
+import math
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
@@ -36,6 +37,8 @@ _SHORT = 1 << 20
 _ACCUMULATORS, _MOST_NODES = 8, 200
 #: So many terms are written out though no neighbours share them.
 _FEW_TAPS = 16
+#: Terms of a float sum that are gathered apart, and up to how many are gathered at once.
+_RUN, _MOST_TERMS = 64, 128
 
 
 class RowsSchedule:
@@ -59,6 +62,9 @@ class RowsSchedule:
         parts: Parts of the axis of the lanes that are written apart; none if all is alike.
         together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
+        runs: Of which inner axes how many elements are summed apart from the others, before those
+            sums are. A sum of n terms rounds n times, one of runs of r only r + n / r times
+            (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 
     Args:
         group: What to compute.
@@ -122,6 +128,7 @@ class RowsSchedule:
             assert self.vector is not None  # noqa: S101 - there are lanes
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
+        self.runs = self._choose_runs()
         self.endless = self._find_endless()
         self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
 
@@ -332,6 +339,32 @@ class RowsSchedule:
         known = [1 if d in there and not isinstance(d, int) else d for d in tensor.shape]
         count = sizes.product(known)
         return isinstance(count, int) and count >= self.lanes
+
+    def walked(self) -> list[Dim]:
+        """The inner axes in the order of their loops, from the outermost."""
+        apart = [i for i in self.inner if i is not self.vector]
+        return [*apart, self.vector] if self.vector_inside and self.vector is not None else apart
+
+    def _choose_runs(self) -> dict[Dim, int]:
+        """See `runs`."""
+        sums = [m for m in self.members if m.stage.kind == "sum" and m.body.dtype.is_float]
+        found: dict[Dim, int] = {}
+        if all(m.unrolled for m in sums):
+            return found
+        terms = 1  # that one sum has taken in so far, from the innermost loop on
+        for axis in reversed(self.walked()):
+            width = self.lanes if axis is self.vector else 1
+            steps = integer.ceildiv(extent_of(axis), width)
+            if not isinstance(steps, int):
+                found[axis] = max(1, _MOST_TERMS // terms) * width
+                terms = 1
+            elif terms * steps > _MOST_TERMS:
+                length = max(1, max(_RUN, math.isqrt(terms * steps)) // terms)
+                found[axis] = length * width
+                terms = -(-steps // length)
+            else:
+                terms *= max(1, steps)
+        return found
 
     def _find_endless(self) -> frozenset[Dim]:
         """Inner axes whose length no memory bounds: what runs over them is computed on the way.

@@ -71,3 +71,36 @@ def test_convolutions(
     assert _relative_error(got, want) < 2.5e-7
     assert lengths
     assert max(lengths) < 200_000
+
+
+#: Sizes, and which of them are summed.
+REDUCED = [
+    ((30_000, 40), (0,)),
+    ((30_000, 9), (0,)),
+    ((2, 150, 200, 24), (1, 2)),
+    ((30_000, 20, 3), (0, 2)),
+    ((40, 3, 30_000), (1, 2)),
+    ((2, 600_000), (1,)),
+    ((500, 7, 1_000), (0, 2)),
+]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("shape", "axes"), REDUCED)
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean", "ReduceSumSquare"])
+def test_reductions(
+    operator: str, shape: tuple[int, ...], axes: tuple[int, ...], known: bool
+) -> None:
+    """Over rows, columns and both, whether sizes are known or not. In a row: to 1e-5."""
+    x = np.random.default_rng(7).random(shape, np.float32)
+    sizes = ", ".join(str(d) if known else f"N{i}" for i, d in enumerate(shape))
+    rest = ", ".join(f"M{i}" for i in range(len(shape) - len(axes)))
+    model = model_of(
+        f"g (float[{sizes}] x) => (float[{rest}] y) {{ y = {operator} <keepdims = 0> (x, axes) }}",
+        {"axes": np.array(axes, np.int64)},
+        opset=18,
+    )
+    got = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    wide = x.astype(np.float64)
+    reduced = {"ReduceSum": wide.sum, "ReduceMean": wide.mean, "ReduceSumSquare": (wide**2).sum}
+    assert _relative_error(got, reduced[operator](axes)) < 3.5e-7
