@@ -53,8 +53,9 @@ DEEP_BLOCKS = 2
 _ONE_TILE = 6
 #: Taps that a word has bits for.
 _MOST_BITS = 63
-#: Phases that divide panels, and are stored between each other.
-_PHASES = (2, 4, 8)
+#: Phases that are stored between each other, at most, and vectors that any panel can have: those of
+#: phases that do not divide a vector must all be in one.
+_MOST_PHASES, _ONE_PANEL = 8, 2
 #: Vectors of a panel axis that is put together of all short ones.
 _FLAT = 4
 
@@ -192,9 +193,12 @@ class ProductSchedule:
         if not self.turns or not self.rows:
             return None
         step = self._step_of(self.rows[-1])
-        if not isinstance(step, int) or step not in _PHASES or not pays(self.lanes):
+        if not isinstance(step, int) or not 2 <= step <= _MOST_PHASES or not pays(self.lanes):
             return None
-        if not all(isinstance(extent_of(c), int) for c in columns):
+        count = sizes.product(map(extent_of, columns))
+        if not isinstance(count, int):
+            return None
+        if self.lanes % step and count > _ONE_PANEL * self.lanes:
             return None
         return next((c for c in columns if extent_of(c) == step and self._step_of(c) == 1), None)
 

@@ -155,14 +155,15 @@ def output_name(outputs: int, vectors: int, lanes: int) -> str:
 
 @cache
 def build_output(element: Type, outputs: int, vectors: int, lanes: int) -> Program:
-    """`(products, step, tile)`: the products of a tile to its m by m outputs.
+    """`(products, step, tile, pitch)`: the products of a tile to its m by m outputs.
 
     products: `vectors * lanes` columns of the first product; those of the next ones lie `step`
-    elements on each. tile: m * m rows of so many columns.
+    elements on each. tile: m times m rows of so many columns; from one m to the next there are
+    `pitch` rows.
     """
-    parameters = [("products", PTR), ("step", I64), ("tile", PTR)]
+    parameters = [("products", PTR), ("step", I64), ("tile", PTR), ("pitch", I64)]
     b = Builder(output_name(outputs, vectors, lanes), parameters)
-    products, step, tile = (b.parameter(n) for n, _ in parameters)
+    products, step, tile, pitch = (b.parameter(n) for n, _ in parameters)
     side, vector = outputs + TAPS - 1, element.with_lanes(lanes)
     back = matrices(outputs)[0]
     stride = b.binary("mul", step, element.size_bytes)
@@ -175,8 +176,14 @@ def build_output(element: Type, outputs: int, vectors: int, lanes: int) -> Progr
                 given.append(b.load(vector, at, 0))
                 at = b.offset(at, stride)
             lines.append(transform(b, back, given))
+        starts = [
+            b.offset(tile, b.binary("mul", pitch, i), vectors * lanes * element.size_bytes)
+            for i in range(outputs)
+        ]
         for j in range(outputs):
-            for i, value in enumerate(transform(b, back, [line[j] for line in lines])):
-                place = (i * outputs + j) * vectors * lanes
-                b.store(value, tile, b.binary("add", k, place))
+            column = b.binary("add", k, j * vectors * lanes)
+            for start, value in zip(
+                starts, transform(b, back, [line[j] for line in lines]), strict=True
+            ):
+                b.store(value, start, column)
     return b.program

@@ -133,8 +133,10 @@ class WinogradKernel(ProductKernel):
                 self._transform_inputs(level.child(), first, t, depth)
             first_column = b.binary("mul", panel, s.width)
             self._multiply(level, panel, count, depth)
-            with b.for_(0, count) as t:
-                self._transform_outputs(level, t, first_column)
+            tile = b.variable(0, I64, name="tile")
+            with b.while_(lambda: b.compare("lt", tile.get(), count)):
+                done = self._transform_outputs(level.child(), tile.get(), count, first_column)
+                tile.set(b.binary("add", tile.get(), done))
 
     def _keeps_filters(self) -> bool:
         """Whether blocks that follow each other share a panel, which stays in the cache of a core.
@@ -159,7 +161,7 @@ class WinogradKernel(ProductKernel):
             "kept": I64.size_bytes,
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
-            **dict(self._tile_layout(f.outputs**2)),
+            **dict(self._tile_layout(f.outputs**2 * self._most_together())),
             "sources": f.places * PTR.size_bytes,
             "table": self.tile_rows[0] * PTR.size_bytes,
             "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
@@ -262,40 +264,69 @@ class WinogradKernel(ProductKernel):
         step = b.lift(level.dim(each), I64)
         return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
 
-    def _transform_outputs(self, level: Expression, t: Operand, first_column: Operand) -> None:
-        """One tile: transform its products, and finish the outputs that are in the image."""
+    def _most_together(self) -> int:
+        """How many tiles side by side are finished together, at most: those of one vector.
+
+        Where results lie side by side along rows, as planes do, each tile has but a few of them.
+        """
+        s, f = self.schedule, self.form
+        along_rows = s.run is f.image[1] and f.apart[1] == 1
+        return max(1, s.lanes // f.outputs) if along_rows else 1
+
+    def _transform_outputs(
+        self, level: Expression, t: Operand, count: Operand, first_column: Operand
+    ) -> Operand:
+        """From tile `t` on: transform its products, and finish the outputs that are in the image.
+
+        Gives how many tiles that did, of as many as are left of `count`.
+        """
         s, f, b = self.schedule, self.form, self.b
-        line_bytes = s.width * s.element.size_bytes
-        products = b.offset(self.scratch["products"], t, line_bytes)
-        step = Constant(I64, f.tiles * s.width)
-        tile = self.scratch["tile"]
-        b.call(output_name(f.outputs, s.vectors, s.lanes), [products, step, tile])
         place = b.binary("mul", t, len(s.rows))
         at: dict[Atom, Operand] = {
             sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", place, k))
             for k, v in enumerate(s.rows)
         }
-        level = level.child(at)  # what is computed in this loop is no other's
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
-        rows, columns = (
-            b.min(self._outputs_left(b.binary("sub", end, at[v]), apart), f.outputs)
+        below, beside = (
+            self._outputs_left(b.binary("sub", end, at[v]), apart)
             for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
         )
-        dense = s.run is f.image[1] and f.apart[1] == 1
-        if dense:
-            self._turn(f.outputs**2)
+        together: Operand = Constant(I64, 1)
+        if self._most_together() > 1:
+            in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
+            together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
+        pitch = b.binary("mul", together, f.outputs)
+        self._transform_products(t, together, pitch)
+        level = level.child(at)
+        rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
+        if self._most_together() > 1:
+            self._turn(b.binary("mul", pitch, f.outputs))
         with b.for_(0, rows) as i:
             row = {**at, y: b.binary("add", at[y], b.binary("mul", i, f.apart[0]))}
-            first = b.binary("mul", i, f.outputs)
-            if dense:
+            first = b.binary("mul", i, pitch)
+            if self._most_together() > 1:
                 assert s.run is not None  # noqa: S101 - narrows the type for the checker
-                self._finish_run(level.child(row), s.run, columns, first, first_column, f.outputs)
+                self._finish_run(level.child(row), s.run, columns, first, first_column, s.lanes)
             else:
                 with b.for_(0, columns) as j:
                     here = {**row, x: b.binary("add", at[x], b.binary("mul", j, f.apart[1]))}
                     line = self._line(b.binary("add", first, j))
                     self._epilogue(level.child(here), line, first_column)
+        return together
+
+    def _transform_products(self, t: Operand, together: Operand, pitch: Operand) -> None:
+        """The outputs of some tiles from `t` on, of which each row follows that of the one before.
+
+        `pitch`: outputs of a row of all of them.
+        """
+        s, f, b = self.schedule, self.form, self.b
+        line_bytes = s.width * s.element.size_bytes
+        step = Constant(I64, f.tiles * s.width)
+        name = output_name(f.outputs, s.vectors, s.lanes)
+        with b.for_(0, together) as k:
+            products = b.offset(self.scratch["products"], b.binary("add", t, k), line_bytes)
+            b.call(name, [products, step, self._line(b.binary("mul", k, f.outputs)), pitch])
 
     def _outputs_left(self, elements: Operand, apart: int) -> Operand:
         """How many outputs of a tile so many elements have, from its first one on."""

@@ -160,6 +160,28 @@ CASES = {
         [{"x": (1, 16, 4, 4)}, {"x": (2, 16, 19, 37)}],
         np.float32,
     ),
+    "three by three pixels of three channels": (
+        """g (float[n, 6, h, w] x) => (float[n, 3, oh, ow] y)
+        { c = Conv<pads = [1, 1, 1, 1]>(x, w0, b)
+          y = DepthToSpace<blocksize = 3, mode = "CRD">(c) }""",
+        {"w0": (27, 6, 3, 3), "b": (27,)},
+        [{"x": (1, 6, 4, 4)}, {"x": (2, 6, 19, 37)}],
+        np.float32,
+    ),
+    "three by three pixels of more channels than a panel has": (
+        """g (float[n, 6, h, w] x) => (float[n, 40, oh, ow] y)
+        { y = ConvTranspose<strides = [3, 3]>(x, w0, b) }""",
+        {"w0": (6, 40, 3, 3), "b": (40,)},
+        [{"x": (1, 6, 4, 4)}, {"x": (2, 6, 19, 37)}],
+        np.float32,
+    ),
+    "seven between": (
+        """g (float[n, 9, h, w] x) => (float[n, 2, oh, ow] y)
+        { c = ConvTranspose<strides = [1, 7]>(x, w0, b) y = Relu(c) }""",
+        {"w0": (9, 2, 1, 7), "b": (2,)},
+        [{"x": (1, 9, 3, 3)}, {"x": (2, 9, 5, 41)}],
+        np.float32,
+    ),
     "integers become pixels": (
         """g (uint8[n, 6, h, w] x) => (int32[n, 5, oh, ow] y)
         { c = ConvInteger(x, w0) y = DepthToSpace<blocksize = 2, mode = "CRD">(c) }""",

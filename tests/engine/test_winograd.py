@@ -5,7 +5,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base.errors import InvalidArgument
-from tests.support.session import model_of
+from tests.support.session import check, model_of
 
 _random = np.random.default_rng(11)
 
@@ -144,25 +144,23 @@ def test_between_other_convolutions():
 
 
 @pytest.mark.parametrize("mode", ["CRD", "DCR"])
-@pytest.mark.parametrize("size", [(1, 1), (7, 9), (20, 33)])
-def test_few_filters_become_pixels(mode, size):
+@pytest.mark.parametrize(("block", "channels"), [(3, 1), (3, 3), (3, 8), (2, 5), (5, 1)])
+def test_few_filters_become_pixels(mode, block, channels):
     """Lanes that stay empty are not stored, and those of one pixel lie apart."""
     weights = {
         "e": _random.standard_normal((32, 20, 1, 1)).astype(np.float32),
-        "w": _random.standard_normal((9, 32, 3, 3)).astype(np.float32),
+        "w": _random.standard_normal((block**2 * channels, 32, 3, 3)).astype(np.float32) / 17,
     }
     text = f"""
-    g (float[n, 20, h, w] x) => (float[n, 1, p, q] y) {{
+    g (float[n, 20, h, w] x) => (float[n, {channels}, p, q] y) {{
         a = Conv(x, e)
         b = Conv<pads = [1, 1, 1, 1]>(a, w)
-        y = DepthToSpace<blocksize = 3, mode = "{mode}">(b)
+        y = DepthToSpace<blocksize = {block}, mode = "{mode}">(b)
     }}"""
-    model = model_of(text, weights).SerializeToString()
-    session, direct = _session(model), _session(model, disable_winograd="1")
-    assert "winograd4" in session.explain() and "winograd" not in direct.explain()
-    x = _random.standard_normal((2, 20, *size)).astype(np.float32)
-    (found,), (wanted,) = session.run(None, {"x": x}), direct.run(None, {"x": x})
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    sizes = ((1, 1), (7, 9), (20, 33), (3, 70))
+    feeds = [{"x": _random.standard_normal((2, 20, *s)).astype(np.float32)} for s in sizes]
+    session = check(model_of(text, weights), feeds, tolerance=1e-4)
+    assert "winograd4" in session.explain()
 
 
 def test_what_lies_outside_an_image_does_not_matter():
