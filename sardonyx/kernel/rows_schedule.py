@@ -64,7 +64,8 @@ class RowsSchedule:
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
         runs: Of which inner axes how many elements are summed apart from the others, before those
             sums are. A sum of n terms rounds n times, one of runs of r only r + n / r times
-            (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+            (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). None on a device, whose
+            loops over many elements are only as fast as they have loads under way at once.
 
     Args:
         group: What to compute.
@@ -128,7 +129,7 @@ class RowsSchedule:
             assert self.vector is not None  # noqa: S101 - there are lanes
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
-        self.runs = self._choose_runs()
+        self.runs = {} if grain.tiling is not None else self._choose_runs()
         self.endless = self._find_endless()
         self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
 
