@@ -119,7 +119,7 @@ def random_feeds(path: str, sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def feeds_of(path: str, sizes: dict[str, int]) -> dict[str, Any]:
-    """The inputs beside the model (`PATH.feeds.npz`), or random ones; those if there are sizes."""
+    """Inputs from beside the model (`PATH.feeds.npz`); random ones of given sizes, or without."""
     beside = Path(f"{path}.feeds.npz")
     if sizes or not beside.exists():
         return random_feeds(path, sizes)

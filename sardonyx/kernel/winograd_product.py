@@ -264,14 +264,15 @@ class WinogradKernel(ProductKernel):
         step = b.lift(level.dim(each), I64)
         return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
 
-    def _most_together(self) -> int:
-        """How many tiles side by side are finished together, at most: those of one vector.
+    def _ends_in_planes(self) -> bool:
+        """Whether the results of a tile's row lie side by side, as in planes, or phases between."""
+        return self.schedule.run is self.form.image[1] and self.form.apart[1] == 1
 
-        Where results lie side by side along rows, as planes do, each tile has but a few of them.
-        """
-        s, f = self.schedule, self.form
-        along_rows = s.run is f.image[1] and f.apart[1] == 1
-        return max(1, s.lanes // f.outputs) if along_rows else 1
+    def _most_together(self) -> int:
+        """How many tiles side by side are finished together, at most: those of one vector."""
+        if not self._ends_in_planes():
+            return 1
+        return max(1, self.schedule.lanes // self.form.outputs)
 
     def _transform_outputs(
         self, level: Expression, t: Operand, count: Operand, first_column: Operand
@@ -293,19 +294,19 @@ class WinogradKernel(ProductKernel):
             for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
         )
         together: Operand = Constant(I64, 1)
-        if self._most_together() > 1:
+        if self._ends_in_planes():
             in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
             together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
         pitch = b.binary("mul", together, f.outputs)
         self._transform_products(t, together, pitch)
         level = level.child(at)
         rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
-        if self._most_together() > 1:
+        if self._ends_in_planes():
             self._turn(b.binary("mul", pitch, f.outputs))
         with b.for_(0, rows) as i:
             row = {**at, y: b.binary("add", at[y], b.binary("mul", i, f.apart[0]))}
             first = b.binary("mul", i, pitch)
-            if self._most_together() > 1:
+            if self._ends_in_planes():
                 assert s.run is not None  # noqa: S101 - narrows the type for the checker
                 self._finish_run(level.child(row), s.run, columns, first, first_column, s.lanes)
             else:
