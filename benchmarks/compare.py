@@ -186,7 +186,7 @@ def main() -> None:
         )
         for engine in options.engines.split(","):
             if isinstance(result[engine], str):
-                print(f"    {engine}: {result[engine].splitlines()[-1:] or 'no answer'}")
+                print(f"    {engine}: {(result[engine].splitlines() or ['no answer'])[-1]}")
     ratios = [r["ratio"] for r in table.values() if "ratio" in r]
     if ratios:
         print(f"geometric mean {statistics.geometric_mean(ratios):.3f} over {len(ratios)}")

@@ -3,9 +3,10 @@
     python benchmarks/errors.py FOLDER
 
 FOLDER holds models with the feeds beside them (`NAME.onnx`, `NAME.onnx.feeds.npz`), as
-`../shared/bench/compare.py --cache FOLDER` leaves them. Every float32 of a graph becomes a float64,
-which this engine runs. Printed for each model: the largest error of any output, relative to the
-largest element of that output, here, here without Winograd's filters, and in onnxruntime.
+`../shared/bench/compare.py --cache FOLDER` leaves them. Every float32 of a graph becomes a float64
+(but scales of Resize), which this engine runs. Printed for each model: the largest error of any
+output, relative to the largest element of that output, here, here without Winograd's filters, and
+in onnxruntime.
 """
 
 from __future__ import annotations
@@ -17,19 +18,27 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import AttributeProto, GraphProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 import sardonyx
 
 _F, _D = TensorProto.FLOAT, TensorProto.DOUBLE
-# Inputs that the operators' specifications have in float32 whatever the type of the data.
-_ALWAYS_SINGLE = {"Upsample": 1, "Resize": 2}
 
 
 def _wide(tensor: TensorProto) -> None:
     if tensor.data_type == _F:
         array = numpy_helper.to_array(tensor).astype(np.float64)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def _scales_of(node: NodeProto) -> int:
+    """Number of the input with scales, which are float32 whatever the data are; else too large.
+
+    Resize has (X, scales) in operator set 10, and (X, roi, scales, sizes) from 11 on.
+    """
+    if node.op_type == "Upsample" or node.op_type == "Resize" and len(node.input) == 2:
+        return 1
+    return 2 if node.op_type == "Resize" else len(node.input)
 
 
 def in_double(graph: GraphProto) -> None:
@@ -54,7 +63,7 @@ def in_double(graph: GraphProto) -> None:
             value = numpy_helper.from_array(np.asarray(held, np.float64))
             node.attribute[0].CopyFrom(onnx.helper.make_attribute("value", value))
     for position, node in reversed(list(enumerate(graph.node))):
-        scales = _ALWAYS_SINGLE.get(node.op_type, len(node.input))
+        scales = _scales_of(node)
         if scales < len(node.input) and node.input[scales]:
             single = f"{node.input[scales]}_single_{position}"
             cast = onnx.helper.make_node("Cast", [node.input[scales]], [single], to=_F)

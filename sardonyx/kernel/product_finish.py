@@ -106,7 +106,7 @@ class Finish:
             left = b.binary("sub", extents[s.run], at[sizes.variable(s.run)])
             count = b.min(left, b.binary("sub", high, first))
             self._finish_run(
-                level.child(at), s.run, count, b.binary("sub", first, low), first_column, s.lanes
+                level.child(at), s.run, count, b.binary("sub", first, low), first_column
             )
             row.set(b.binary("add", first, count))
 
@@ -174,7 +174,6 @@ class Finish:
         count: Operand,
         first_row: Operand,
         first_column: Operand,
-        lanes: int,
     ) -> None:
         """The epilogue of some rows, with lanes along them: column after column.
 
@@ -184,9 +183,8 @@ class Finish:
             count: How many rows.
             first_row: Number of the first row among those that were turned.
             first_column: Number of the first sum's column.
-            lanes: How many rows at a time, at most.
         """
-        s, b = self.schedule, self.b
+        s, b, lanes = self.schedule, self.b, self.schedule.lanes
         atom, column = sizes.variable(axis), sizes.variable(s.column)
         kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
         first = start.atoms[atom]

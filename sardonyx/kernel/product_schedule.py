@@ -53,8 +53,8 @@ DEEP_BLOCKS = 2
 _ONE_TILE = 6
 #: Taps that a word has bits for.
 _MOST_BITS = 63
-#: Phases that are stored between each other, at most, and vectors that any panel can have: those of
-#: phases that do not divide a vector must all be in one.
+#: Phases that are stored between each other, at most. Columns with phases that do not divide a
+#: vector are in one panel, of so many vectors at most.
 _MOST_PHASES, _ONE_PANEL = 8, 2
 #: Vectors of a panel axis that is put together of all short ones.
 _FLAT = 4
@@ -195,11 +195,13 @@ class ProductSchedule:
         step = self._step_of(self.rows[-1])
         if not isinstance(step, int) or not 2 <= step <= _MOST_PHASES or not pays(self.lanes):
             return None
-        count = sizes.product(map(extent_of, columns))
-        if not isinstance(count, int):
+        if not all(isinstance(extent_of(c), int) for c in columns):
             return None
-        if self.lanes % step and count > _ONE_PANEL * self.lanes:
-            return None
+        if self.lanes % step:
+            # Rows of a matrix with so few columns are stored as they are.
+            count = math.prod(int(extent_of(c)) for c in columns)
+            if len(columns) == 1 or count > _ONE_PANEL * self.lanes:
+                return None
         return next((c for c in columns if extent_of(c) == step and self._step_of(c) == 1), None)
 
     def _flatten_phases(self, phase: Dim) -> None:
@@ -360,7 +362,9 @@ class ProductSchedule:
     def _set_width(self, vectors: int) -> None:
         extent = extent_of(self.column)
         self.vectors = vectors
-        if isinstance(extent, int):
+        if self.lanes % self.phases:
+            self.vectors = -(-int(extent) // self.lanes)
+        elif isinstance(extent, int):
             self.vectors = panel_vectors(extent, self.lanes, vectors)
         self.width = self.vectors * self.lanes
 

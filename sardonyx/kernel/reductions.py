@@ -54,8 +54,8 @@ class Accumulator:
             self.at = builder.variable(Constant(I64.with_lanes(lanes), -1), name="at")
 
     @property
-    def rounds(self) -> bool:
-        """Whether each value that is taken in costs a rounding error."""
+    def is_float_sum(self) -> bool:
+        """Whether values of a floating-point type are added."""
         return self.kind == "sum" and self.type.is_float
 
     @contextmanager

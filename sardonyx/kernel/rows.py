@@ -427,8 +427,8 @@ class RowsKernel:
             for inside in self._tap_rows(row, extents):
                 self._write_taps(inside, accumulators)
         else:
-            loops, sums = self.schedule.walked(), [a for a in accumulators.values() if a.rounds]
-            for inside in self._nest(row, loops, extents, sums):
+            sums = [a for a in accumulators.values() if a.is_float_sum]
+            for inside in self._nest(row, self.schedule.walked(), extents, sums):
                 self._write_element(inside, members, accumulators)
         for member, accumulator in accumulators.items():
             value = accumulator.finish(horizontal=self.schedule.vector_inside)
@@ -501,15 +501,21 @@ class RowsKernel:
         extents: dict[Dim, Operand],
         sums: _Sums,
     ) -> Iterator[Expression]:
-        """The loop over one axis, in runs that are summed apart where it has them."""
+        """The loop over one axis, in runs that are summed apart where it has them.
+
+        All of such an axis is one term of the sums over those around it.
+        """
         length = self.schedule.runs.get(rest[0], 0)
         if not length or not sums:
             yield from self._loop(level, low, high, rest, extents, sums)
             return
         b = self.builder
-        with b.for_(low, high, length) as first, ExitStack() as apart:
-            for accumulator in sums:
-                apart.enter_context(accumulator.run())
+        is_outermost = rest[0] is self.schedule.walked()[0]
+        with (
+            _apart([] if is_outermost else sums),
+            b.for_(low, high, length) as first,
+            _apart(sums),
+        ):
             end = b.binary("add", first, length)
             end = end if length == 1 else b.min(end, high)
             yield from self._loop(level, first, end, rest, extents, sums)
@@ -556,6 +562,14 @@ class RowsKernel:
             if member.in_memory or member.in_scratch:
                 level.store_element(member.stage.root.buffer, member.indices, member.body)
             values[load(member.stage.root.buffer, member.indices)] = level.scalar(member.body)
+
+
+def _apart(sums: _Sums) -> ExitStack:
+    """A context in which the sums gather what they take in apart from what they have."""
+    contexts = ExitStack()
+    for accumulator in sums:
+        contexts.enter_context(accumulator.run())
+    return contexts
 
 
 def _atoms_of(axes: list[Dim]) -> frozenset[Atom]:

@@ -37,7 +37,7 @@ _SHORT = 1 << 20
 _ACCUMULATORS, _MOST_NODES = 8, 200
 #: So many terms are written out though no neighbours share them.
 _FEW_TAPS = 16
-#: Terms of a float sum that are gathered apart, and up to how many are gathered at once.
+#: Terms of a float sum that are gathered apart, at least, and up to how many go without that.
 _RUN, _MOST_TERMS = 64, 128
 
 
@@ -63,9 +63,10 @@ class RowsSchedule:
         together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
         runs: Of which inner axes how many elements are summed apart from the others, before those
-            sums are. A sum of n terms rounds n times, one of runs of r only r + n / r times
-            (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). None on a device, whose
-            loops over many elements are only as fast as they have loads under way at once.
+            sums are, and all of the axis before what is around it. A sum of n terms rounds n times,
+            one of runs of r only r + n / r times (Higham, Accuracy and Stability of Numerical
+            Algorithms, 4.2). None on a device, whose loops over many elements are only as fast as
+            they have loads under way at once.
 
     Args:
         group: What to compute.
@@ -352,7 +353,7 @@ class RowsSchedule:
         found: dict[Dim, int] = {}
         if all(m.unrolled for m in sums):
             return found
-        terms = 1  # that one sum has taken in so far, from the innermost loop on
+        terms = 1  # that a sum takes in, from the innermost loop on, or from the last that has runs
         for axis in reversed(self.walked()):
             width = self.lanes if axis is self.vector else 1
             steps = integer.ceildiv(extent_of(axis), width)
@@ -362,7 +363,7 @@ class RowsSchedule:
             elif terms * steps > _MOST_TERMS:
                 length = max(1, max(_RUN, math.isqrt(terms * steps)) // terms)
                 found[axis] = length * width
-                terms = -(-steps // length)
+                terms = 1
             else:
                 terms *= max(1, steps)
         return found

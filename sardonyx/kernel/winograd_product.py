@@ -152,7 +152,7 @@ class WinogradKernel(ProductKernel):
 
     def _lay_out(self) -> None:
         """Scratch holds: which tiles it has, their inputs, transformed, and where they lie;
-        products, one tile, pointers.
+        products, the outputs of tiles that are finished together, pointers.
         """
         s, f = self.schedule, self.form
         size = s.element.size_bytes
@@ -308,7 +308,7 @@ class WinogradKernel(ProductKernel):
             first = b.binary("mul", i, pitch)
             if self._ends_in_planes():
                 assert s.run is not None  # noqa: S101 - narrows the type for the checker
-                self._finish_run(level.child(row), s.run, columns, first, first_column, s.lanes)
+                self._finish_run(level.child(row), s.run, columns, first, first_column)
             else:
                 with b.for_(0, columns) as j:
                     here = {**row, x: b.binary("add", at[x], b.binary("mul", j, f.apart[1]))}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.base import knobs
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(8)
@@ -182,6 +183,26 @@ CASES = {
         [{"x": (1, 9, 3, 3)}, {"x": (2, 9, 5, 41)}],
         np.float32,
     ),
+    "integers become three by three pixels": (
+        """g (uint8[n, 6, h, w] x) => (int32[n, 1, oh, ow] y)
+        { c = ConvInteger(x, w0) y = DepthToSpace<blocksize = 3, mode = "CRD">(c) }""",
+        {"w0": (9, 6, 1, 1)},
+        [{"x": (1, 6, 4, 4)}, {"x": (2, 6, 9, 35)}],
+        np.uint8,
+    ),
+    "integers become pixels of three channels": (
+        """g (uint8[n, 6, h, w] x) => (int32[n, 3, oh, ow] y)
+        { c = ConvInteger(x, w0) y = DepthToSpace<blocksize = 3, mode = "CRD">(c) }""",
+        {"w0": (27, 6, 1, 1)},
+        [{"x": (1, 6, 4, 4)}, {"x": (2, 6, 9, 35)}],
+        np.uint8,
+    ),
+    "rows of a few columns": (
+        "g (float[n, 30] x, float[n, 7] z) => (float[n, 7] y) { p = MatMul(x, w0) y = Add(p, z) }",
+        {"w0": (30, 7)},
+        [{"x": (1, 30), "z": (1, 7)}, {"x": (100, 30), "z": (100, 7)}],
+        np.float32,
+    ),
     "integers become pixels": (
         """g (uint8[n, 6, h, w] x) => (int32[n, 5, oh, ow] y)
         { c = ConvInteger(x, w0) y = DepthToSpace<blocksize = 2, mode = "CRD">(c) }""",
@@ -192,11 +213,13 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("isa", [None, "avx2"])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name):
+def test_values(name, isa):
     text, weights, shapes, dtype = CASES[name]
     model = model_of(text, {n: _values(s, dtype) for n, s in weights.items()})
-    check(model, [{n: _values(s, dtype) for n, s in feed.items()} for feed in shapes])
+    with knobs.override("SARDONYX_CPU", isa):
+        check(model, [{n: _values(s, dtype) for n, s in feed.items()} for feed in shapes])
 
 
 def test_groups_gain_pixels():

@@ -29,6 +29,7 @@ CASES = {
         24, 40, 1, (3, 1, 2, 4), "h, w", [(6, 2), (2, 1), (33, 29)], 4, (3, 2),
     ),
     "taps apart without padding": (16, 32, 1, (0, 0, 0, 0), "h, w", [(5, 9), (40, 33)], 4, (2, 4)),
+    "taps apart along the other axis": (16, 24, 1, (3, 1, 3, 1), "19, 41", [(19, 41)], 4, (3, 1)),
     "taps apart in groups": (64, 48, 2, (5, 5, 5, 5), "40, 37", [(40, 37)], 4, (5, 5)),
     "taps apart, deep and small": (256, 256, 1, (3, 3, 3, 3), "6, 6", [(6, 6)], 2, (3, 3)),
 }  # fmt: skip
@@ -159,6 +160,7 @@ def test_few_filters_become_pixels(mode, block, channels):
     }}"""
     sizes = ((1, 1), (7, 9), (20, 33), (3, 70))
     feeds = [{"x": _random.standard_normal((2, 20, *s)).astype(np.float32)} for s in sizes]
+    # F(4, 3) rounds by 1e-5 of the largest sums, which here are some ten times most others.
     session = check(model_of(text, weights), feeds, tolerance=1e-4)
     assert "winograd4" in session.explain()
 
