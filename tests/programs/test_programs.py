@@ -66,7 +66,8 @@ def test_magika(tmp_path: Path) -> None:
     found = _answer("magika", "tell_kinds.py", tmp_path / "table.csv", tmp_path / "empty")
     kinds = ["python", "html", "pdf", "json", "csv", "csv", "empty"]
     assert [label for label, _ in found] == kinds
-    scores = [0.99924, 0.95462, 0.95047, 0.95280]
+    # As in double precision; onnxruntime's are up to 2e-4 from these.
+    scores = [0.999241, 0.954558, 0.950593, 0.952592]
     np.testing.assert_allclose([score for _, score in found[:4]], scores, atol=2e-5)
 
 
