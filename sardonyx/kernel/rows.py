@@ -485,40 +485,37 @@ class RowsKernel:
         if not rest:
             yield level
             return
+        for low, high in self._parts(rest[0], extents[rest[0]], sums):
+            yield from self._loop(level, low, high, rest, extents, sums)
+
+    def _parts(self, axis: Dim, extent: Operand, sums: _Sums) -> Iterator[tuple[Operand, Operand]]:
+        """Bounds of the loop over an axis; each item is where that loop is to be written."""
         zero = Constant(memory_type(dtypes.INT64), 0)
-        if rest[0] in self.schedule.in_pieces:
-            with self.builder.pieces(zero, extents[rest[0]], PIECE) as (low, high):
-                yield from self._runs(level, low, high, rest, extents, sums)
-        else:
-            yield from self._runs(level, zero, extents[rest[0]], rest, extents, sums)
+        if axis not in self.schedule.in_pieces:
+            yield from self._runs(axis, zero, extent, sums)
+            return
+        with self.builder.pieces(zero, extent, PIECE) as (low, high):
+            yield from self._runs(axis, low, high, sums)
 
     def _runs(
-        self,
-        level: Expression,
-        low: Operand,
-        high: Operand,
-        rest: list[Dim],
-        extents: dict[Dim, Operand],
-        sums: _Sums,
-    ) -> Iterator[Expression]:
-        """The loop over one axis, in runs that are summed apart where it has them.
+        self, axis: Dim, low: Operand, high: Operand, sums: _Sums
+    ) -> Iterator[tuple[Operand, Operand]]:
+        """Bounds of runs that are summed apart, where an axis has them.
 
         All of such an axis is one term of the sums over those around it.
         """
-        length = self.schedule.runs.get(rest[0], 0)
+        length = self.schedule.runs.get(axis, 0)
         if not length or not sums:
-            yield from self._loop(level, low, high, rest, extents, sums)
+            yield low, high
             return
-        b = self.builder
-        is_outermost = rest[0] is self.schedule.walked()[0]
+        b, is_outermost = self.builder, axis is self.schedule.walked()[0]
         with (
             _apart([] if is_outermost else sums),
             b.for_(low, high, length) as first,
             _apart(sums),
         ):
             end = b.binary("add", first, length)
-            end = end if length == 1 else b.min(end, high)
-            yield from self._loop(level, first, end, rest, extents, sums)
+            yield first, end if length == 1 else b.min(end, high)
 
     def _loop(
         self,
