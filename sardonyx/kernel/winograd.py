@@ -168,10 +168,10 @@ def build_input(element: Type, outputs: int, lanes: int) -> Program:
             given: list[Operand] = []
             for i in range(side):
                 pointer = b.load(PTR, table, i * side + j)
-                value = b.load(vector, pointer, k, mask=mask)
-                given.append(value)
+                loaded = b.load(vector, pointer, k, mask=mask)
+                given.append(loaded)
                 held = squares[i // 2 * cells_of(outputs) + j // 2]
-                held.set(b.fma(value, value, held.get()))
+                held.set(b.fma(loaded, loaded, held.get()))
             columns.append(transform(b, forth, given))
         at: Operand = b.offset(target, k, element)
         for i in range(side):
@@ -185,8 +185,8 @@ def build_input(element: Type, outputs: int, lanes: int) -> Program:
     found = is_even(b, b.reduce("reduce_add", least), b.reduce("reduce_add", total))
     with b.if_(found):
         b.return_(b.lift(1, I64))
-    for number, value in enumerate(sums):
-        b.store(b.reduce("reduce_add", value), cells, number)
+    for number, squared in enumerate(sums):
+        b.store(b.reduce("reduce_add", squared), cells, number)
     b.return_(b.lift(0, I64))
     return b.program
 
