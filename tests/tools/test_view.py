@@ -337,7 +337,7 @@ def test_a_model_that_does_not_run(tmp_path: Path, caplog: pytest.LogCaptureFixt
         (["{model}", "--runs", "0"], "no whole number from 1"),
         (["{model}", "--output", "{model}"], "It would replace the model"),
         (["{model}", "--output", "{folder}/no/x.html"], "cannot be written"),
-        (["{folder}/none.json"], "No such file or directory"),
+        (["{folder}/none.json"], "There is no such file"),
     ],
 )  # fmt: skip
 def test_what_the_command_refuses(
