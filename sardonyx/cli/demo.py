@@ -14,6 +14,7 @@ from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, SardonyxError, installing, message
 from sardonyx.base.files import read_file
+from sardonyx.cli.output import say
 from sardonyx.tools.targets import check_targets
 
 _MOST_BYTES = 1 << 28
@@ -51,16 +52,16 @@ def run(options: argparse.Namespace) -> int:
     found = engine(pixels)
     again = time.perf_counter() - start
     if found.txts is None:
-        print("no text was found")
+        say("no text was found")
         return 1
     for text, score in zip(found.txts, found.scores, strict=True):
-        print(f"{score:.3f}  {text}")
-    print(
+        say(f"{score:.3f}  {text}")
+    say(
         f"read in {again * 1e3:.0f} ms; "
         f"the first time, with making three sessions, in {(loaded + first) * 1e3:.0f} ms"
     )
     annotate(picture, found.boxes).save(options.output)
-    print(f"annotated picture: {options.output}")
+    say(f"annotated picture: {options.output}")
     return 0
 
 

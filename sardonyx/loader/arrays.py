@@ -37,11 +37,11 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array] | Array:
             ValueError, TypeError, KeyError, EOFError, OSError, SyntaxError, OverflowError,
             NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
         ) as error:  # fmt: skip
-            what = f"It is no file of arrays: {type(error).__name__}: {error}"
-            raise InvalidArgument(message(name, what, expected=".npz or .npy")) from None
+            what = f"It is no .npz file of arrays, nor .npy: {type(error).__name__}: {error}"
+            raise InvalidArgument(message(name, what)) from None
     parts = held.values() if isinstance(held, dict) else [held]
     if not all(isinstance(part, np.ndarray) for part in parts):
         what = "It holds something else than arrays"
-        raise InvalidArgument(message(name, what, expected=".npz or .npy"))
+        raise InvalidArgument(message(name, what))
     found: dict[str, Array] | Array = held
     return found

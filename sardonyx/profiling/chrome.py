@@ -27,7 +27,8 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> str:
         OSError: The file cannot be written; nothing is left of it.
         InvalidArgument: Something else than a regular file is there.
     """
-    check_target(path)
+    if not os.path.isdir(path):  # renaming says that
+        check_target(path)
     target = Path(path)
     temporary = target.with_name(f".tmp-{os.getpid()}-{threading.get_ident():x}-{target.name}")
     try:

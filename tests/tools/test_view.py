@@ -349,7 +349,7 @@ def test_what_the_command_refuses(
     except SystemExit as ended:
         status = int(ended.code or 0)
     found = capsys.readouterr()
-    assert status == (1 if "No such file" in reason else 2)
+    assert status == (1 if "no such file" in reason else 2)
     assert reason in found.err
     assert found.err.count("\n") == 1
     assert list(model.parent.iterdir()) == [model]
