@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sardonyx.base.texts import counted, shortened
+from sardonyx.base.texts import counted, printable, shortened
 
 #: The most options that are shown.
 _MOST = 4
@@ -18,7 +18,8 @@ _MOST = 4
 
 def facts(shown: object, *texts: str) -> str:
     """`<Class text, text>`; what is empty is left out."""
-    return " ".join([f"<{type(shown).__name__}", ", ".join(filter(None, texts))]).rstrip() + ">"
+    text = " ".join([f"<{type(shown).__name__}", ", ".join(filter(None, texts))]).rstrip() + ">"
+    return printable(text)
 
 
 def session_text(session: Any) -> str:

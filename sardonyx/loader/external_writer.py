@@ -6,6 +6,7 @@ import errno
 import os
 from typing import BinaryIO
 
+from sardonyx.base.files import check_target
 from sardonyx.base.forks import compiling
 from sardonyx.ir.constant import Constant
 from sardonyx.loader import onnx_format as onnx
@@ -21,6 +22,7 @@ class replacing:  # noqa: N801 - used as a function
 
     Raises:
         OSError: The path is a folder's, or no file can be made beside it. No file is left.
+        InvalidArgument: A device, a pipe or a socket has the path.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,6 +30,7 @@ class replacing:  # noqa: N801 - used as a function
         folder = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "A file cannot be written over a folder", path)
+        check_target(path)
         with compiling:
             import tempfile
 

@@ -9,6 +9,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.base.texts import printable_lines
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step, Together
 
 BufferKind = Literal["input", "output", "constant", "arena", "grown"]
@@ -348,7 +349,7 @@ class Plan:
                 f"{number}: {command.kernel}({listed}) over {command.blocks!r} blocks,"
                 f" {command.cost_ns!r} ns  # {' '.join(command.origin)}"
             )
-        return "\n".join(lines)
+        return printable_lines(lines)
 
 
 def _argument_text(argument: Argument) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.records import dataclass
+from sardonyx.base.texts import printable_lines
 
 if TYPE_CHECKING:
     from sardonyx.profiling.calls import Call
@@ -135,7 +136,7 @@ class Table:
                 for k, (text, width) in enumerate(zip(line, widths, strict=True))
             ]
             texts.append("  ".join(cells).rstrip())
-        return "\n".join([self.summary, *texts])
+        return printable_lines([self.summary, *texts])
 
     __repr__ = __str__
 

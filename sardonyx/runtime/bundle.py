@@ -8,7 +8,6 @@ see `docs/bundles.md`.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base.errors import EngineError, Fail, InvalidArgument, NoSuchFile, message
-from sardonyx.base.files import BUNDLE_MAGIC
+from sardonyx.base.bounded_json import parse_json
+from sardonyx.base.errors import EngineError, Fail, InvalidArgument, SardonyxError, message
+from sardonyx.base.files import BUNDLE_MAGIC, open_file
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.version import __version__
 from sardonyx.codegen.blob import Blob
@@ -60,11 +60,11 @@ def is_bundle(source: Any) -> bool:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source[: len(MAGIC)]) == MAGIC
     if not isinstance(source, (str, os.PathLike)):
-        return False  # `open` would take a number for a file's descriptor
+        return False
     try:
-        with open(source, "rb", buffering=0) as file:
+        with open_file(source) as file:
             return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # what is wrong with it, loading says
+    except (OSError, SardonyxError):  # what is wrong with it, loading says
         return False
 
 
@@ -104,7 +104,7 @@ class Bundle:
 
     Raises:
         NoSuchFile: There is no such file.
-        InvalidArgument: It is no file, but a folder.
+        InvalidArgument: It is no regular file.
         Fail: The file is damaged, or is for another processor or package.
     """
 
@@ -115,12 +115,7 @@ class Bundle:
             self.name, self._data, self._size = "bundle", source, len(source)
         else:
             self.name = os.fsdecode(source)
-            try:
-                self._file = open(source, "rb")  # noqa: SIM115 - `close` closes it
-            except FileNotFoundError:
-                raise NoSuchFile(message(self.name, "There is no such file")) from None
-            except IsADirectoryError:
-                raise InvalidArgument(message(self.name, "This is not a regular file")) from None
+            self._file = open_file(source)
             self._size = os.fstat(self._file.fileno()).st_size
         try:
             self.header, self.identity = self._read_header()
@@ -162,9 +157,9 @@ class Bundle:
         if len(text) != size or blake2b(text, digest_size=16).digest() != checksum:
             raise self._damaged("its header is not the one that was written")
         try:
-            header = json.loads(text)
+            header = parse_json(text, self.name, most=_MOST_HEADER_BYTES)
             self._check(header)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise self._damaged("its header makes no sense") from None
         return header, checksum.hex()
 

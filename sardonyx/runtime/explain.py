@@ -8,7 +8,7 @@ from typing import Any
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.base.texts import bytes_text
+from sardonyx.base.texts import bytes_text, printable_lines
 from sardonyx.codegen.form import COPY
 from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
@@ -43,7 +43,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     for purpose, other in engine.variants.items():
         lines += ["", f"another plan, for {purpose}:"]
         lines += [f"  {line}" for line in explain(other, verbose=verbose).splitlines()]
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def memory(engine: Engine) -> dict[str, Any]:

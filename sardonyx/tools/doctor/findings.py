@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sardonyx.base.texts import from_home, home
+from sardonyx.base.texts import from_home, home, printable_lines
 
 #: A path: from its first slash to what ends it. Words such as `and/or` have none before a letter.
 _PATH = re.compile(r"(?<![\w~./…])(?:/[^\s:'\"(),;]+|[A-Za-z]:\\[^\s:'\"(),;]+)")
@@ -56,7 +56,7 @@ class Findings:
         lines += [f"broken: {text}" for text in self.problems]
         if not self.problems:
             lines.append("everything that was tested works")
-        return "\n".join(lines)
+        return printable_lines(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
