@@ -75,7 +75,7 @@ class CpuProvider:
 
     def load(self, entry: Entry) -> Any:
         """A blob from its file."""
-        return load_part(entry.file, 0, entry.size)
+        return load_part(entry.descriptor, 0, entry.size)
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget

@@ -247,7 +247,7 @@ class Bundle:
         offset, size, *_ = self.header["sections"][number]
         try:
             if self._file is not None:
-                return load_part(self._file, offset, size)
+                return load_part(self._file.fileno(), offset, size)
             return load_blob(Blob.from_bytes(self._read(offset, size)))
         except EngineError as error:
             raise self._damaged(str(error)) from error

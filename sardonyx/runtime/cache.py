@@ -12,12 +12,12 @@ import os
 import re
 import time
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from errno import EMFILE, ENFILE
 from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.forks import compiling, lock_over_forks
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
@@ -53,21 +53,16 @@ class Cache:
         self._used_bytes = 0
         self._writes = 0
 
-    def _path(self, key: str, kind: str) -> Path | None:
+    def _path(self, key: str, kind: str) -> str | None:
         for name in (key, kind):
             if not _NAME.fullmatch(name):
                 raise InvalidArgument(message("cache", f"{name!r} cannot name an entry"))
-        return None if self.folder is None else self.folder / kind / key
+        return None if self.folder is None else os.path.join(self.folder, kind, key)
 
-    @contextmanager
-    def _kind(self, kind: str, *, make: bool = False) -> Iterator[Folder]:
+    def _kind(self, kind: str, *, make: bool = False) -> Folder:
         """The folder of a kind. Raises as `Folder.open` does."""
-        assert self.folder is not None  # noqa: S101 - who asks has a path
-        with (
-            Folder.open(self.folder, follow_links=self._follow_links) as top,
-            top.folder(kind, make=make) as folder,
-        ):
-            yield folder
+        with Folder.open(str(self.folder), follow_links=self._follow_links) as top:
+            return top.folder(kind, make=make)
 
     def open(self, key: str, kind: str, *, threads: int = 1, later: bool = False) -> Entry | None:
         """An entry, open and checked; None when it is missing, damaged, or not to be trusted.
@@ -84,7 +79,7 @@ class Cache:
             return None
         try:
             with self._kind(kind) as folder:
-                entry = files.opened(folder.file(key), f"{kind}/{key}")
+                entry = files.open_entry(folder, key, f"{kind}/{key}")
         except FileNotFoundError:
             return None
         except Damaged:
@@ -193,16 +188,16 @@ class Cache:
         return found
 
     @staticmethod
-    def _touch(entry: Entry, path: Path) -> None:
+    def _touch(entry: Entry, path: str) -> None:
         """Note that an entry is used, at most once a day."""
         try:
             now = time.time()
-            if now - os.fstat(entry.file.fileno()).st_mtime > _DAY_SECONDS:
-                os.utime(entry.file.fileno() if _TOUCHES_FILES else path, (now, now))
+            if now - os.fstat(entry.descriptor).st_mtime > _DAY_SECONDS:
+                os.utime(entry.descriptor if _TOUCHES_FILES else path, (now, now))
         except OSError:
             _log.debug("%s: its time of use cannot be set", path)
 
-    def _account(self, path: Path, written: int) -> None:
+    def _account(self, path: str, written: int) -> None:
         """Count what was written; every so often, and at the limit, count and clean the folder."""
         with _ACCOUNTING:
             self._used_bytes += written
@@ -232,16 +227,15 @@ class Cache:
             found.append((status.st_mtime, status.st_size, entry.path))
         return found
 
-    def _evict(self, newest: Path) -> int:
+    def _evict(self, newest: str) -> int:
         entries = sorted(self._entries())
         used = sum(size for _, size, _ in entries)
         if used <= self.limit_bytes:
             return used
         # The newest goes last, and only when it alone is over the limit.
-        last = str(newest)
-        entries.sort(key=lambda entry: entry[2] == last)
+        entries.sort(key=lambda entry: entry[2] == newest)
         for _, size, path in entries:
-            if used <= self.limit_bytes * (_KEPT_SHARE if path != last else 1):
+            if used <= self.limit_bytes * (_KEPT_SHARE if path != newest else 1):
                 break
             try:
                 os.unlink(path)
@@ -260,7 +254,7 @@ class Cache:
 _said: set[object] = set()
 
 
-def _say_once(path: Path, reason: OSError, about: object = None) -> None:
+def _say_once(path: str, reason: OSError, about: object = None) -> None:
     """Say in the log why a file or folder is not used: once in this process, or about a thing."""
     about = about or path
     if about not in _said:
@@ -433,8 +427,13 @@ def _engine() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
         return digest(_package_version("sardonyx"), _llvmlite_version())
-    content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
-    return digest(content, _llvmlite_version())
+    try:
+        content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
+        return digest(content, _llvmlite_version())
+    except OSError as error:
+        what = f"The package's own files cannot be read: {error}"
+        do = "Raise the limit of open files" if error.errno in (EMFILE, ENFILE) else ""
+        raise Fail(message("cache", what, do=do)) from None
 
 
 @lru_cache(maxsize=1)
@@ -448,5 +447,8 @@ def engine_digest() -> str:
 
     These are the engine's source, llvmlite, the processor's features and caches, and the knobs that
     change code. The first call of a process takes about a millisecond per hundred source files.
+
+    Raises:
+        Fail: The source cannot be read, perhaps for too many open files.
     """
     return digest(_engine(), host_target().key, knobs.code_signature())

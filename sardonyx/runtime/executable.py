@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 import weakref
-from typing import Any, BinaryIO
+from typing import Any
 
 from sardonyx.base.errors import EngineError, NotFound, OutOfMemory, message
 from sardonyx.base.log import get_logger
@@ -75,7 +75,7 @@ def load_blob(blob: Blob) -> LoadedCode:
     return LoadedCode(_copy(blob.image), len(blob.image), blob.symbols, False)
 
 
-def load_part(file: BinaryIO, offset: int, size: int) -> LoadedCode:
+def load_part(descriptor: int, offset: int, size: int) -> LoadedCode:
     """`load_blob` for a part of a file that has `Blob.to_bytes()`, mapped if it may be.
 
     Raises:
@@ -84,11 +84,12 @@ def load_part(file: BinaryIO, offset: int, size: int) -> LoadedCode:
         And what `load_blob` raises.
     """
     try:
-        return _load_file(file.fileno(), offset, size)
+        return _load_file(descriptor, offset, size)
     except PermissionError:
-        _log.info("%s: its file system allows no execution; copying", file.name)
-    file.seek(offset)
-    return load_blob(Blob.from_bytes(file.read(size)))
+        _log.info("code is copied: the file's system or its layout allows no execution")
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        file.seek(offset)
+        return load_blob(Blob.from_bytes(file.read(size)))
 
 
 def _load_file(descriptor: int, offset: int, size: int) -> LoadedCode:

@@ -23,6 +23,9 @@ _FOOTER = struct.Struct(f"<8sQ{checksums.SIZE_BYTES}s")
 #: What the footer begins with; another one where the format is another.
 FORMAT = b"sdxentr2"
 
+#: A file of up to so many bytes is read at once, and its footer with it.
+_READ_BYTES = 2**17
+
 Content = bytes | bytearray | memoryview | Callable[[BinaryIO], object]
 
 
@@ -34,11 +37,12 @@ class Entry:
     """An entry's file, open. Use it as a context: its end closes it, and what is mapped stays.
 
     Args:
-        file: The file, of whose owner and mode somebody has made sure.
+        descriptor: Of the file, of whose owner and mode somebody has made sure.
+        file_bytes: Its size.
         label: What its checksum calls it, kind and key.
 
     Attributes:
-        file: The file; the payload begins where it does.
+        descriptor: Of the file; the payload begins where it does.
         size: Bytes of the payload.
         digest: The checksum that the footer says.
 
@@ -47,16 +51,19 @@ class Entry:
         OSError: It cannot be read.
     """
 
-    def __init__(self, file: BinaryIO, label: str) -> None:
-        self.file, self._label = file, label
+    def __init__(self, descriptor: int, file_bytes: int, label: str) -> None:
+        self.descriptor, self._label = descriptor, label
         self._mapped: Array | None = None
         self._begun: Checksum | None = None
-        self.size = file.seek(0, os.SEEK_END) - _FOOTER.size
-        file.seek(max(self.size, 0))
-        footer = file.read(_FOOTER.size)
-        if len(footer) < _FOOTER.size:
+        self.size = file_bytes - _FOOTER.size
+        if self.size < 0:
             raise Damaged
-        magic, size, self.digest = _FOOTER.unpack(footer)
+        start = 0 if file_bytes <= _READ_BYTES else self.size
+        data = _read(descriptor, start, file_bytes - start)
+        if len(data) < file_bytes - start:
+            raise Damaged
+        self._payload = None if start else data[: self.size]
+        magic, size, self.digest = _FOOTER.unpack_from(data, self.size - start)
         if magic != FORMAT or size != self.size:
             raise Damaged
 
@@ -64,7 +71,9 @@ class Entry:
         """Close the file."""
         if self._begun is not None:
             self._begun.stop()
-        self.file.close()
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __enter__(self) -> Entry:
         return self
@@ -79,7 +88,7 @@ class Entry:
             OSError: It cannot be mapped.
         """
         if self._mapped is None:
-            mapped = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
             self._mapped = np.frombuffer(mapped, np.uint8)[: self.size]
         return self._mapped
 
@@ -112,11 +121,21 @@ class Entry:
         if self.size > checksums.SMALL_BYTES:
             self.check()
             return self.map().tobytes()
-        self.file.seek(0)
-        payload = self.file.read(self.size)
+        payload = self._payload
+        if payload is None:
+            payload = _read(self.descriptor, 0, self.size)
         if checksums.small(payload, self._label) != self.digest:
             raise Damaged
         return payload
+
+
+def _read(descriptor: int, start: int, size: int) -> bytes:
+    """A part of a file; less only at its end."""
+    os.lseek(descriptor, start, os.SEEK_SET)
+    pieces = [os.read(descriptor, size)]
+    while pieces[-1] and (left := size - sum(map(len, pieces))):
+        pieces.append(os.read(descriptor, left))
+    return b"".join(pieces)
 
 
 def write_entry(
@@ -178,10 +197,11 @@ def _replace(folder: Folder, temporary: str, name: str) -> None:
         folder.rename(temporary, name)
 
 
-def opened(file: BinaryIO, label: str) -> Entry:
-    """An entry, whose file is closed if it is none. Raises as `Entry` does."""
+def open_entry(folder: Folder, name: str, label: str) -> Entry:
+    """An entry in a folder. Raises as `Folder.file` and `Entry` do."""
+    descriptor, file_bytes = folder.file(name)
     try:
-        return Entry(file, label)
+        return Entry(descriptor, file_bytes, label)
     except BaseException:
-        file.close()
+        os.close(descriptor)
         raise

@@ -25,10 +25,10 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 #: Whether names can be opened relative to a folder.
 _RELATIVE = hasattr(os, "O_DIRECTORY") and {os.open, os.stat, os.unlink} <= os.supports_dir_fd
-_KINDS = (
-    (stat.S_ISREG, "a file"), (stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"),
-    (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
-)  # fmt: skip
+_KINDS = {
+    stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+}  # fmt: skip
 
 
 class Refused(OSError):  # noqa: N818 - nothing is wrong with the program
@@ -38,7 +38,7 @@ class Refused(OSError):  # noqa: N818 - nothing is wrong with the program
         path: Of the file or folder.
     """
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: str, reason: str) -> None:
         super().__init__(reason)
         self.path = path
 
@@ -52,7 +52,7 @@ def distrust(status: os.stat_result, wanted: str) -> str:
         status: Of what was opened.
         wanted: `a file` or `a folder`.
     """
-    found = next((name for test, name in _KINDS if test(status.st_mode)), "a device")
+    found = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
     if found != wanted:
         return f"it is {found}, not {wanted}"
     if not hasattr(os, "geteuid"):
@@ -96,44 +96,51 @@ def _exchangeable(path: Path) -> str:
 class Folder:
     """An open folder, which was checked. Use it as a context: its end closes it.
 
+    A session that was seen before opens some ten, so nothing is done that need not be.
+
     Attributes:
         path: What it is called in texts.
     """
 
-    def __init__(self, path: Path, descriptor: int | None) -> None:
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int | None) -> None:
         self.path, self._descriptor = path, descriptor
 
     @classmethod
-    def open(cls, path: Path, *, follow_links: bool = True) -> Folder:
+    def open(cls, path: str, *, follow_links: bool = True) -> Folder:
         """A folder by its path.
 
         Raises:
             Refused: It is not to be trusted.
             OSError: It cannot be opened.
         """
-        return cls._opened(path, str(path), None, follow_links)
+        return cls._opened(path, path, None, follow_links)
 
     @classmethod
-    def _opened(cls, path: Path, name: str, within: int | None, follow_links: bool) -> Folder:
+    def _opened(cls, path: str, name: str, within: int | None, follow_links: bool) -> Folder:
         if not _RELATIVE:
             _look(path, os.stat(path, follow_symlinks=follow_links), "a folder")
             return cls(path, None)
-        status = os.stat(name, dir_fd=within, follow_symlinks=follow_links)
-        _look(path, status, "a folder")
-        flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follow_links else _NO_LINK)
-        found = cls(path, os.open(name, flags, dir_fd=within))
         try:
-            _look(path, os.fstat(found._descriptor or 0), "a folder")
-        except BaseException:
-            found.close()
+            # Nothing but a folder is opened so.
+            flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follow_links else _NO_LINK)
+            descriptor = os.open(name, flags, dir_fd=within)
+        except OSError:
+            _look(path, os.stat(name, dir_fd=within, follow_symlinks=follow_links), "a folder")
             raise
-        return found
+        try:
+            _look(path, os.fstat(descriptor), "a folder")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
 
     def close(self) -> None:
         """Close it."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def __enter__(self) -> Folder:
         return self
@@ -154,30 +161,28 @@ class Folder:
         if make:
             with contextlib.suppress(FileExistsError):  # what it is, is looked at next
                 os.mkdir(self._at(name), 0o700, dir_fd=self._descriptor)
-        return self._opened(self.path / name, name, self._descriptor, follow_links=False)
+        path = os.path.join(self.path, name)
+        return self._opened(path, name, self._descriptor, follow_links=False)
 
-    def file(self, name: str) -> BinaryIO:
-        """A file in it, open for reading.
+    def file(self, name: str) -> tuple[int, int]:
+        """A file in it: a descriptor for reading, and its size.
 
         Raises:
             Refused: It is none, or is not to be trusted.
             OSError: It cannot be opened.
         """
-        at, path = self._at(name), self.path / name
+        at, path = self._at(name), os.path.join(self.path, name)
         # To open a device may already do something.
         _look(path, os.stat(at, dir_fd=self._descriptor, follow_symlinks=False), "a file")
         flags = os.O_RDONLY | _BINARY | _NO_LINK | _NO_WAIT
-
-        def opened(_path: object, _flags: int) -> int:
-            return os.open(at, flags, dir_fd=self._descriptor)
-
-        file = open(path, "rb", opener=opened)  # noqa: SIM115 - the caller closes it
+        descriptor = os.open(at, flags, dir_fd=self._descriptor)
         try:
-            _look(path, os.fstat(file.fileno()), "a file")
+            status = os.fstat(descriptor)
+            _look(path, status, "a file")
         except BaseException:
-            file.close()
+            os.close(descriptor)
             raise
-        return file
+        return descriptor, status.st_size
 
     def temporary(self) -> tuple[BinaryIO, str]:
         """A new file that only this user can open, and its name. (`tempfile` takes 4 ms to import.)
@@ -213,7 +218,7 @@ class Folder:
             os.rmdir(self._at(name), dir_fd=self._descriptor)
 
 
-def _look(path: Path, status: os.stat_result, wanted: str) -> None:
+def _look(path: str, status: os.stat_result, wanted: str) -> None:
     reason = distrust(status, wanted)
     if reason:
         raise Refused(path, reason)

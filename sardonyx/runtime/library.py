@@ -75,7 +75,7 @@ def _cached(kind: str) -> LoadedCode | None:
         return None
     with entry:
         try:
-            return load_part(entry.file, 0, entry.size)
+            return load_part(entry.descriptor, 0, entry.size)
         except (SardonyxError, OSError) as error:
             _log.warning("the run time's functions in the cache are not usable: %s", error)
             return None

@@ -19,7 +19,7 @@ PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 def load_file(path):
     """What a file has."""
     with path.open("rb") as file:
-        return load_part(file, 0, path.stat().st_size)
+        return load_part(file.fileno(), 0, path.stat().st_size)
 
 
 def run(code, x):

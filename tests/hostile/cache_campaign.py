@@ -203,24 +203,39 @@ def damaged(seed: int, count: int, seconds: float) -> Tally:
     return tally
 
 
+def _files(place: Path) -> list[str]:
+    """Names of the files in the cache."""
+    try:
+        kinds = [entry.path for entry in os.scandir(place / "cache")]
+        return [entry.name for kind in kinds for entry in os.scandir(kind)]
+    except OSError:
+        return []
+
+
 def killed(seed: int, count: int, seconds: float) -> Tally:
     """Sessions after processes that were killed while they wrote the cache."""
     tally, random, number = Tally(seed), Random(seed), 0
     with _folder() as place:
         before = time.monotonic()
         want = Child().result()
-        cold_seconds = time.monotonic() - before
+        cold_seconds, most = time.monotonic() - before, len(_files(place))
         assert isinstance(want, list), want
         start = time.monotonic()
         while _goes_on(tally, start, number, count, seconds):
             if random.random() < 0.7:
                 _clean(place)
-            child = Child()
-            time.sleep(random.random() * cold_seconds)
+            child, total = Child(), random.randrange(most)
+            if random.random() < 0.5:
+                time.sleep(random.random() * cold_seconds)
+            else:  # when so many files are there, the last perhaps not whole
+                until = time.monotonic() + 2 * cold_seconds
+                while len(_files(place)) < total and time.monotonic() < until:
+                    time.sleep(0.0003)
             done = ["killed"] if child.kill() else ["over"]
-            kinds = len(list((place / "cache").glob("*"))) if place.is_dir() else 0
-            done.append("left-temporary" if list(place.glob("cache/*/.tmp-*")) else "left-whole")
-            done.append(f"kinds-{kinds}")
+            left = _files(place)
+            is_whole = not any(name.startswith(".tmp-") for name in left)
+            done += [f"{len(left) * 10 // most * 10}%-written"]
+            done += [] if is_whole else ["left-temporary"]
             tally.add(number, Child().result(), want, done)
             number += 1
     return tally

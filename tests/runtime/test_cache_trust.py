@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sardonyx.base import knobs
+from sardonyx.base.errors import Fail
 from sardonyx.runtime import cache as cache_module
 from sardonyx.runtime import checksums, folders
 from sardonyx.runtime.cache import Cache, default_cache, find_folder
@@ -388,5 +389,17 @@ def test_too_many_open_files(folder, monkeypatch, caplog):
     assert caplog.text.count("/session/") == 1
 
 
+def test_too_many_open_files_for_the_source(monkeypatch):
+    def refuse(_path):
+        raise OSError(errno.EMFILE, "Too many open files", "sardonyx/runtime")
+
+    monkeypatch.setattr(cache_module.os, "scandir", refuse)
+    cache_module._engine.cache_clear()
+    with pytest.raises(Fail, match="own files cannot be read.*Raise the limit of open files"):
+        create_engine(MODEL)
+    monkeypatch.undo()
+    assert len(cache_module.engine_digest()) == 40
+
+
 def test_refused_says_why(tmp_path):
-    assert str(Refused(tmp_path, "it is a link")) == "it is a link"
+    assert str(Refused(str(tmp_path), "it is a link")) == "it is a link"
