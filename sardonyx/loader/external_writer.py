@@ -41,18 +41,21 @@ class replacing:  # noqa: N801 - used as a function
         return self._file
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is not None:
-            os.unlink(self._temporary)
-            return
-        mask = os.umask(0)
-        os.umask(mask)
         try:
-            os.chmod(self._temporary, 0o666 & ~mask)
-            os.replace(self._temporary, self._path)
+            with self._file:
+                if kind is None:  # after a power cut there might be the name, and not the content
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+            if kind is None:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(self._temporary, 0o666 & ~mask)
+                os.replace(self._temporary, self._path)
+                return
         except BaseException:
             os.unlink(self._temporary)
             raise
+        os.unlink(self._temporary)
 
 
 class ExternalWriter:

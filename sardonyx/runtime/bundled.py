@@ -121,11 +121,12 @@ def _engine(
 ) -> Engine:
     record = bundle.record(plan)
     provider = CpuProvider()
-    constants = bundle.constants(plan["constants"], record)
-    budget.take(sum(c.nbytes for c in constants), "constants")
     team = team_of(options.threads, options.branches, options.share, options.setup)
+    constants = bundle.constants(plan["constants"], record, team.threads)
+    budget.take(sum(c.nbytes for c in constants), "constants")
     code = bundle.code(plan["code"])
     executable = provider.executable(record.plan, code, constants, team, budget)
+    bundle.checked()
     return engine_of(record, executable, {"from bundle": time.perf_counter() - start})
 
 

@@ -223,7 +223,7 @@ def tuned_for(
         if wanted:
             _logger.warning("SARDONYX_TUNE has no effect: there is no disk cache to keep results")
         return None
-    if not wanted and cache.get(key, "tuned") is None:
+    if not wanted and not cache.has(key, "tuned"):
         return None
     with compiling:
         from sardonyx.runtime.choices import read
