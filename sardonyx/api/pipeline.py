@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
@@ -24,15 +25,17 @@ _MOST = 64
 class _Row:
     """Runs of one `map` that are under way, the first one first."""
 
-    __slots__ = ("is_ended", "runs")
+    __slots__ = ("flag", "is_ended", "runs")
 
     def __init__(self) -> None:
         self.runs: deque[Started] = deque()
         self.is_ended = False
+        self.flag = CancelFlag()
 
     def end(self) -> None:
-        """Wait for the runs, and drop their results: what is wrong with them is nobody's."""
+        """End the runs, and drop their results: what is wrong with them is nobody's."""
         self.is_ended = True
+        self.flag.set()
         while self.runs:
             try:
                 self.runs.popleft().finish()
@@ -91,13 +94,14 @@ class Pipeline:
             self._end(row)
         self._close()
 
-    def map(self, tiles: Iterable[Any], into: Iterable[Any] | None = None) -> Iterator[Any]:
-        """The results for each of a row of feeds, in order.
+    def map(self, tiles: Iterable[Any], into: Iterable[Any] | None = None) -> Results:
+        """The results for each of a row of feeds, in order, for `for` and `async for`.
 
         A feed is taken when there is room for its run, so `tiles` may be a generator; it must not
         change before its results have come. Several rows may be under way, and none sees results of
         another. A row ends with its feeds, with an error, when the iterator is dropped or closed,
-        or with the `with` block: runs whose results nobody has taken are waited for, and dropped.
+        when an `async for` is cancelled, or with the `with` block, in whatever thread that ends:
+        runs whose results nobody has taken are ended, and what they gave is dropped.
 
         Args:
             tiles: For each run an array, if the model has one input; arrays for all inputs, as a
@@ -107,7 +111,7 @@ class Pipeline:
                 array of another library, on any device. None gives a new NumPy array.
 
         Returns:
-            An iterator over results, tuples of them if there are several outputs: what `into` has,
+            An iterator over results (see `Results`), tuples of them if there are several outputs: what `into` has,
             or, where that is larger than a result, an array (`OrtValue` on a device) on its first
             part; else NumPy arrays.
 
@@ -116,6 +120,11 @@ class Pipeline:
                 `with` block has ended before the row.
         """
         row = _Row()
+        return Results(self._session, row.flag, self._results(row, tiles, into))
+
+    def _results(
+        self, row: _Row, tiles: Iterable[Any], into: Iterable[Any] | None
+    ) -> Generator[Any, None, None]:
         self._rows.append(row)
         targets: Iterator[Any] = repeat(None) if into is None else iter(into)
         try:
@@ -125,7 +134,7 @@ class Pipeline:
                 except StopIteration:
                     what = "There are fewer places for results than feeds"
                     raise InvalidArgument(message("pipeline", what)) from None
-                row.runs.append(self._start(tile, target))
+                row.runs.append(self._start(tile, target, row.flag))
                 if len(row.runs) >= self._depth:
                     yield _alone(row.runs.popleft().finish())
                     _check_open(row)
@@ -147,19 +156,19 @@ class Pipeline:
         if conveyor is not None:
             conveyor.close()
 
-    def _start(self, tile: Any, target: Any) -> Started:
+    def _start(self, tile: Any, target: Any, cancel: CancelFlag) -> Started:
         session = self._session
         engine, given = session._fed(self._named(tile))
         asked = self._asked(target)
         targets = feeding.targets(asked, session._engine.record.outputs)
         if session._is_on_host:
-            results = engine.run_to(given, Wanted(targets))
+            results = engine.run_to(given, Wanted(targets), cancel)
             return _Given(Started(results), targets, asked)
         if self._conveyor is None:
             from sardonyx.cuda.conveyor import Conveyor
 
             self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
-        return _Given(self._conveyor.start(engine, given, targets), targets, asked)
+        return _Given(self._conveyor.start(engine, given, targets, cancel), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
@@ -183,6 +192,45 @@ class Pipeline:
             what, got = "Results need a place for each output", str(len(found))
             raise InvalidArgument(message("pipeline", what, expected=str(count), got=got))
         return found
+
+
+class Results:
+    """What a row of runs gives: an iterator, for `for` and `async for`.
+
+    An `async for` waits in a thread of the package, as `run_async` does; who cancels it ends the
+    runs that are under way.
+    """
+
+    def __init__(
+        self, session: UnderWay, flag: CancelFlag, results: Generator[Any, None, None]
+    ) -> None:
+        self._session, self._flag, self._results = session, flag, results
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._results)
+
+    def close(self) -> None:
+        """End the row: runs that are under way end, and their results are dropped."""
+        self._flag.set()
+        if not self._results.gi_running:  # else the thread that waits for results ends it
+            self._results.close()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next results."""
+        found = await self._session._in_a_thread(lambda: next(self._results, self), self._flag)
+        if found is self:
+            raise StopAsyncIteration
+        return found
+
+    async def aclose(self) -> None:
+        """`close`, without making the event loop wait."""
+        await self._session._in_a_thread(self.close, self._flag)
 
 
 class _Given(Started):
