@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -11,6 +12,7 @@ from sardonyx.api import feeds as feeding
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.overlaps import reads_written
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
@@ -28,7 +30,7 @@ class _Row:
     __slots__ = ("flag", "is_ended", "runs")
 
     def __init__(self) -> None:
-        self.runs: deque[Started] = deque()
+        self.runs: deque[_Given] = deque()
         self.is_ended = False
         self.flag = CancelFlag()
 
@@ -107,17 +109,19 @@ class Pipeline:
             tiles: For each run an array, if the model has one input; arrays for all inputs, as a
                 tuple; or a dict by name. They may lie anywhere, as feeds of `run` do.
             into: For each run what its result is written to, or a tuple with that, or None, for
-                each output: an array, which may be a part of a larger one, an `OrtValue`, or an
-                array of another library, on any device. None gives a new NumPy array.
+                each output (runs may have a place in common, and write there in their order; a
+                feed may be what an earlier run writes): an array, which may be a part of a larger
+                one, an `OrtValue`, or an array of another library, on any device. None gives a new
+                NumPy array.
 
         Returns:
-            An iterator over results (see `Results`), tuples of them if there are several outputs: what `into` has,
-            or, where that is larger than a result, an array (`OrtValue` on a device) on its first
-            part; else NumPy arrays.
+            An iterator over results (see `Results`), tuples of them if there are several outputs:
+            what `into` has, or, where that is larger than a result, an array (`OrtValue` on a
+            device) on its first part; else NumPy arrays.
 
         Raises:
-            InvalidArgument: A feed or a target does not fit, or `into` has fewer entries; or the
-                `with` block has ended before the row.
+            InvalidArgument: A feed or a target does not fit, or `into` has fewer entries; two
+                targets of a run overlap; or the `with` block has ended before the row.
         """
         row = _Row()
         return Results(self._session, row.flag, self._results(row, tiles, into))
@@ -134,7 +138,7 @@ class Pipeline:
                 except StopIteration:
                     what = "There are fewer places for results than feeds"
                     raise InvalidArgument(message("pipeline", what)) from None
-                row.runs.append(self._start(tile, target, row.flag))
+                row.runs.append(self._start(tile, target, row))
                 if len(row.runs) >= self._depth:
                     yield _alone(row.runs.popleft().finish())
                     _check_open(row)
@@ -156,19 +160,22 @@ class Pipeline:
         if conveyor is not None:
             conveyor.close()
 
-    def _start(self, tile: Any, target: Any, cancel: CancelFlag) -> Started:
+    def _start(self, tile: Any, target: Any, row: _Row) -> _Given:
         session = self._session
         engine, given = session._fed(self._named(tile))
         asked = self._asked(target)
         targets = feeding.targets(asked, session._engine.record.outputs)
         if session._is_on_host:
-            results = engine.run_to(given, Wanted(targets), cancel)
+            results = engine.run_to(given, Wanted(targets), row.flag)
             return _Given(Started(results), targets, asked)
+        if reads_written(given, (x for run in row.runs for x in run.targets)):
+            for run in row.runs:  # the feed is what they write
+                run.finish()
         if self._conveyor is None:
             from sardonyx.cuda.conveyor import Conveyor
 
             self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
-        return _Given(self._conveyor.start(engine, given, targets, cancel), targets, asked)
+        return _Given(self._conveyor.start(engine, given, targets, row.flag), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
@@ -215,7 +222,8 @@ class Results:
     def close(self) -> None:
         """End the row: runs that are under way end, and their results are dropped."""
         self._flag.set()
-        if not self._results.gi_running:  # else the thread that waits for results ends it
+        state = inspect.getgeneratorstate(self._results)
+        if state != inspect.GEN_RUNNING:  # else the thread that waits for results ends it
             self._results.close()
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -240,11 +248,11 @@ class _Given(Started):
         self, started: Started, targets: Sequence[Any], asked: Sequence[Any] | None
     ) -> None:
         super().__init__([])
-        self._started, self._targets, self._asked = started, targets, asked
+        self._started, self.targets, self._asked = started, targets, asked
 
     def finish(self) -> list[Any]:
         """See `Started.finish`."""
-        return feeding.given_back(self._started.finish(), self._targets, self._asked)
+        return feeding.given_back(self._started.finish(), self.targets, self._asked)
 
 
 def _check_open(row: _Row) -> None:

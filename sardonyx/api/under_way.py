@@ -227,7 +227,7 @@ async def _in_a_thread(lane: Lane, work: Callable[[], Any], flag: CancelFlag) ->
         if not task.cancel() and not isinstance(error, GeneratorExit):
             try:
                 await asyncio.wait_for(over.wait(), _END_SECONDS)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 _logger.warning("%s", _LEFT_BEHIND)
         raise
     return task.result()
