@@ -13,6 +13,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.overlaps import check_apart
 from sardonyx.runtime.storage import DeviceArray
 
 
@@ -200,7 +201,8 @@ def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
     """The memory that outputs are to be written to; None for those that get new memory.
 
     Raises:
-        InvalidArgument: There are more or fewer than outputs, or one is no array of its type.
+        InvalidArgument: There are more or fewer than outputs, one is no array of its type, or two
+            overlap.
     """
     if out is None:
         return [None] * len(infos)
@@ -209,7 +211,9 @@ def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
         what = "`out` is a list with an array, or None, for each output that is returned"
         raise InvalidArgument(message("run out", what, expected=f"{len(infos)}", got=got))
     pairs = zip(out, infos, strict=True)
-    return [None if given is None else target_of(given, info) for given, info in pairs]
+    found = [None if given is None else target_of(given, info) for given, info in pairs]
+    check_apart(zip([info.name for info in infos], found, strict=True))
+    return found
 
 
 def target_of(given: Any, info: ValueInfo) -> Any:

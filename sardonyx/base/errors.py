@@ -122,6 +122,10 @@ class TimedOut(Fail, TimeoutError):
     """A run took longer than it was given."""
 
 
+class ResourceError(Fail):
+    """The system refuses what the work needs: files, threads, processes, room on a disk, access."""
+
+
 class OutOfMemory(SardonyxError, MemoryError):
     """An allocation is over a limit, or the system refused it."""
 

@@ -28,7 +28,7 @@ from sardonyx.runtime.fed_ranks import rank_of
 from sardonyx.runtime.quick import QuickRun, QuickRunTo, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
+from sardonyx.runtime.storage import Wanted, again
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
@@ -177,8 +177,7 @@ class Engine:
         found = []
         for number, at in enumerate(places):
             is_first = places.index(at) == number
-            again = results[at] if is_first else self._again(number, wanted, results[at])
-            found.append(again)
+            found.append(results[at] if is_first else self._again(number, wanted, results[at]))
         return found
 
     @property
@@ -211,18 +210,9 @@ class Engine:
 
     def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
         """A tensor that is another output, too, where this one is wanted."""
-        target = wanted.targets[number]
-        if not isinstance(result, (np.ndarray, DeviceArray)):
-            return result
         if not wanted.waits:
             self.settle()
-        if target is None:
-            return to_host(result).copy()
-        if isinstance(target, (np.ndarray, DeviceArray)):
-            held = fitted(self.outputs[number].name, target, result.shape, result.dtype)
-            write(held, result)
-            return held
-        return target.copy_of(result)
+        return again(self.outputs[number].name, wanted.targets[number], result)
 
     def settle(self) -> None:
         """Wait for runs that were not waited for; see `Executable.settle`."""

@@ -258,6 +258,23 @@ def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
     return target.copy_of(result)
 
 
+def again(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
+    """A result that stands somewhere already, where it is wanted once more.
+
+    Raises:
+        InvalidArgument: Bound memory does not fit.
+    """
+    if not isinstance(result, (np.ndarray, DeviceArray)):
+        return result
+    if target is None:
+        return to_host(result).copy()
+    if isinstance(target, (np.ndarray, DeviceArray)):
+        held = fitted(name, target, result.shape, result.dtype)
+        write(held, result)
+        return held
+    return target.copy_of(result)
+
+
 def write(target: Tensor, source: Tensor, stream: Any = None) -> None:
     """Copy a tensor to memory with as many elements of its type, each wherever it lies.
 
