@@ -20,13 +20,13 @@ from sardonyx.tensor.language import (
     assume_equal,
     assume_shape,
     broadcast_index,
+    broadcast_indices,
     cast,
     compute,
     concat,
     contract,
     equal,
     exp,
-    load_broadcast,
     reshape,
     transpose,
     where,
@@ -85,19 +85,16 @@ class _Mask:
         return score
 
     def _masked(self, score: Scalar, mask: Tensor, at: tuple[Dim, ...]) -> Scalar:
-        value = load_broadcast(mask, at)
+        *outer, key = at
+        width = mask.shape[-1]
+        value = scalar.load(mask, (*broadcast_indices(mask.shape[:-1], outer), key))
         if mask.dtype is dtypes.BOOL:
             masked = scalar.select(value, score, _LOWEST)
         else:
             masked = score + scalar.cast(value, self.wide)
-        width = mask.shape[-1]
-        if width != 1 and integer.known_equal(width, self.keys) is False:
-            # Keys that a short mask does not reach are hidden.
-            reached = scalar.compare("lt", scalar.size(at[3]), scalar.size(width))
-            return scalar.select(reached, masked, _LOWEST)
-        if width != 1:
-            assume_equal(width, self.keys, "Attention", "The mask and the keys differ in length")
-        return masked
+        # Keys that a short mask does not reach are hidden, also those of a mask for one key.
+        reached = scalar.compare("lt", scalar.size(key), scalar.size(width))
+        return scalar.select(reached, masked, _LOWEST)
 
     def _tests(self, batch: Dim, i: Dim, j: Dim) -> list[Scalar]:
         tests = []
