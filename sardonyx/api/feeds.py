@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
+from sardonyx.base.dtypes import STRING
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
@@ -103,6 +104,9 @@ def as_array(value: Any, info: ValueInfo) -> Any:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (list, tuple, int, float, bool, str, bytes)):
+        if info.dtype is STRING and not isinstance(value, (list, tuple, str)):
+            # A number is not what strings are meant to be; an array of bytes is text in UTF-8.
+            return np.asarray(np.void(value) if isinstance(value, bytes) and value else value)
         try:
             return np.asarray(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:

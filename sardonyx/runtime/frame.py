@@ -239,7 +239,7 @@ class Frame:
         self._set_state(segment, "given", 1)
 
     def note_fault(self, name: str, value: int) -> None:
-        """Note the command, or one of the two numbers, of a fault that was found elsewhere."""
+        """Note the command, or one of the three numbers, of a fault that was found elsewhere."""
         self._set(f"fault_{name}", value)
 
     def go_on(self, command: int) -> None:

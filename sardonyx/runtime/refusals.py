@@ -15,7 +15,7 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.context import FAULTS
+from sardonyx.kernel.context import FAULTS, name_of_range
 from sardonyx.plan.plan import Command, Guard, Plan
 from sardonyx.plan.steering import GUARD, MEASURE, OFFSET, fault_of_turn
 from sardonyx.plan.steps import Measure
@@ -141,6 +141,10 @@ def fault(code: int, frame: Frame, plan: Plan, cancel: CancelFlag | None) -> Exc
     command = plan.commands[frame.get("fault_command")]
     if not isinstance(command, Command):
         return RuntimeException(message("run", f"Step {command} failed with code {code}"))
-    text = FAULTS.get(code, f"fault {code}")
-    text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
+    a, b, c = (frame.get(f"fault_{name}") for name in "abc")
+    name = name_of_range(code)
+    if name is not None:
+        what, expected = f"{name} is out of range", f"{b} to {c}"
+        return IndexOutOfRange(message(command.where, what, expected=expected, got=str(a)))
+    text = FAULTS.get(code, f"fault {code}").format(a=a, b=b)
     return _FAULT_ERRORS.get(code, RuntimeException)(message(command.where, text))

@@ -9,12 +9,13 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim, opaque_in
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor.checked import Checks, checks_in, with_checks
-from sardonyx.tensor.operations import BINARY, COMPARE, UNARY
+from sardonyx.tensor.operations import BINARY, CHECKS, COMPARE, UNARY
 from sardonyx.tensor.scalar import (
     Scalar,
     binary,
     cast,
     check_index,
+    check_range,
     compare,
     load,
     make_load,
@@ -136,7 +137,7 @@ class Rewriting:
         if any(atom in self._table for i in indices for atom in opaque_in(i)):
             return ()
         made = map(self.visit, checks_in(indices))
-        return tuple(check for check in made if check.op == "check_index")
+        return tuple(check for check in made if check.op in CHECKS)
 
 
 def _same(x: Scalar) -> Scalar | None:
@@ -179,6 +180,9 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
         return binary(node.op, *arguments)
     if node.op in UNARY:
         return unary(node.op, *arguments)
+    if node.op == "check_range":
+        value, low, high = arguments
+        return check_range(value, node.payload, low, high)
     return make_node(node.op, node.dtype, arguments, node.dim)
 
 

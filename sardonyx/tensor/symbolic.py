@@ -215,6 +215,8 @@ def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
         return _cast(values[0], x.arguments[0].dtype, x.dtype)
     if op == "check_index":
         return _checked(values[0], _dim(x.dim, at))
+    if op == "check_range":
+        return _in_range(*values)
     if op in COMPARE:
         return _compare(op, values[0], values[1])
     if len(values) == 2:
@@ -322,6 +324,14 @@ def _checked(value: Element, extent: Dim) -> Dim:
         return value
     if integer.is_nonnegative(-1 - value) and integer.is_nonnegative(sizes.add(value, extent)):
         return sizes.add(value, extent)
+    raise Unknown
+
+
+def _in_range(value: Element, low: Element, high: Element) -> Dim:
+    if isinstance(value, float) or isinstance(low, float) or isinstance(high, float):
+        raise Unknown
+    if integer.is_nonnegative(value - low) and integer.is_nonnegative(high - value):
+        return value
     raise Unknown
 
 
