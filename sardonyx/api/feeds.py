@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
+from sardonyx.base.conversion import as_rounded
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
@@ -103,7 +104,7 @@ def as_array(value: Any, info: ValueInfo) -> Any:
         return np.asarray(value)
     if isinstance(value, (list, tuple, int, float, bool, str, bytes)):
         try:
-            return np.asarray(value, info.dtype.numpy)
+            return as_rounded(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidArgument(
                 message(f"input {info.name}", f"The feed is no array: {error}")
