@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
+from sardonyx.base.conversion import as_rounded
 from sardonyx.base.dtypes import STRING
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
@@ -108,7 +109,7 @@ def as_array(value: Any, info: ValueInfo) -> Any:
             # A number is not what strings are meant to be; an array of bytes is text in UTF-8.
             return np.asarray(np.void(value) if isinstance(value, bytes) and value else value)
         try:
-            return np.asarray(value, info.dtype.numpy)
+            return as_rounded(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidArgument(
                 message(f"input {info.name}", f"The feed is no array: {error}")

@@ -19,7 +19,8 @@ def _cast(x: Tensor, target: DType, rounding: Rounding = NEAREST) -> Tensor:
         return host_call("text.from_numbers", [x], [Result(target, x.shape)])[0]
     if x.dtype is dtypes.STRING:
         read = _read_as(target)
-        x = host_call("text.to_numbers", [x], [Result(read, x.shape)], to=read.name)[0]
+        facts = {"to": read.name} | ({"again": True} if target.is_narrow_float else {})
+        x = host_call("text.to_numbers", [x], [Result(read, x.shape)], **facts)[0]
         return x if read is target else _cast(x, target, rounding)
     if x.dtype.is_float and target.is_integer and target.bits < 8:
         x = x.cast(dtypes.INT32)  # ONNX keeps the low bits, as of integers

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.conversion import as_rounded, rounded
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import (
     EngineError,
@@ -281,7 +282,7 @@ class HostTable:
 
     def _checked(self, value: Any, result: HostResult) -> Array:
         dtype = result.dtype.numpy
-        array = np.asarray(value, dtype) if not isinstance(value, np.ndarray) else value
+        array = as_rounded(value, dtype) if not isinstance(value, np.ndarray) else value
         if array.dtype != dtype:
             raise _misfit("element type", dtype, array.dtype)
         if array.ndim != result.rank:
@@ -373,7 +374,7 @@ def _number(value: Any, dtype: DType, whole: ObjectType, where: str) -> Any:
     """One number of a map, as a Python number that is one of the type."""
     try:
         plain = operator.index(value) if dtype.is_integer else value
-        return np.asarray(plain, dtype.numpy).reshape(()).item()
+        return as_rounded(plain, dtype.numpy).reshape(()).item()
     except (ValueError, TypeError, OverflowError):
         raise _wrong(where, whole, value) from None
 
@@ -385,7 +386,7 @@ def _fed_array(value: Any, dtype: DType, where: str) -> Array:
         array = np.asarray(value)
         claim(array.size * dtype.numpy.itemsize)
         if not isinstance(value, np.ndarray):
-            array = array.astype(dtype.numpy)
+            array = rounded(array, dtype.numpy)
     except (ValueError, TypeError, OverflowError) as error:
         what = f"An item, a {type(value).__name__}, is no array: {error}"
         raise InvalidArgument(message(where, what)) from None

@@ -17,10 +17,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.conversion import rounded
 from sardonyx.base.dtypes import BOOL, DOUBLE, DType
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
+from sardonyx.tensor.arithmetic import working_dtype
 from sardonyx.tensor.checked import can_be_dropped
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
@@ -278,7 +280,9 @@ def _cast(value: Element, source: DType, target: DType) -> Element:
     if target.is_narrow_float:
         raise Unknown
     if target.is_float:
-        return _rounded(float(value), target)
+        with np.errstate(all="ignore"):
+            given = value if source.is_float else _wrapped(int(value), source)
+            return float(rounded(np.asarray(given, source.numpy), target.numpy))
     if source.is_float:
         if not math.isfinite(value):
             raise Unknown
@@ -300,16 +304,12 @@ def _wrapped(value: Dim, dtype: DType) -> Dim:
     return value
 
 
-def _rounded(value: float, dtype: DType) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(value).astype(dtype.numpy))
-
-
 def _computed(function: Callable[..., object], dtype: DType, *operands: Element) -> float:
     """A float, unless a session's mode decides whether it, or an operand, is zero."""
     with np.errstate(all="ignore"):
         given = [np.float64(x) for x in operands]  # type: ignore[arg-type]  # none is symbolic
-        found = _rounded(float(function(*given)), dtype)  # type: ignore[arg-type]  # the tables give numbers
+        result = np.asarray(function(*given))
+        found = float(result.astype(working_dtype(dtype)).astype(dtype.numpy))
     smallest = np.finfo(np.float64 if dtype is DOUBLE else np.float32).tiny
     if any(0 < abs(x) < smallest for x in (*given, found)):
         raise Unknown
