@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base.errors import InvalidArgument, NotImplemented, SardonyxError
+from sardonyx.base.errors import InvalidArgument, SardonyxError
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(11)
