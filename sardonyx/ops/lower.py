@@ -16,7 +16,7 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.contents import DataDependent
+from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.regions import seen_inside
@@ -192,9 +192,8 @@ class _Lowering:
                 with measuring(_Measuring(node, inputs, self)), assumptions.asked_by(where(node)):
                     outputs = apply(node, inputs, _Scope(self, node))
             except DataDependent as reason:
-                raise errors.NotImplemented(
-                    message(where(node), f"A shape depends on data: {reason}")
-                ) from reason
+                reason.asked_by(node, inputs)
+                raise depends_on_data(node, reason) from reason
         lowered = self.lowered
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if tensor is None or value.is_omitted:

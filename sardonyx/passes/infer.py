@@ -23,7 +23,7 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.contents import DataDependent
+from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import apply, record_of, where
@@ -70,6 +70,7 @@ def infer(graph: Graph) -> dict[Node, str]:
 class _Inference:
     def __init__(self, graph: Graph, noted: list[str], parent: _Inference | None = None) -> None:
         self.unknown: dict[Node, str] = {}
+        self.causes: dict[Node, DataDependent] = {}
         self.symbols: set[Dim] = set()
         self._graph, self._noted, self._parent = graph, noted, parent
         self._overridable = set(graph.overridable)
@@ -101,8 +102,8 @@ class _Inference:
         self._give(graph, inputs, inner)
         with forgetting():
             inner.run(graph)
-        for node, reason in inner.unknown.items():
-            raise errors.NotImplemented(message(where(node), f"A shape depends on data: {reason}"))
+        for node, cause in inner.causes.items():
+            raise depends_on_data(node, cause) from cause
         return Body([inner._tensor(value) for value in graph.outputs], symbols=inner.symbols)
 
     @staticmethod
@@ -141,6 +142,8 @@ class _Inference:
             with collect() as assumed, measuring(partial(self._measure, node, Asked(inputs))):
                 outputs = apply(node, inputs, _Scope(self, node))
         except DataDependent as reason:
+            reason.asked_by(node, inputs)
+            self.causes[node] = reason
             self._give_up(node, str(reason))
             return
         checks = len(self._noted) > noted or any(x is not None and is_checked(x) for x in inputs)

@@ -162,7 +162,7 @@ _PURPOSES: dict[str, Callable[[Any], str]] = {
     "fed": lambda names: f"feeds of {', '.join(names)}",
     "fetched": lambda names: f"{', '.join(names)} alone",
     "ranks": lambda ranks: f"inputs of ranks {ranks}",
-    "lengths": lambda lengths: f"lists of lengths {lengths}",
+    "shapes": lambda shapes: f"tensors of shapes {shapes}",
     "ones": lambda _: "sizes of 1 that drop an axis",
     "general": lambda _: "feeds whose sizes contradict what the model says of them",
     "in_rooms": lambda _: "outputs that continue inputs",

@@ -71,9 +71,9 @@ def _all_plans(engine: Engine) -> list[Engine]:
 
 
 def _has_lists(engine: Engine) -> bool:
-    """Whether it waits for lengths of lists."""
-    unranked = engine.record.unranked
-    return any(info.shape for info in engine.inputs if info.name in unranked)
+    """Whether it waits for lengths of lists, fed or computed."""
+    without_shape = {info.name for info in engine.inputs if not info.shape}
+    return not without_shape.issuperset(engine.record.unranked)
 
 
 def _summary(engine: Engine) -> str:

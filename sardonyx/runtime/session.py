@@ -288,7 +288,7 @@ def _maker(
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        for name in ("ones", "ranks", "lengths"):  # those that the plan itself is for, and more
+        for name in ("ones", "ranks", "shapes"):  # those that the plan itself is for, and more
             if name in changes:
                 changes[name] = getattr(options, name) | changes[name]
         return create_engine(source, replace(options, cancel=None, **changes))
