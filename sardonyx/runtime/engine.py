@@ -28,7 +28,7 @@ from sardonyx.runtime.fed_ranks import FedShape, rank_of, shape_of, shape_of_com
 from sardonyx.runtime.quick import QuickRun, QuickRunTo, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import Wanted, again
+from sardonyx.runtime.storage import DeviceArray, Wanted, again, to_host
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
