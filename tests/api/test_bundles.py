@@ -18,6 +18,7 @@ import sardonyx
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented
 from sardonyx.cli.main import main
 from sardonyx.runtime import bundle as bundles
+from sardonyx.runtime import checksums
 from sardonyx.runtime.bundle import FRONT, MAGIC, SUFFIX, VERSION
 from tests.support.session import model_of
 
@@ -78,6 +79,13 @@ def made(name: str, options: sardonyx.SessionOptions | None = None) -> bytes:
 @pytest.fixture(scope="module")
 def products() -> bytes:
     return made("products")
+
+
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    text = "g (float[n, 1200] x) => (float[n, 1000] y) { y = MatMul(x, w) }"
+    model = model_of(text, {"w": floats(1200, 1000)}).SerializeToString()
+    return sardonyx.ModelCompiler(sardonyx.SessionOptions(), model).compile_to_bytes()
 
 
 @pytest.fixture
@@ -189,6 +197,27 @@ def test_what_this_machine_made_may_not_have_changed(tmp_path: Path) -> None:
     with pytest.raises(Fail, match="damaged"):
         sardonyx.InferenceSession(path)
     assert main(["bundle", "--check", str(path)]) == 1
+
+
+@pytest.mark.parametrize("form", ["path", "bytes"])
+@pytest.mark.parametrize("damage", ["bit", "zeros", "last byte"])
+def test_large_constants_of_a_trusted_bundle_are_checked(
+    large: bytes, form: str, damage: str, tmp_path: Path
+) -> None:
+    data, path = bytearray(large), tmp_path / f"m{SUFFIX}"
+    offset, size, *_ = max(header_of(data)["sections"], key=lambda s: s[1])
+    assert size > checksums.SMALL_BYTES
+    if damage == "bit":
+        data[offset + size // 3] ^= 4
+    elif damage == "zeros":
+        data[offset + 8192 : offset + 12288] = bytes(4096)
+    else:
+        data[offset + size - 1] ^= 1
+    path.write_bytes(data)
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.load_model_format", "BUNDLE")
+    with pytest.raises(Fail, match="damaged: section .* is not the one that was written"):
+        sardonyx.InferenceSession(path if form == "path" else bytes(data), options)
 
 
 def header_of(data: bytes | bytearray) -> dict[str, Any]:
