@@ -253,6 +253,7 @@ def test_standard_input_by_its_name(folder: Path) -> None:
 OWN = {
     "base/files.py", "cli/main.py", "codegen/child.py", "profiling/chrome.py", "runtime/cache.py",
     "runtime/entries.py", "runtime/executable.py", "runtime/files.py", "runtime/bundle.py",
+    "runtime/folders.py",
     "tools/convert/table_source.py", "tools/tune/journal.py", "tools/tune/tuner.py",
     "tools/tune/worker.py", "tools/view/document.py", "tools/tune/inputs.py",
 }  # fmt: skip
