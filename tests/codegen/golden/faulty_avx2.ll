@@ -10,7 +10,7 @@ loop5:
   %v8 = phi i64 [%begin, %entry], [%v11, %endif10]
   br i1 %v2, label %then9, label %endif10
 then9:
-  call void @"sardonyx.fault"(ptr %context, i64 1, i64 %v8, i64 %v4, i64 0)
+  call void @"sardonyx.fault"(ptr %context, i64 1, i64 %v8, i64 %v4, i64 9)
   br label %endif10
 endif10:
   %v11 = add nsw i64 %v8, 1
