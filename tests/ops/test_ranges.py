@@ -1,8 +1,9 @@
 """Numbers that the data decides: those out of range are faults, those at its ends are taken.
 
 Each row has an operator, its input that is changed, a number that is out of range, the range as the
-error says it, and numbers at its ends. onnxruntime 1.31.1 refuses the same ones where it has the
-operator on a processor and looks at the number at all.
+error says it, and numbers at its ends. onnxruntime 1.31.1 refuses and takes the same ones where it
+has the operator on a processor, but for ends of masks and for WordConvEmbedding, which it lets
+pass, and for labels of -1, which it ignores.
 """
 
 from __future__ import annotations
