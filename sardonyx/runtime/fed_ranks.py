@@ -42,7 +42,7 @@ def shape_of_computed(array: Any, where: str) -> FedShape:
     """The same of a tensor that a plan of its own computes.
 
     Raises:
-        InvalidArgument: It is a list of too many elements.
+        InvalidArgument: It is a list of too many elements, or of a type that no tensor has.
     """
     shape = tuple(map(int, array.shape))
     if len(shape) == 1 and shape[0] > MOST_AXES:  # each would be an axis of a plan
@@ -50,7 +50,10 @@ def shape_of_computed(array: Any, where: str) -> FedShape:
         expected = f"at most {MOST_AXES} elements"
         do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
         raise InvalidArgument(message(where, what, expected=expected, got=str(shape[0]), do=do))
-    return from_numpy(array.dtype.newbyteorder("=")).name, shape
+    kind = from_numpy(array.dtype.newbyteorder("="))
+    if kind is None:
+        raise InvalidArgument(message(where, f"No tensor has the type {array.dtype}"))
+    return kind.name, shape
 
 
 def _check_type(feed: Any, info: ValueInfo, where: str) -> None:
