@@ -25,12 +25,19 @@ from sardonyx.ops.sparse_values import as_declared
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.elementwise import cast, known_tensor
+from sardonyx.tensor.host import is_object
 from sardonyx.tensor.inside import assume_inside
 from sardonyx.tensor.measuring import LARGEST, Asked, Measured, measuring
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, forgetting, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Contract, Reduce, Tensor, buffer
 from sardonyx.tensor.traverse import topological
+from sardonyx.tensor.views import summarised
+
+
+def with_short_sizes(outputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """What a node gives, with symbols in place of long sizes: readers then do not copy them."""
+    return tuple(x if x is None or is_object(x) else summarised(x) for x in outputs)
 
 
 @dataclass(slots=True)
@@ -190,7 +197,7 @@ class _Lowering:
             inputs = [None if v is None else self.tensor(v) for v in node.inputs]
             try:
                 with measuring(_Measuring(node, inputs, self)), assumptions.asked_by(where(node)):
-                    outputs = apply(node, inputs, _Scope(self, node))
+                    outputs = with_short_sizes(apply(node, inputs, _Scope(self, node)))
             except DataDependent as reason:
                 reason.asked_by(node, inputs)
                 raise depends_on_data(node, reason) from reason

@@ -25,6 +25,7 @@ from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
+from sardonyx.ops.lower import with_short_sizes
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.registry import apply, record_of, where
 from sardonyx.passes.expand import expansion_of
@@ -140,7 +141,7 @@ class _Inference:
         try:
             noted = len(self._noted)
             with collect() as assumed, measuring(partial(self._measure, node, Asked(inputs))):
-                outputs = apply(node, inputs, _Scope(self, node))
+                outputs = with_short_sizes(apply(node, inputs, _Scope(self, node)))
         except DataDependent as reason:
             reason.asked_by(node, inputs)
             self.causes[node] = reason
@@ -364,4 +365,8 @@ def _elements(tensor: Tensor) -> Partial | None:
     if not isinstance(count, int):
         return None
     limit = _FLOATS_LIMIT if tensor.dtype.is_float else ELEMENTS_LIMIT
-    return partial_elements_of(tensor) if count <= limit else None
+    found = partial_elements_of(tensor) if count <= limit else None
+    if found is None or not any(isinstance(e, sizes.Size) for e in found):
+        return found
+    short = tuple(integer.summarised(e) if isinstance(e, sizes.Size) else e for e in found)
+    return found if short == found else short

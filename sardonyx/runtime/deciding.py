@@ -110,7 +110,7 @@ def _read_for(value: Value, owners: Mapping[Graph, Node]) -> Sequence[Value | No
 
 def _sources(graph: Graph, value: Value) -> list[Value]:
     """The inputs that the sizes of a value follow from; itself, where data has a say."""
-    symbols = {atom for d in value.shape or () for atom in sizes.atoms_of(d, "symbol")}
+    symbols = {atom for d in value.shape or () for atom in sizes.leaves_of(d)}
     owners = _owners(graph, {sizes.of_atom(atom) for atom in symbols})
     return [value] if owners is None else owners
 

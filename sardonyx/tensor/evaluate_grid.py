@@ -144,7 +144,8 @@ class Grid:
 
     def _atom(self, atom: Atom, mask: Array) -> Array:
         if atom.kind == "symbol":
-            return np.asarray(self.machine.symbols[atom.name], dtype=np.int64)
+            value = sizes.evaluate(sizes.of_atom(atom), self.machine.symbols)
+            return np.asarray(value, dtype=np.int64)
         if atom.kind == "index":
             return self._atoms[atom]
         if atom.kind == "opaque":

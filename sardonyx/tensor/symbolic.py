@@ -36,6 +36,7 @@ from sardonyx.tensor.tensor import (
     indices,
     reduced_indices,
 )
+from sardonyx.tensor.traverse import operands_of
 
 #: Tensors of more elements are not looked into.
 ELEMENTS_LIMIT = 64
@@ -94,15 +95,37 @@ def partial_elements_of(x: Tensor) -> Partial | None:
         return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]  # floats of scales are kept, too
     if x in _memo:
         return _memo[x]
+    # Operands first: looked into one from inside the other, long chains exhaust Python's stack.
+    stack = [(x, False)]
+    while stack:
+        made, is_ready = stack.pop()
+        if made in _memo:
+            continue
+        if is_ready or not _is_small(made):
+            remember(made, _found_in(made))
+            continue
+        stack.append((made, True))
+        stack.extend((y, False) for y in operands_of(made) if _is_open(y))
+    return _memo[x]
+
+
+def _is_small(x: Tensor) -> bool:
     count = sizes.product(x.shape)
-    found: Partial | None = None
-    if isinstance(count, int) and count <= ELEMENTS_LIMIT:
-        try:
-            found = _contents(x)
-        except Unknown:
-            found = None
-    remember(x, found)
-    return found
+    return isinstance(count, int) and count <= ELEMENTS_LIMIT
+
+
+def _is_open(x: Tensor) -> bool:
+    """Whether contents may be found that were not looked for."""
+    return not isinstance(x, Buffer) and x not in _memo and 0 not in x.shape and _is_small(x)
+
+
+def _found_in(x: Tensor) -> Partial | None:
+    if not _is_small(x):
+        return None
+    try:
+        return _contents(x)
+    except Unknown:
+        return None
 
 
 def remember(x: Tensor, elements: Partial | None) -> None:
