@@ -26,7 +26,7 @@ from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimens
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.plan import Appended
+from sardonyx.plan.plan import Appended, Maker
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.built import Built, preparing_team
@@ -82,7 +82,7 @@ def build_model(
             data_files=options.data_files,
         )  # fmt: skip
         weights = [v.constant for v in graph.initializers.values() if v.constant is not None]
-        metadata = _metadata(graph)
+        metadata, remarks = _metadata(graph), tuple(graph.remarks)
         face.replace_initializers(graph, options.initializers)
         spare = tuple(map(face.input_info, graph.overridable))
         face.keep_outputs(graph, options.fetched)
@@ -172,6 +172,7 @@ def build_model(
         replace(compiled.main, strings=constants.strings.all), files, unranked,
         [] if options.in_rooms else appended,
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
+        remarks,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
     kernels = compiled.forming.kernels
@@ -283,6 +284,8 @@ def compile_lowered(
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
         accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
     )  # fmt: skip
+    made = tuple(Maker(shape, size, who) for (shape, size), who in lowered.makers.items())
+    compiled.main = replace(compiled.main, makers=made)
     return compiled, [unique.index(t) for _, t in results if t in unique]
 
 

@@ -18,7 +18,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.bundle import SUFFIX, Bundle, traits
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.entries import engine_of
+from sardonyx.runtime.entries import engine_of, repeat_remarks
 from sardonyx.runtime.session import guarded, may_contradict, plain_source
 from sardonyx.runtime.variants import Variants
 
@@ -126,6 +126,7 @@ def _engine(
     team = team_of(options.threads, options.branches, options.share, options.setup)
     code = bundle.code(plan["code"])
     executable = provider.executable(record.plan, code, constants, team, budget)
+    repeat_remarks(record)
     return engine_of(record, executable, {"from bundle": time.perf_counter() - start})
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.log import get_logger
+from sardonyx.base.log import get_logger, remark
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.engine import Engine, UnrankedEngine
@@ -98,6 +98,12 @@ def write_engine(
             kept.keep(built, record, file)
     executable = provider.executable(built.record.plan, code, constants, team, budget)
     return engine_of(built.record, executable, timings)
+
+
+def repeat_remarks(record: Record) -> None:
+    """Warn of what loading the model's file warned of, where the file is not loaded again."""
+    for text in record.remarks:
+        remark(text)
 
 
 def engine_of(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
