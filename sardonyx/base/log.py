@@ -49,6 +49,14 @@ def get_logger(part: str) -> logging.Logger:
     return found
 
 
+_load = get_logger("load")
+
+
+def remark(text: str) -> None:
+    """Warn of something in a model's file, with the logger of loading."""
+    _load.warning("%s", text)
+
+
 @contextmanager
 def scope(least_level: int, logid: str) -> Iterator[None]:
     """Drop what is below a level, and give records the attribute `logid`, inside a `with` block."""

@@ -54,6 +54,8 @@ class LoweredGraph:
         ends: The region whose end brings a symbol.
         assumptions: Pairs of sizes that are taken as equal, and why; a plan must check them.
         results: What nodes give, in this graph and in those inside it.
+        makers: The first node, as errors name it, that makes a shape of elements of so many bytes,
+            in this graph and in those inside it: of sizes that a run decides, or very large.
     """
 
     outputs: dict[Value, Tensor] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class LoweredGraph:
     ends: dict[Dim, Tensor] = field(default_factory=dict)
     assumptions: dict[Assumption, str] = field(default_factory=dict)
     results: set[Tensor] = field(default_factory=set)
+    makers: dict[tuple[tuple[Dim, ...], int], str] = field(default_factory=dict)
 
 
 #: Lowers a node: given its inputs, and what gives the outputs of a graph given its inputs.
@@ -133,6 +136,7 @@ class _Lowering:
         self.lowered = LoweredGraph()
         if parent is not None:
             self.lowered.results = parent.lowered.results
+            self.lowered.makers = parent.lowered.makers
         self.symbols: set[Dim] = set()
         self.special: dict[Node, NodeLowering] = {} if parent is None else parent.special
 
@@ -201,6 +205,9 @@ class _Lowering:
             except DataDependent as reason:
                 reason.asked_by(node, inputs)
                 raise depends_on_data(node, reason) from reason
+        self._keep(node, outputs)
+
+    def _keep(self, node: Node, outputs: Sequence[Tensor | None]) -> None:
         lowered = self.lowered
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if tensor is None or value.is_omitted:
@@ -211,7 +218,18 @@ class _Lowering:
                 if not isinstance(made, Buffer):
                     lowered.origins[made] = node.origin or (node.name,)
                     _check_steps(made, node)
+                    self._note_maker(made, node)
                     assume_inside(made, where(node))
+
+    def _note_maker(self, made: Tensor, node: Node) -> None:
+        count = sizes.product(made.shape)
+        if not isinstance(count, int) or count > _VERY_LARGE:
+            key = (made.shape, made.dtype.size_bytes)
+            self.lowered.makers.setdefault(key, where(node))
+
+
+#: A value of more elements is likely to be refused, even if no feed decides its size.
+_VERY_LARGE = 1 << 32
 
 
 def _check_steps(tensor: Tensor, node: Node) -> None:

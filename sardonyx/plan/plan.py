@@ -217,6 +217,15 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Maker:
+    """The node, as errors name it, that is the first to make a shape: see `LoweredGraph.makers`."""
+
+    dims: tuple[Dim, ...]
+    element_bytes: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run needs, but code and constants.
 
@@ -228,6 +237,7 @@ class Plan:
         guards: What must hold.
         segments: Where sizes become known; the first is known from the feeds' shapes.
         strings: What the codes in constants stand for; the first is "".
+        makers: Who makes which shapes, in the order of the nodes; for errors.
 
     Raises:
         EngineError: The parts contradict each other.
@@ -240,6 +250,7 @@ class Plan:
     guards: tuple[Guard, ...] = ()
     segments: tuple[Segment, ...] = (Segment(-1),)
     strings: tuple[str, ...] = ("",)
+    makers: tuple[Maker, ...] = ()
 
     def __post_init__(self) -> None:
         limits = {"input": len(self.inputs), "output": len(self.outputs)}

@@ -26,7 +26,7 @@ from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimens
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.plan import Appended
+from sardonyx.plan.plan import Appended, Maker
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.built import Built, preparing_team
@@ -79,7 +79,7 @@ def build_model(
     with phases("load"), reading_with(RunReaders(begun).find):
         graph = _read(source, options)
         weights = [v.constant for v in graph.initializers.values() if v.constant is not None]
-        metadata = _metadata(graph)
+        metadata, remarks = _metadata(graph), tuple(graph.remarks)
         spare = tuple(map(face.input_info, graph.overridable))
         denoted = _prepare(graph, options)
         declared = tuple(map(face.input_info, graph.inputs))
@@ -163,6 +163,7 @@ def build_model(
         replace(compiled.main, strings=constants.strings.all), files, unranked,
         [] if options.in_rooms else appended,
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
+        remarks,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
     kernels = compiled.forming.kernels
@@ -295,6 +296,8 @@ def compile_lowered(
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
         accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
     )  # fmt: skip
+    made = tuple(Maker(shape, size, who) for (shape, size), who in lowered.makers.items())
+    compiled.main = replace(compiled.main, makers=made)
     return compiled, [unique.index(t) for _, t in results if t in unique]
 
 

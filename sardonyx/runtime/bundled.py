@@ -18,7 +18,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.bundle import SUFFIX, Bundle, traits
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.entries import engine_of
+from sardonyx.runtime.entries import engine_of, repeat_remarks
 from sardonyx.runtime.session import guarded, may_contradict, plain_source
 from sardonyx.runtime.variants import Variants
 
@@ -127,6 +127,7 @@ def _engine(
     code = bundle.code(plan["code"])
     executable = provider.executable(record.plan, code, constants, team, budget)
     bundle.checked()
+    repeat_remarks(record)
     return engine_of(record, executable, {"from bundle": time.perf_counter() - start})
 
 

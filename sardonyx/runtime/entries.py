@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.log import get_logger
+from sardonyx.base.log import get_logger, remark
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache
 from sardonyx.runtime.checksums import SIZE_BYTES
@@ -151,6 +151,12 @@ class _Writing:
 def _split(written: bytes) -> tuple[list[bytes], bytes]:
     """Digests of constants and code, and the record."""
     return [written[:SIZE_BYTES], written[SIZE_BYTES : 2 * SIZE_BYTES]], written[2 * SIZE_BYTES :]
+
+
+def repeat_remarks(record: Record) -> None:
+    """Warn of what loading the model's file warned of, where the file is not loaded again."""
+    for text in record.remarks:
+        remark(text)
 
 
 def engine_of(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
