@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.base.texts import bytes_text, printable
+from sardonyx.base.printable import printable
+from sardonyx.base.texts import bytes_text
 from sardonyx.runtime.storage import DeviceArray
 
 if TYPE_CHECKING:

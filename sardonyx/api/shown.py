@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sardonyx.base.texts import counted, printable, shortened
+from sardonyx.base.printable import printable
+from sardonyx.base.texts import counted, shortened
 
 #: The most options that are shown.
 _MOST = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 
 
 def warn(text: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from errno import ENOENT
 
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 
 
 class SardonyxError(Exception):

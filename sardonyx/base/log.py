@@ -12,7 +12,7 @@ from typing import TextIO
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 
 #: Root of the engine's loggers. Applications attach handlers to it as to any other; while there are
 #: none, Python itself writes warnings to stderr, so that no slower plan goes unnoticed.

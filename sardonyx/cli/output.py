@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 
 
 def say(text: str = "", *, is_error: bool = False) -> None:

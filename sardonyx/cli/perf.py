@@ -6,7 +6,7 @@ import argparse
 import os
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.texts import printable_lines
+from sardonyx.base.printable import printable_lines
 from sardonyx.cli.output import say, say_text
 from sardonyx.cli.parser import Parser
 from sardonyx.cli.perf_arguments import add_perf_arguments, settings_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 from sardonyx.cli.output import draw
 
 _WIDTH = 30

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 from sardonyx.cli.arguments import (
     MOST_THREADS,
     add_dimensions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from sardonyx.base.texts import printable_lines
+from sardonyx.base.printable import printable_lines
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.long_list import LongList
 from sardonyx.ir.types import ValueType

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.base.texts import printable_lines
+from sardonyx.base.printable import printable_lines
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.text import node_line

@@ -7,9 +7,9 @@ from typing import Literal
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.base.texts import printable_lines
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step, Together
 
 BufferKind = Literal["input", "output", "constant", "arena", "grown"]

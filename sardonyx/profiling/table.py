@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
-from sardonyx.base.texts import printable_lines
 
 if TYPE_CHECKING:
     from sardonyx.profiling.calls import Call

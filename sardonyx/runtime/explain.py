@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base import sizes
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.sizes import Dim
-from sardonyx.base.texts import bytes_text, printable_lines
+from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY
 from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument

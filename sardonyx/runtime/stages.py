@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.texts import printable_lines
+from sardonyx.base.printable import printable_lines
 from sardonyx.codegen.compile import emit_assembly
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import host_target

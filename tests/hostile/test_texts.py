@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.base.errors import SardonyxError, message
 from sardonyx.base.log import get_logger
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 from sardonyx.cli.main import COMMANDS, main
 
 #: An escape sequence, a bell, CR LF and a line of a log, bidirectional marks, no width, C1, DEL.

@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
-from sardonyx.base.texts import printable_lines
+from sardonyx.base.printable import printable_lines
 from sardonyx.tools.convert.detect import open_source
 from sardonyx.tools.convert.source import Array, Source, Wishes
 from sardonyx.tools.targets import check_targets

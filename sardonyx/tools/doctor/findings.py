@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sardonyx.base.texts import from_home, home, printable_lines
+from sardonyx.base.printable import printable_lines
+from sardonyx.base.texts import from_home, home
 
 #: A path: from its first slash to what ends it. Words such as `and/or` have none before a letter.
 _PATH = re.compile(r"(?<![\w~./…])(?:/[^\s:'\"(),;]+|[A-Za-z]:\\[^\s:'\"(),;]+)")

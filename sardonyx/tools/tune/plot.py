@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 from sardonyx.tools.tune.outcome import Outcome
 
 _ROW, _LEFT, _WIDTH, _RIGHT, _TOP = 24, 240, 420, 150, 56

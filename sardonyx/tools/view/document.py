@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.base.errors import Fail, installing, message
-from sardonyx.base.texts import printable
+from sardonyx.base.printable import printable
 
 _WEB = Path(__file__).parent / "web"
 #: In this order they are one script.
