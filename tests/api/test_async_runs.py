@@ -22,6 +22,7 @@ import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.runtime import run_threads
 from tests.support.decoders import decoder
+from tests.support.life_cycle import FORKS
 from tests.support.session import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -355,7 +356,7 @@ def test_programs_end(name: str, tmp_path: Path) -> None:
     path = tmp_path / "doubled.onnx"
     path.write_bytes(model_of(_DOUBLED).SerializeToString())
     found = subprocess.run(
-        [sys.executable, "-c", PRELUDE + PROGRAMS[name], str(path)],
+        [sys.executable, "-W", FORKS, "-c", PRELUDE + PROGRAMS[name], str(path)],
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
     )  # fmt: skip
     assert (found.returncode, found.stdout, found.stderr) == (0, "over\n", "")
