@@ -28,7 +28,7 @@ from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.few_columns import LONGEST_WINDOW
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.tensor import scalar
-from sardonyx.tensor.operations import COMPARE
+from sardonyx.tensor.operations import CHECKS, COMPARE
 from sardonyx.tensor.rewriting import remake
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -41,6 +41,8 @@ _LEAST_VECTORS = 8
 #: Reductions of fewer elements may be written out.
 _LEAST_REDUCED = 32
 _KINDS = ("map", "sum", "max", "min")
+#: Operations with symbolic integers of their own, which may have loads in them.
+_WITH_DIMS = frozenset(("load", "size")) | CHECKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +249,11 @@ class _Making(Generaliser):
         return found
 
     def _moved(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:
-        if x.op == "load":
+        if x.op in _WITH_DIMS:
             return self._body(x)
         if x.op == "constant" and self._count is not None and x.payload == self._count[0]:
             # What a mean divides by. Whatever else has that value has it here in all runs.
             return scalar.cast(scalar.size(self._count[1]), x.dtype)
-        if x.op == "size":
-            return scalar.size(substitute(x.dim, self._atoms))
         if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:
             index, end = x.arguments
             value = int(end.payload)

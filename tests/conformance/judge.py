@@ -36,7 +36,7 @@ def outcome(case: Case, provider: Provider) -> Outcome:
         where = session.get_providers()[0]
         for inputs, wanted in case.runs:
             found = session.run(None, case.feeds(inputs))
-            if _holds_a_draw(case.name):
+            if is_random(case.name):
                 good = _draw_agrees(case.name, inputs, found, wanted)
             else:
                 good = agrees(list(found), list(wanted), case.relative, case.absolute)
@@ -85,7 +85,8 @@ def _largest(found: Sequence[Any], wanted: Sequence[Any]) -> str:
         return "not in numbers"
 
 
-def _holds_a_draw(name: str) -> bool:
+def is_random(name: str) -> bool:
+    """Whether a case's outputs depend on a draw."""
     return "bernoulli" in name or ("training_dropout" in name and "zero_ratio" not in name)
 
 
