@@ -75,9 +75,10 @@ def test_length_of_tests() -> None:
     assert not long, "split the files"
 
 
-def test_only_the_command_line_prints() -> None:
+def test_one_file_prints() -> None:
+    """The one that makes texts printable."""
     for path in FILES:
-        if path.relative_to(PACKAGE).parts[0] == "cli":
+        if path.relative_to(PACKAGE).as_posix() == "cli/output.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             is_print = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"

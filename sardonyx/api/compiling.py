@@ -13,7 +13,8 @@ from sardonyx.api.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from sardonyx.api.making import engine_options
 from sardonyx.api.options import SessionOptions
 from sardonyx.base import errors
-from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.files import check_file
 from sardonyx.base.forks import compiling
 from sardonyx.base.notes import note
 
@@ -117,8 +118,8 @@ class ModelCompiler:
             raise InvalidArgument(message(where, "This is no path, and no bytes", got=got))
         if not (source if isinstance(source, bytes) else os.fspath(source)):
             raise InvalidArgument(message(where, "The model's path, or its bytes, are empty"))
-        if not isinstance(source, bytes) and not os.path.isfile(source):
-            raise NoSuchFile(message(where, f"There is no file {os.fspath(source)!r}"))
+        if not isinstance(source, bytes):
+            check_file(source)
         check_arguments(source, sess_options, {})
         if external_initializers_file_path or get_initializer_location_func is not None:
             what = "Weights are packed, and lie in the bundle: they cannot go to another file"

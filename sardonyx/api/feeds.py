@@ -10,9 +10,12 @@ import numpy as np
 
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
+from sardonyx.base.conversion import as_rounded
+from sardonyx.base.dtypes import STRING
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.overlaps import check_apart
 from sardonyx.runtime.storage import DeviceArray
 
 
@@ -102,8 +105,11 @@ def as_array(value: Any, info: ValueInfo) -> Any:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (list, tuple, int, float, bool, str, bytes)):
+        if info.dtype is STRING and not isinstance(value, (list, tuple, str)):
+            # A number is not what strings are meant to be; an array of bytes is text in UTF-8.
+            return np.asarray(np.void(value) if isinstance(value, bytes) and value else value)
         try:
-            return np.asarray(value, info.dtype.numpy)
+            return as_rounded(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidArgument(
                 message(f"input {info.name}", f"The feed is no array: {error}")
@@ -200,7 +206,8 @@ def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
     """The memory that outputs are to be written to; None for those that get new memory.
 
     Raises:
-        InvalidArgument: There are more or fewer than outputs, or one is no array of its type.
+        InvalidArgument: There are more or fewer than outputs, one is no array of its type, or two
+            overlap.
     """
     if out is None:
         return [None] * len(infos)
@@ -209,7 +216,9 @@ def targets(out: Sequence[Any] | None, infos: Sequence[ValueInfo]) -> list[Any]:
         what = "`out` is a list with an array, or None, for each output that is returned"
         raise InvalidArgument(message("run out", what, expected=f"{len(infos)}", got=got))
     pairs = zip(out, infos, strict=True)
-    return [None if given is None else target_of(given, info) for given, info in pairs]
+    found = [None if given is None else target_of(given, info) for given, info in pairs]
+    check_apart(zip([info.name for info in infos], found, strict=True))
+    return found
 
 
 def target_of(given: Any, info: ValueInfo) -> Any:

@@ -21,6 +21,7 @@ from sardonyx.base.errors import InvalidArgument, RuntimeException, message
 from sardonyx.base.texts import counted
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
+from sardonyx.runtime.overlaps import check_apart
 from sardonyx.runtime.storage import (
     Array,
     DeviceArray,
@@ -221,7 +222,8 @@ class IOBinding:
         """Run the session once with what is bound.
 
         Raises:
-            InvalidArgument: An input or every output is not bound, or bound memory does not fit.
+            InvalidArgument: An input or every output is not bound, bound memory does not fit, or
+                outputs overlap.
         """
         plan = self._plan
         fed: Mapping[str, Any] = self._inputs
@@ -296,6 +298,7 @@ class IOBinding:
             raise InvalidArgument(message("run_with_iobinding", text))
         if not self._outputs:
             raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
+        check_apart(self._outputs.items())
         feeds = [inputs[n] for n in names]
         # What is not bound stays where it is.
         unbound = None if self._session._is_on_host else engine.executable.memory_kind

@@ -15,6 +15,7 @@ from sardonyx.api.options import SessionOptions
 from sardonyx.api.providers import CPU, cuda_is_missing
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
+from sardonyx.api.thread_pool import has_shared_threads
 from sardonyx.base import errors
 from sardonyx.base.devices import device_named
 from sardonyx.base.errors import InvalidArgument, WrongType, message
@@ -48,7 +49,8 @@ def load(
         model: Path of an ONNX file or a bundle, its bytes, or a `ModelProto`.
         device: `cpu`, `cuda` (or `gpu`), or `cuda:N` for a GPU by its number; capital letters are
             the same.
-        threads: How many threads a run has on the processor; 0 for one for each.
+        threads: How many threads a run has on the processor; 0 for one for each. After
+            `set_global_thread_pool_sizes` it has those that sessions share.
         sizes: Sizes of named dimensions that never change; plans get simpler by them.
         config: Session configuration entries, by key.
         provider_options: Options of the CUDA provider, such as `use_tf32=0`.
@@ -63,6 +65,7 @@ def load(
     if isinstance(threads, bool) or not isinstance(threads, int):
         raise InvalidArgument(message("load", "threads is no whole number", got=repr(threads)))
     options.intra_op_num_threads = threads
+    options.use_per_session_threads = not has_shared_threads()
     for name, size in (sizes or {}).items():
         options.add_free_dimension_override_by_name(name, size)
     for key, value in (config or {}).items():

@@ -217,7 +217,7 @@ def _in_regions(
     provider = _provider(providers[CUDA], o.config(SHARED_KEY) == "1")
     # What is said of the model's inputs was done before parts are made.
     plain = replace(
-        options, provider=provider, initializers={}, fed=(), ranks={}, lengths={}, tuned=None,
+        options, provider=provider, initializers={}, fed=(), ranks={}, shapes={}, tuned=None,
         free_dimension_overrides={}, budget=None,
     )  # fmt: skip
 

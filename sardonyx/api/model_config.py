@@ -11,11 +11,9 @@ from sardonyx.base.errors import InvalidArgument, message
 #: onnxruntime's switch in the environment.
 _SWITCH = "ORT_LOAD_CONFIG_FROM_MODEL"
 _KEY = "ort_config"
-#: What may stand under `session_options`.
-_NAMES = (
-    "intra_op_num_threads", "inter_op_num_threads", "use_per_session_threads", "execution_mode",
-    "graph_optimization_level", "enable_profiling",
-)  # fmt: skip
+#: What may stand under `session_options` beside `tuning_rules.SESSION`.
+_SWITCHES = ("use_per_session_threads", "enable_profiling")
+_MOST_BYTES = 1 << 20
 
 
 def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> None:
@@ -37,16 +35,17 @@ def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> Non
     text = None if is_bundle(source) else metadata_of(source).get(_KEY)
     if text is None:
         return
-    import json  # only for models that hold options
+    # Only for models that hold options.
+    from sardonyx.api.tuning_rules import SESSION, Rule, check_rules
+    from sardonyx.base.bounded_json import parse_json
 
-    try:
-        found = json.loads(text)["session_options"]
-        entries = dict(found)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        what = f"This is no JSON with session_options: {type(error).__name__}: {error}"
-        raise InvalidArgument(message(f"metadata {_KEY}", what, got=text[:100])) from None
-    for name, value in entries.items():
-        if name not in _NAMES:
-            what = f"The model asks for an option {name!r}"
-            raise InvalidArgument(message(f"metadata {_KEY}", what, expected=f"one of {_NAMES}"))
+    where = f"metadata {_KEY}"
+    found = parse_json(text, where, most=_MOST_BYTES)
+    if not isinstance(found, dict) or "session_options" not in found:
+        what = "This is no JSON with session_options"
+        raise InvalidArgument(message(where, what, got=text[:100]))
+    switch = Rule(lambda v: v in (0, 1) and isinstance(v, int), "0, 1, false or true")
+    rules = {**SESSION, **dict.fromkeys(_SWITCHES, switch)}
+    check_rules(where, found["session_options"], rules)
+    for name, value in found["session_options"].items():
         setattr(options, name, value)

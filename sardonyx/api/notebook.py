@@ -1,6 +1,6 @@
 """How sessions, values and what sessions say of themselves are shown in a notebook.
 
-Everything that comes from a model or from data is escaped.
+Everything that comes from a model or from data is escaped, and `printable`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.base.printable import printable
 from sardonyx.base.texts import bytes_text
 from sardonyx.runtime.storage import DeviceArray
 
@@ -115,9 +116,11 @@ def _table(
 
 
 def _laid_out(text: str, most: int) -> str:
-    return f'<pre style="white-space:pre;overflow-x:auto">{_shown(text, most)}</pre>'
+    shown = _shown(text, most, has_lines=True)
+    return f'<pre style="white-space:pre;overflow-x:auto">{shown}</pre>'
 
 
-def _shown(text: str, most: int = _MOST) -> str:
+def _shown(text: str, most: int = _MOST, *, has_lines: bool = False) -> str:
     """A text, escaped; what is too long is cut before."""
-    return html.escape(text if len(text) <= most else f"{text[:most]} ...")
+    cut = text if len(text) <= most else f"{text[:most]} ..."
+    return html.escape(printable(cut, has_lines=has_lines))

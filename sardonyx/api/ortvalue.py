@@ -15,6 +15,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.growing import new_with_room
+from sardonyx.runtime.host_arrays import texts_of_bytes
 from sardonyx.runtime.storage import (
     HOST,
     Array,
@@ -96,7 +97,10 @@ class OrtValue:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         kind = numpy_type(array.dtype)
-        array = array.astype(kind) if array.dtype.kind in "US" else array
+        if array.dtype.kind == "S":
+            array = texts_of_bytes(array)
+        elif array.dtype.kind == "U":
+            array = array.astype(kind)
         if memory is HOST:
             return OrtValue(array)
         refuse_strings(kind)

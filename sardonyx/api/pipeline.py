@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.overlaps import reads_written
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
@@ -24,15 +27,17 @@ _MOST = 64
 class _Row:
     """Runs of one `map` that are under way, the first one first."""
 
-    __slots__ = ("is_ended", "runs")
+    __slots__ = ("flag", "is_ended", "runs")
 
     def __init__(self) -> None:
-        self.runs: deque[Started] = deque()
+        self.runs: deque[_Given] = deque()
         self.is_ended = False
+        self.flag = CancelFlag()
 
     def end(self) -> None:
-        """Wait for the runs, and drop their results: what is wrong with them is nobody's."""
+        """End the runs, and drop their results: what is wrong with them is nobody's."""
         self.is_ended = True
+        self.flag.set()
         while self.runs:
             try:
                 self.runs.popleft().finish()
@@ -91,31 +96,39 @@ class Pipeline:
             self._end(row)
         self._close()
 
-    def map(self, tiles: Iterable[Any], into: Iterable[Any] | None = None) -> Iterator[Any]:
-        """The results for each of a row of feeds, in order.
+    def map(self, tiles: Iterable[Any], into: Iterable[Any] | None = None) -> Results:
+        """The results for each of a row of feeds, in order, for `for` and `async for`.
 
         A feed is taken when there is room for its run, so `tiles` may be a generator; it must not
         change before its results have come. Several rows may be under way, and none sees results of
         another. A row ends with its feeds, with an error, when the iterator is dropped or closed,
-        or with the `with` block: runs whose results nobody has taken are waited for, and dropped.
+        when an `async for` is cancelled, or with the `with` block, in whatever thread that ends:
+        runs whose results nobody has taken are ended, and what they gave is dropped.
 
         Args:
             tiles: For each run an array, if the model has one input; arrays for all inputs, as a
                 tuple; or a dict by name. They may lie anywhere, as feeds of `run` do.
             into: For each run what its result is written to, or a tuple with that, or None, for
-                each output: an array, which may be a part of a larger one, an `OrtValue`, or an
-                array of another library, on any device. None gives a new NumPy array.
+                each output (runs may have a place in common, and write there in their order; a
+                feed may be what an earlier run writes): an array, which may be a part of a larger
+                one, an `OrtValue`, or an array of another library, on any device. None gives a new
+                NumPy array.
 
         Returns:
-            An iterator over results, tuples of them if there are several outputs: what `into` has,
-            or, where that is larger than a result, an array (`OrtValue` on a device) on its first
-            part; else NumPy arrays.
+            An iterator over results (see `Results`), tuples of them if there are several outputs:
+            what `into` has, or, where that is larger than a result, an array (`OrtValue` on a
+            device) on its first part; else NumPy arrays.
 
         Raises:
-            InvalidArgument: A feed or a target does not fit, or `into` has fewer entries; or the
-                `with` block has ended before the row.
+            InvalidArgument: A feed or a target does not fit, or `into` has fewer entries; two
+                targets of a run overlap; or the `with` block has ended before the row.
         """
         row = _Row()
+        return Results(self._session, row.flag, self._results(row, tiles, into))
+
+    def _results(
+        self, row: _Row, tiles: Iterable[Any], into: Iterable[Any] | None
+    ) -> Generator[Any, None, None]:
         self._rows.append(row)
         targets: Iterator[Any] = repeat(None) if into is None else iter(into)
         try:
@@ -125,7 +138,7 @@ class Pipeline:
                 except StopIteration:
                     what = "There are fewer places for results than feeds"
                     raise InvalidArgument(message("pipeline", what)) from None
-                row.runs.append(self._start(tile, target))
+                row.runs.append(self._start(tile, target, row))
                 if len(row.runs) >= self._depth:
                     yield _alone(row.runs.popleft().finish())
                     _check_open(row)
@@ -147,19 +160,22 @@ class Pipeline:
         if conveyor is not None:
             conveyor.close()
 
-    def _start(self, tile: Any, target: Any) -> Started:
+    def _start(self, tile: Any, target: Any, row: _Row) -> _Given:
         session = self._session
         engine, given = session._fed(self._named(tile))
         asked = self._asked(target)
         targets = feeding.targets(asked, session._engine.record.outputs)
         if session._is_on_host:
-            results = engine.run_to(given, Wanted(targets))
+            results = engine.run_to(given, Wanted(targets), row.flag)
             return _Given(Started(results), targets, asked)
+        if reads_written(given, (x for run in row.runs for x in run.targets)):
+            for run in row.runs:  # the feed is what they write
+                run.finish()
         if self._conveyor is None:
             from sardonyx.cuda.conveyor import Conveyor
 
             self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
-        return _Given(self._conveyor.start(engine, given, targets), targets, asked)
+        return _Given(self._conveyor.start(engine, given, targets, row.flag), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
@@ -185,6 +201,46 @@ class Pipeline:
         return found
 
 
+class Results:
+    """What a row of runs gives: an iterator, for `for` and `async for`.
+
+    An `async for` waits in a thread of the package, as `run_async` does; who cancels it ends the
+    runs that are under way.
+    """
+
+    def __init__(
+        self, session: UnderWay, flag: CancelFlag, results: Generator[Any, None, None]
+    ) -> None:
+        self._session, self._flag, self._results = session, flag, results
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._results)
+
+    def close(self) -> None:
+        """End the row: runs that are under way end, and their results are dropped."""
+        self._flag.set()
+        state = inspect.getgeneratorstate(self._results)
+        if state != inspect.GEN_RUNNING:  # else the thread that waits for results ends it
+            self._results.close()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next results."""
+        found = await self._session._in_a_thread(lambda: next(self._results, self), self._flag)
+        if found is self:
+            raise StopAsyncIteration
+        return found
+
+    async def aclose(self) -> None:
+        """`close`, without making the event loop wait."""
+        await self._session._in_a_thread(self.close, self._flag)
+
+
 class _Given(Started):
     """A run whose results are what the caller gave for them."""
 
@@ -192,11 +248,11 @@ class _Given(Started):
         self, started: Started, targets: Sequence[Any], asked: Sequence[Any] | None
     ) -> None:
         super().__init__([])
-        self._started, self._targets, self._asked = started, targets, asked
+        self._started, self.targets, self._asked = started, targets, asked
 
     def finish(self) -> list[Any]:
         """See `Started.finish`."""
-        return feeding.given_back(self._started.finish(), self._targets, self._asked)
+        return feeding.given_back(self._started.finish(), self.targets, self._asked)
 
 
 def _check_open(row: _Row) -> None:

@@ -107,7 +107,7 @@ def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
     """Options of an engine whose parts these providers may claim."""
     plain = replace(
         options, initializers={}, data_files={}, fed=(), fetched=(), cancel=None,
-        load_seconds=None, provider=None, ranks={}, lengths={}, free_dimension_overrides={},
+        load_seconds=None, provider=None, ranks={}, shapes={}, free_dimension_overrides={},
         denoted_sizes={}, budget=None,
     )  # fmt: skip
 

@@ -116,6 +116,13 @@ class RunOptions:
             and not own["_values"]["only_execute_path_to_fetches"]
         )
 
+    def ended_apart(self) -> RunOptions:
+        """These options for one run, which can be ended without others that have them."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__["cancel_flag"] = self.cancel_flag.child()
+        return made
+
     def limit(self, timeout: float | None = None) -> AbstractContextManager[CancelFlag]:
         """What ends a run that is done with these options; it holds during the `with` block.
 

@@ -27,7 +27,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.quick import QuickRun, not_again
-from sardonyx.runtime.storage import HOST, Wanted, is_of_host
+from sardonyx.runtime.storage import HOST, Wanted, again, is_of_host
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
@@ -183,7 +183,8 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
             run_options: May end the run from another thread, or after some time.
             out: For each output that is returned, an array (or `OrtValue`, or array of another
                 library) to write it to, or None. It must have the output's type and shape; it may
-                be longer along the first axis, or have one axis alone and as many elements.
+                be longer along the first axis, or have one axis alone and as many elements. It
+                may be memory of a feed, which is read first, but not another output's.
             timeout: Seconds that the run may take.
             stream: A stream of the session's GPU: a handle, a stream of torch or cupy, or an
                 object with `__cuda_stream__`. By default one of the session's own.
@@ -297,14 +298,23 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         self._check_stream(stream)
         unread = None if self._is_on_host else main.executable.memory_kind
         into: list[Any] = [unread] * len(main.record.outputs)
-        for place, target in zip(places, targets, strict=True):
+        first = dict(zip(reversed(places), reversed(targets), strict=True))
+        for place, target in first.items():
             into[place] = target
+        is_once = len(first) == len(places)
         # Whoever gets an array of NumPy's reads it at once.
-        waits = not options.is_left or any(map(is_of_host, into))
+        waits = not (options.is_left and is_once) or any(map(is_of_host, into))
         with options.limit(timeout) as cancel, options.graph():
             results = engine.run_to(given, Wanted(into, stream, waits), cancel)
         self._after_run(run_options)
-        return [results[k] for k in places]
+        if is_once:
+            return [results[k] for k in places]
+        found = []
+        for number, (k, target) in enumerate(zip(places, targets, strict=True)):
+            is_first = places.index(k) == number
+            name = main.record.outputs[k].name
+            found.append(results[k] if is_first else again(name, target, results[k]))
+        return found
 
     def _fed(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
         """Feeds in order, and the engine to run."""

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api import tuning_results
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.providers import CPU
-from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.api.tuning_rules import (
+    CALLER,
+    CONFIG,
+    PROVIDERS,
+    SESSION,
+    check_names,
+    check_rules,
+)
+from sardonyx.base.bounded_json import read_json
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import open_file, shown_path
 from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
@@ -30,6 +40,10 @@ FORMAT = "sardonyx settings 1"
 #: rest, where weights do. Whoever trains a model again changes all of its weights.
 _HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 1 << 20, 256, 4096
 _EXTRA = "extra_session_config"
+_MOST_BYTES = 16 << 20
+#: Of an entry: what is read, and what is there for people.
+_NEEDED: Mapping[str, type] = {"model": str, "device": dict, "settings": dict}
+_BESIDE = ("model_path", "version", "ratio_to_default")
 
 
 @dataclass(frozen=True)
@@ -65,24 +79,36 @@ class Settings:
         return found | {"session_options": options}
 
     @classmethod
-    def from_json(cls, found: Any) -> Settings:
-        """What `to_json` gave.
+    def from_json(cls, found: Any, where: str = "settings") -> Settings:
+        """What `to_json` gave, or somebody wrote: tuning alone, as `tuning_rules` lists it.
+
+        Args:
+            found: What JSON gave.
+            where: What errors call it.
 
         Raises:
-            InvalidArgument: It is no such thing.
+            InvalidArgument: It is no such thing, or sets something else; the text names that.
         """
-        try:
-            given = dict(found)
-            options = dict(given.pop("session_options"))
-            extra = dict(options.pop(_EXTRA, {}))
-            results = tuple(given.pop("tuning_results", ()))
-            return cls(
-                session_options=options, extra_session_config=extra, tuning_results=results, **given
-            )
-        except (TypeError, ValueError, KeyError) as error:
-            raise InvalidArgument(
-                message("settings", f"These are no settings: {error!r}")
-            ) from None
+        check_names(where, found, tuple(f.name for f in fields(cls)))
+        given = dict(found)
+        provider = given.pop("execution_provider", CPU)
+        if not isinstance(provider, str) or provider not in PROVIDERS:
+            what, expected = "Settings are of another provider", " or ".join(PROVIDERS)
+            raise InvalidArgument(message(where, what, expected=expected, got=repr(provider)[:80]))
+        own = given.pop("provider_options", {})
+        check_rules(f"{where}, provider_options", own, PROVIDERS[provider])
+        options = given.pop("session_options", None)
+        check_names(f"{where}, session_options", options, (*SESSION, _EXTRA))
+        options = dict(options)
+        extra = options.pop(_EXTRA, {})
+        check_rules(f"{where}, {_EXTRA}", extra, CONFIG)
+        check_rules(f"{where}, session_options", options, SESSION)
+        results = given.pop("tuning_results", [])
+        tuning_results.check_entries(results)
+        for entry in results:
+            check_names(f"{where}, tuning_results", entry, tuning_results.FIELDS)
+        check_rules(where, given, CALLER)
+        return cls(provider, own, options, extra, tuple(results), **given)
 
     @property
     def key(self) -> str:
@@ -119,7 +145,7 @@ def settings_for(path: str, source: Any) -> Settings | None:
     entries = read(path)
     same_model = [e for e in entries if e["model"] == own]
     for entry in same_model:
-        settings = Settings.from_json(entry["settings"])
+        settings = Settings.from_json(entry["settings"], f"settings {path}")
         on_gpu = settings.execution_provider == CUDA
         known = place | ({"gpu": gpu_name()} if on_gpu else {})
         if all(entry["device"].get(name) == value for name, value in known.items()):
@@ -160,21 +186,23 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         NoSuchFile, InvalidArgument: There is no such file, or it is none of settings.
     """
-    where = f"settings {os.fspath(path)}"
-    try:
-        with open(path, encoding="utf-8") as file:
-            held = json.load(file)
-    except OSError as error:
-        raise NoSuchFile(message(where, error.strerror or str(error))) from None
-    except ValueError as error:
-        raise InvalidArgument(message(where, f"It is no JSON: {error}")) from None
-    entries = held.get("entries") if isinstance(held, dict) else None
-    if not isinstance(entries, list) or held.get("format") != FORMAT:
-        got = repr(held.get("format") if isinstance(held, dict) else type(held).__name__)
+    where = f"settings {shown_path(path)}"
+    held = read_json(path, most_bytes=_MOST_BYTES)
+    if not isinstance(held, dict) or held.get("format") != FORMAT:
+        got = repr(held.get("format") if isinstance(held, dict) else type(held).__name__)[:80]
         raise InvalidArgument(message(where, "No file of settings", expected=FORMAT, got=got))
-    for entry in entries:
-        if not isinstance(entry, dict) or not {"model", "device", "settings"} <= set(entry):
-            raise InvalidArgument(message(where, "An entry is none", got=repr(entry)[:80]))
+    check_names(where, held, ("format", "entries"))
+    entries = held.get("entries")
+    if not isinstance(entries, list):
+        raise InvalidArgument(message(where, "It has no list of entries"))
+    for number, entry in enumerate(entries):
+        check_names(f"{where}, entry {number}", entry, (*_NEEDED, *_BESIDE))
+        for name, kind in _NEEDED.items():
+            if not isinstance(entry.get(name), kind):
+                what, got = f"The entry has no {name!r}", repr(entry.get(name))[:80]
+                expected = "text" if kind is str else "an object"
+                text = message(f"{where}, entry {number}", what, expected=expected, got=got)
+                raise InvalidArgument(text)
     return entries
 
 
@@ -208,7 +236,7 @@ def model_digest(source: Any) -> str:
     """Tells models from each other: of the size, the beginning and samples of what follows.
 
     Raises:
-        NoSuchFile: There is no such file.
+        NoSuchFile, InvalidArgument, Fail: See `files.open_file`.
     """
     found = hashlib.blake2b(digest_size=16)
     for part in _parts(source):
@@ -218,15 +246,12 @@ def model_digest(source: Any) -> str:
 
 def _parts(source: Any) -> Iterator[bytes]:
     if isinstance(source, (str, os.PathLike)):
-        try:
-            with open(source, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                yield str(size).encode()
-                for start, count in _places(size):
-                    file.seek(start)
-                    yield file.read(count)
-        except OSError as error:
-            raise NoSuchFile(message(os.fsdecode(source), error.strerror or str(error))) from None
+        with open_file(source) as file:
+            size = os.fstat(file.fileno()).st_size
+            yield str(size).encode()
+            for start, count in _places(size):
+                file.seek(start)
+                yield file.read(count)
         return
     data = source.SerializeToString() if hasattr(source, "SerializeToString") else source
     held = memoryview(data)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sardonyx.base.printable import printable
 from sardonyx.base.texts import counted, shortened
 
 #: The most options that are shown.
@@ -18,7 +19,8 @@ _MOST = 4
 
 def facts(shown: object, *texts: str) -> str:
     """`<Class text, text>`; what is empty is left out."""
-    return " ".join([f"<{type(shown).__name__}", ", ".join(filter(None, texts))]).rstrip() + ">"
+    text = " ".join([f"<{type(shown).__name__}", ", ".join(filter(None, texts))]).rstrip() + ">"
+    return printable(text)
 
 
 def session_text(session: Any) -> str:

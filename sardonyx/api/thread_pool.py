@@ -9,7 +9,8 @@ from sardonyx.api.config_keys import AFFINITY_KEY, DENORMAL_KEY, SPIN_KEY, SPIN_
 from sardonyx.api.enums import ExecutionMode
 from sardonyx.api.options import SessionOptions
 from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.notes import note
 from sardonyx.runtime.thread_setup import (
     ACTIVE_SPIN_NS,
     CreateThread,
@@ -23,8 +24,8 @@ from sardonyx.runtime.thread_setup import (
 #: How long threads wait awake at most, whatever an entry says.
 _LONGEST_AWAKE_NS = 100_000_000
 
-_shared_size = 0
-_shared_branches = 0
+#: Of the threads that sessions share, and of their branches; None: nobody has asked for such.
+_shared_sizes: tuple[int, int] | None = None
 _shared_setup: ThreadSetup | None = None
 
 
@@ -33,14 +34,24 @@ def set_global_thread_pool_sizes(
 ) -> None:
     """Threads of runs of sessions made with `use_per_session_threads = False`; 0 for all.
 
+    From then on all sessions have to be made so, as with onnxruntime.
+
     Raises:
         InvalidArgument: A number is negative.
+        Fail: It was called before.
     """
-    global _shared_size, _shared_branches
+    global _shared_sizes
     if intra_op_num_threads < 0 or inter_op_num_threads < 0:
         raise InvalidArgument(message("set_global_thread_pool_sizes", "A number is negative"))
-    _shared_size = int(intra_op_num_threads)
-    _shared_branches = int(inter_op_num_threads)
+    if _shared_sizes is not None:
+        what = "Global thread pools have already been created, cannot replace them"
+        raise Fail(message("set_global_thread_pool_sizes", what))
+    _shared_sizes = int(intra_op_num_threads), int(inter_op_num_threads)
+
+
+def has_shared_threads() -> bool:
+    """Whether sessions have to share threads."""
+    return _shared_sizes is not None
 
 
 def set_global_thread_functions(
@@ -73,7 +84,8 @@ def set_global_thread_affinities(affinities: str) -> None:
         InvalidArgument: There are not as many lists as threads but the caller's.
     """
     global _shared_setup
-    found = read_affinities(affinities, _count(_shared_size)) if affinities else ()
+    size = 0 if _shared_sizes is None else _shared_sizes[0]
+    found = read_affinities(affinities, _count(size)) if affinities else ()
     _shared_setup = ThreadSetup(found) if found else None
 
 
@@ -133,16 +145,31 @@ def _setup(
 
 
 def thread_setting(options: SessionOptions) -> int:
-    """How many threads a session with these options asks for; 0 for all."""
-    return int(options.intra_op_num_threads if options.use_per_session_threads else _shared_size)
+    """How many threads a session with these options asks for; 0 for all.
+
+    Raises:
+        Fail: Sessions share threads, and this one does not, or the other way round.
+    """
+    where = "use_per_session_threads"
+    if options.use_per_session_threads:
+        if _shared_sizes is not None:
+            what = "It must be False when using a global thread pool"
+            raise Fail(message(where, what, do="Set it, or leave set_global_thread_pool_sizes out"))
+        return int(options.intra_op_num_threads)
+    if _shared_sizes is None:
+        what = "It is False, but there is no global thread pool"
+        raise Fail(message(where, what, do="Call set_global_thread_pool_sizes first"))
+    if options.intra_op_num_threads or options.inter_op_num_threads:
+        note("intra_op_num_threads", "threads are those of set_global_thread_pool_sizes")
+    return _shared_sizes[0]
 
 
 def branch_setting(options: SessionOptions) -> int | None:
     """How many branches a session with these options runs at once: 0 for all, None for one."""
     if options.execution_mode is not ExecutionMode.ORT_PARALLEL:
         return None
-    if not options.use_per_session_threads:
-        return _shared_branches
+    if not options.use_per_session_threads and _shared_sizes is not None:
+        return _shared_sizes[1]
     return int(options.inter_op_num_threads)
 
 

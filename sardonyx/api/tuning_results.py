@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
 
 _logger = get_logger("tuning")
-_FIELDS = ("ep", "results", "validators")
+FIELDS = ("ep", "results", "validators")
 
 
 def written(tuned: Tuned | None) -> list[dict[str, Any]]:
@@ -34,7 +34,8 @@ def read(results: Any, error_on_invalid: bool) -> Tuned | None:
     """
     from sardonyx.runtime.choices import Tuned
 
-    for entry in _entries(results):
+    check_entries(results)
+    for entry in results:
         if entry["ep"] != CPU:
             _logger.warning("results of %s are not used: only %s has any", entry["ep"], CPU)
             continue
@@ -49,13 +50,18 @@ def read(results: Any, error_on_invalid: bool) -> Tuned | None:
     return None
 
 
-def _entries(results: Any) -> list[Mapping[str, Any]]:
+def check_entries(results: Any) -> None:
+    """Refuse what is no list of entries.
+
+    Raises:
+        InvalidArgument: It is none, or an entry lacks a field.
+    """
     if isinstance(results, list) and all(
-        isinstance(e, Mapping) and all(f in e for f in _FIELDS) for e in results
+        isinstance(e, Mapping) and all(f in e for f in FIELDS) for e in results
     ):
-        return results
+        return
     what = "Results of tuning are a list of mappings"
-    text = message("tuning", what, expected=", ".join(_FIELDS), got=repr(results)[:80])
+    text = message("tuning", what, expected=", ".join(FIELDS), got=repr(results)[:80])
     raise InvalidArgument(text)
 
 

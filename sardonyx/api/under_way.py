@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session_facts import SessionFacts
-from sardonyx.base.errors import InvalidArgument, WrongType, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
+from sardonyx.base.log import get_logger
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.run_threads import Lane, Task, begin, lane_of
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
@@ -20,16 +23,23 @@ if TYPE_CHECKING:
     from sardonyx.api.pipeline import Pipeline
     from sardonyx.runtime.engine import Engine
 
+_logger = get_logger("async")
+
 #: So long a run that is awaited is asked for in turn with the loop's other tasks: a short one is
 #: over before the device could wake the loop.
 _ASKED_SECONDS = 1e-4
 #: After a failure of a device the driver tells nobody: so often an awaited run is looked at.
 _LOOK_SECONDS = 1.0
+#: So long a cancelled run may take to end: then nobody waits for it, and what it has of the
+#: caller's memory is in use still. Kernels end in a few milliseconds, functions of Python need not.
+_END_SECONDS = 1.0
+_STEP_SECONDS = 1e-3
 
 
 class UnderWay(SessionFacts):
     """The part of `InferenceSession` that does not wait for its runs."""
 
+    _lane: Lane | None = None
     _output_names: list[str]
     _every: list[int]
     run: Callable[..., list[Any]]
@@ -55,7 +65,13 @@ class UnderWay(SessionFacts):
         `run` gives. Without one what is returned can be awaited:
         `await session.run_async({"x": x})`, or with names of outputs first. On a device no thread
         is held meanwhile: the device itself wakes the event loop. Runs that are awaited at the same
-        time work in streams of their own.
+        time work in streams of their own. On the processor threads of the package do it: 16 at most
+        for one session, 64 for all, called `sardonyx-run`; further runs wait.
+
+        Who cancels what awaits a run ends the run, as `terminate` of its options would: one that
+        has not begun never does; one that has ends within milliseconds, and is waited for, so that
+        its feeds and `out` are the caller's again. After 1 s (a function of Python may be in its
+        way) it is left behind, with a warning in the log.
 
         Args:
             output_names: Which outputs; None for all. Feeds may stand here, with names left out.
@@ -87,23 +103,33 @@ class UnderWay(SessionFacts):
         options = RunOptions() if run_options is None else self._checked(run_options)
         self._check_stream(stream)
         feeding.check_complete(self._engine.inputs, options.with_adapters(input_feed))
+        options = options.ended_apart()
         names, feeds, given = output_names, input_feed, (out, timeout, stream)
         if callback is None:
             return self._awaited(names, feeds, options, *given)
         tell = callback
 
-        def work() -> None:
+        def work() -> list[Any]:
+            return self.run(names, feeds, options, out=out, timeout=timeout, stream=stream)
+
+        def told(task: Task) -> None:
             try:
-                results = self.run(
-                    names, feeds, run_options, out=out, timeout=timeout, stream=stream
-                )
+                results = task.result()
             except Exception as error:  # noqa: BLE001 - the callback gets every error
                 tell([], user_data, str(error))
             else:
                 tell(results, user_data, "")
 
-        threading.Thread(target=work, daemon=True).start()
+        begin(self._own_lane(), work, options.cancel_flag, told)
         return None
+
+    def _own_lane(self) -> Lane:
+        lane = self._lane = lane_of(self._lane)
+        return lane
+
+    def _in_a_thread(self, work: Callable[[], Any], flag: CancelFlag) -> Coroutine[Any, Any, Any]:
+        """What gives, awaited, what the work gives; cancelled, it sets the flag."""
+        return _in_a_thread(self._own_lane(), work, flag)
 
     def _awaited(
         self,
@@ -140,7 +166,7 @@ class UnderWay(SessionFacts):
             ]
 
         # The processor needs a thread; so does a plan that the host steers, or an inner value.
-        return _in_a_thread(work)
+        return self._in_a_thread(work, options.cancel_flag)
 
     async def _on_device(
         self, places: list[int], feeds: Mapping[str, Any], options: RunOptions, stream: Any
@@ -152,7 +178,13 @@ class UnderWay(SessionFacts):
             targets[place] = None if convert is None else self._kind
         with options.graph():
             started = engine.start(given, Wanted(targets, stream, waits=False), options.cancel_flag)
-        await _until_over(started)
+        try:
+            await _until_over(started)
+        except BaseException as error:
+            options.cancel_flag.set()
+            if not isinstance(error, GeneratorExit):
+                await _ended(started)
+            raise
         results = started.finish()
         del started  # else it had memory that is given back
         self._after_run(options)
@@ -175,10 +207,51 @@ class UnderWay(SessionFacts):
         return Pipeline(self, depth)
 
 
-async def _in_a_thread(work: Callable[[], list[Any]]) -> list[Any]:
+async def _in_a_thread(lane: Lane, work: Callable[[], Any], flag: CancelFlag) -> Any:
     import asyncio  # programs that await have it
 
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    # The event refers to who waits for it: of a loop that has stopped the thread keeps nothing.
+    known = weakref.ref(over)
+
+    def tell(_task: Task) -> None:
+        event = known()
+        if event is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(event.set)
+
+    task = begin(lane, work, flag, tell)
+    try:
+        await over.wait()
+    except BaseException as error:
+        if not task.cancel() and not isinstance(error, GeneratorExit):
+            try:
+                await asyncio.wait_for(over.wait(), _END_SECONDS)
+            except TimeoutError:
+                _logger.warning("%s", _LEFT_BEHIND)
+        raise
+    return task.result()
+
+
+_LEFT_BEHIND = (
+    "a cancelled run has not ended: what is fed to it, and what it writes to, is in use still"
+)
+
+
+async def _ended(started: Started) -> None:
+    """Wait until a run of a device that is to end has ended; nobody wants what it gives."""
+    import asyncio
+
+    deadline = time.perf_counter() + _END_SECONDS
+    while not started.is_over:
+        if time.perf_counter() > deadline:
+            _logger.warning("%s", _LEFT_BEHIND)
+            return
+        await asyncio.sleep(_STEP_SECONDS)
+    try:
+        started.finish()
+    except SardonyxError as error:
+        _logger.debug("a cancelled run ended: %s", error)
 
 
 async def _until_over(started: Started) -> None:

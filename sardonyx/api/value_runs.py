@@ -13,6 +13,7 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.growing import GrownView
+from sardonyx.runtime.overlaps import check_apart
 from sardonyx.runtime.quick import QuickRun
 from sardonyx.runtime.storage import MemoryKind
 
@@ -112,7 +113,8 @@ class ValueRuns:
             fetch_devices: Where each new output is to lie.
 
         Raises:
-            InvalidArgument: Lists that belong together are not equally long, or as `run` does.
+            InvalidArgument: Lists that belong together are not equally long, fetches overlap, or
+                as `run` does.
         """
         where = "run_with_ortvaluevector"
         _check_lengths(where, "feed", feed_names, feeds)
@@ -125,6 +127,7 @@ class ValueRuns:
             targets: list[Any] = [
                 feeding.target_of(*pair) for pair in zip(fetches, infos, strict=True)
             ]
+            check_apart(zip(names, targets, strict=True))
         else:
             targets = [memory_of(device) for device in fetch_devices]
         given = _arrays(dict(zip(feed_names, feeds, strict=True)))

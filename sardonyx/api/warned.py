@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from sardonyx.base.printable import printable
+
 
 def warn(text: str) -> None:
     """A UserWarning at the innermost call that is not the package's own."""
@@ -12,4 +14,4 @@ def warn(text: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)
+    warnings.warn(printable(text), UserWarning, stacklevel=level)

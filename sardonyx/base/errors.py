@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from errno import ENOENT
 
+from sardonyx.base.printable import printable
+
 
 class SardonyxError(Exception):
-    """Root of all errors that sardonyx raises on purpose."""
+    """Root of all errors that sardonyx raises on purpose. Their texts are `printable`."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(a, has_lines=True) if isinstance(a, str) else a for a in args))
 
 
 class Fail(SardonyxError, RuntimeError):
@@ -117,6 +122,10 @@ class TimedOut(Fail, TimeoutError):
     """A run took longer than it was given."""
 
 
+class ResourceError(Fail):
+    """The system refuses what the work needs: files, threads, processes, room on a disk, access."""
+
+
 class OutOfMemory(SardonyxError, MemoryError):
     """An allocation is over a limit, or the system refused it."""
 
@@ -138,7 +147,7 @@ def too_deep(where: str) -> InvalidGraph:
 
 
 def message(where: str, what: str, *, expected: str = "", got: str = "", do: str = "") -> str:
-    """Compose an error text of the project's one form."""
+    """Compose an error text of the project's one form, in one line, `printable`."""
     text = f"[{where}] {what.rstrip('.')}."
     if expected:
         text += f" Expected {expected}" + (f", got {got}." if got else ".")
@@ -146,4 +155,4 @@ def message(where: str, what: str, *, expected: str = "", got: str = "", do: str
         text += f" Got {got}."
     if do:
         text += f" {do}" if do.endswith("?") else f" {do.rstrip('.')}."
-    return text
+    return printable(text)

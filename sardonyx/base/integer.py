@@ -19,12 +19,19 @@ from sardonyx.base.sizes import (
     add,
     as_atom,
     atoms_of,
+    coefficient_of,
     constant_of,
+    defined,
+    definition_of,
+    from_ordered,
     from_terms,
+    leaves_of,
     make_atom,
     multiply,
     of_atom,
     of_monomial,
+    opaque_in,
+    stands_for,
     terms_of,
 )
 
@@ -212,6 +219,7 @@ def _wide_bounds(_: Dim) -> tuple[Dim, Dim | None]:
     return _UNBOUNDED_BELOW, None
 
 
+@remembering(1 << 14)
 def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
     if atom.kind == "symbol":
         itself = of_atom(atom)
@@ -245,9 +253,63 @@ def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
     return low, highs[0] if highs else None
 
 
+#: A sum of more atoms, written out, is summarised: work on sizes takes as long as they are.
+_MOST_WRITTEN = 24
+#: Symbols that are replaced by what they stand for, where that may prove something.
+_MOST_EXPANDED = 3
+
+
+def summarised(a: Dim) -> Dim:
+    """`a`, or where it is long, and never negative, a symbol that stands for it.
+
+    Where sizes follow from sizes, again and again, expressions stay short, and work stays linear.
+    """
+    if isinstance(a, int) or weight(a) <= _MOST_WRITTEN:
+        return a
+    constant = constant_of(a)
+    rest = add(a, -constant)
+    if atoms_of(a, "index") or opaque_in(a) or isinstance(rest, int) or not is_nonnegative(rest):
+        return a
+    # Constants and common factors stay in sight: they decide on emptiness and divisions.
+    factor = gcd(*(c for _, c in rest.terms))
+    short = from_ordered([(m, c // factor) for m, c in rest.terms])
+    if isinstance(short, int) or weight(short) <= _MOST_WRITTEN // 2:
+        return a
+    return add(multiply(defined(short), factor), constant)
+
+
+def _expanded(a: Dim) -> Dim:
+    """`a` with the latest symbol in it that stands for something written out.
+
+    `a` itself if there is none, or if that makes it no shorter: then nothing cancels.
+    """
+    found: Atom | None = None
+    for monomial, _ in terms_of(a):
+        for atom in monomial:
+            if atom.kind == "symbol" and definition_of(atom) is not None:
+                found = atom if found is None or atom.order > found.order else found
+    linear = None if found is None else coefficient_of(a, found)
+    if found is None or linear is None:
+        return a
+    full = add(multiply(linear[0], stands_for(found)), linear[1])
+    return full if len(terms_of(full)) < len(terms_of(a)) else a
+
+
 @remembering(1 << 16)
 def is_nonnegative(a: Dim) -> bool:
     """Whether `a` is provably at least 0 (symbols are at least 0)."""
+    for _ in range(_MOST_EXPANDED):
+        if _is_nonnegative(a):
+            return True
+        full = _expanded(a)
+        if full is a:
+            return False
+        a = full
+    return _is_nonnegative(a)
+
+
+@remembering(1 << 16)
+def _is_nonnegative(a: Dim) -> bool:
     if isinstance(a, int):
         return a >= 0
     if all(c >= 0 and all(x.kind == "symbol" and not x.arguments for x in m) for m, c in a.terms):
@@ -292,9 +354,27 @@ def _extreme(a: Size) -> Dim:
     return from_terms(sums)
 
 
+def is_same(a: Dim, b: Dim) -> bool:
+    """Whether two expressions are one written in two ways; quicker than `known_equal`."""
+    return _difference(a, b) == 0
+
+
+def _difference(a: Dim, b: Dim) -> Dim:
+    """a - b, a number where symbols that stand for something hide that."""
+    difference = add(a, multiply(b, -1))
+    for _ in range(_MOST_EXPANDED):
+        if isinstance(difference, int):
+            break
+        full = _expanded(difference)
+        if full is difference:
+            break
+        difference = full
+    return difference
+
+
 def known_equal(a: Dim, b: Dim) -> bool | None:
     """True or False when that is provable, else None."""
-    difference = add(a, multiply(b, -1))
+    difference = _difference(a, b)
     if isinstance(difference, int):
         return difference == 0
     if is_nonnegative(add(difference, -1)) or is_nonnegative(add(multiply(difference, -1), -1)):
@@ -306,4 +386,4 @@ def hangs_on_choice(a: Dim) -> bool:
     """Whether it contains a symbol that `sizes.measured` gave and that can only be 0 or 1."""
     if isinstance(a, int):
         return False
-    return any(atom.arguments == (0, 1) for atom in atoms_of(a, "symbol"))
+    return any(atom.arguments == (0, 1) for atom in leaves_of(a))

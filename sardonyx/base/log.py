@@ -12,6 +12,7 @@ from typing import TextIO
 
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
+from sardonyx.base.printable import printable
 
 #: Root of the engine's loggers. Applications attach handlers to it as to any other; while there are
 #: none, Python itself writes warnings to stderr, so that no slower plan goes unnoticed.
@@ -24,14 +25,36 @@ _scope: ContextVar[tuple[int, str]] = ContextVar("sardonyx log scope", default=(
 
 def _in_scope(record: logging.LogRecord) -> bool:
     least, record.logid = _scope.get()
-    return record.levelno >= least
+    if record.levelno < least:
+        return False
+    text = record.getMessage()
+    clean = printable(text)
+    if clean != text:
+        record.msg, record.args = clean, ()
+    if record.exc_info:
+        import traceback  # only for errors
+
+        trace = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        record.exc_text = printable(trace, has_lines=True)
+    return True
+
+
+logger.addFilter(_in_scope)
 
 
 def get_logger(part: str) -> logging.Logger:
-    """The logger of one part of the engine, such as `cache`."""
+    """The logger of one part of the engine, such as `cache`. Records are one `printable` line."""
     found = logger.getChild(part)
     found.addFilter(_in_scope)
     return found
+
+
+_load = get_logger("load")
+
+
+def remark(text: str) -> None:
+    """Warn of something in a model's file, with the logger of loading."""
+    _load.warning("%s", text)
 
 
 @contextmanager

@@ -14,11 +14,12 @@ replaces atoms. Everything takes and gives plain `int` where the value is a cons
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Union
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.hashing import blake2b
 from sardonyx.base.interning import WeakTable
 
 
@@ -36,6 +37,7 @@ class Atom:
         #: same if it is measured, with `highest` only where there is one; else nothing.
         self.arguments = arguments
         self.order = order
+        #: opaque: what identifies it. symbol: the expression that it stands for, if there is one.
         self.payload = payload
 
     def __repr__(self) -> str:
@@ -197,8 +199,75 @@ def measured(name: str, lowest: Dim, highest: Dim | None = None) -> Size:
 
 
 def is_measured(a: Dim) -> bool:
-    """Whether it contains a symbol that `measured` gave."""
-    return any(atom.arguments for atom in atoms_of(a, "symbol"))
+    """Whether it contains a symbol that `measured` gave, or one that stands for such."""
+    return any(atom.arguments for atom in leaves_of(a))
+
+
+def defined(definition: Size) -> Size:
+    """A symbol that stands for an expression of symbols, which is never negative.
+
+    Arithmetic takes it as any other symbol. Whoever needs its value works out the definition.
+    """
+    entry = _ATOMS.entries.get(("defined", definition))
+    found = None if entry is None else entry()
+    if found is None:
+        name = f"size {_digest_of(definition)}"
+        found = make_atom(("defined", definition), "symbol", name, (), definition)
+    return of_atom(found)
+
+
+def definition_of(atom: Atom) -> Size | None:
+    """What a symbol stands for; None for other symbols and atoms."""
+    return atom.payload if isinstance(atom.payload, Size) else None
+
+
+def stands_for(atom: Atom) -> Size:
+    """The same of a symbol that has one."""
+    assert isinstance(atom.payload, Size)  # noqa: S101 - the caller knows
+    return atom.payload
+
+
+def _digest_of(a: Size) -> str:
+    """A name for an expression of symbols that is the same in every process."""
+
+    def text(dim: Dim) -> str:
+        terms = (f"{c}*{'*'.join(sorted(map(named, m)))}" for m, c in terms_of(dim))
+        return f"({'+'.join(sorted(terms))})"
+
+    def named(atom: Atom) -> str:
+        if atom.kind == "symbol":
+            return f"{len(atom.name)}:{atom.name}{','.join(map(text, atom.arguments))}"
+        return f"{atom.kind}{','.join(map(text, atom.arguments))}"
+
+    return blake2b(text(a).encode(), digest_size=12).hexdigest()
+
+
+def definitions_in(a: Dim, known: Callable[[Atom], bool] = lambda atom: False) -> list[Atom]:
+    """The symbols with definitions that `a` is made of, each behind those in its own definition.
+
+    Args:
+        a: The expression.
+        known: Tells symbols that are left out, with what only they are made of.
+    """
+    found: set[Atom] = set()
+    stack = [a]
+    while stack:
+        for atom in atoms_of(stack.pop(), "symbol"):
+            definition = definition_of(atom)
+            if definition is not None and atom not in found and not known(atom):
+                found.add(atom)
+                stack.append(definition)
+    return sorted(found, key=lambda atom: atom.order)
+
+
+def leaves_of(a: Dim) -> set[Atom]:
+    """The symbols without definitions that `a` is made of, also inside definitions."""
+    symbols = atoms_of(a, "symbol")
+    if not any(atom.payload is not None for atom in symbols):
+        return symbols
+    for atom in definitions_in(a):
+        symbols |= atoms_of(stands_for(atom), "symbol")
+    return {atom for atom in symbols if atom.payload is None}
 
 
 def index(extent: Dim, name: str = "i") -> Size:
@@ -453,7 +522,13 @@ def _evaluate_atom(atom: Atom, symbols: Mapping[str, int], atoms: Mapping[Atom, 
     if atom in atoms:
         return atoms[atom]
     if atom.kind == "symbol":
-        return symbols[atom.name]
+        definition = definition_of(atom)
+        if definition is None:
+            return symbols[atom.name]
+        values = dict(atoms)
+        for inner in definitions_in(of_atom(atom), atoms.__contains__):
+            values[inner] = evaluate(stands_for(inner), symbols, values)
+        return values[atom]
     if atom.kind in ("index", "opaque"):
         raise KeyError(atom.name)
     left, right = (evaluate(x, symbols, atoms) for x in atom.arguments)

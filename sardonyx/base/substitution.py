@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sardonyx.base.integer import floordiv, maximum, minimum
+from sardonyx.base.integer import floordiv, maximum, minimum, summarised
 from sardonyx.base.sizes import (
     Atom,
     Dim,
     Monomial,
+    definitions_in,
     from_terms,
     multiply,
     of_atom,
     of_monomial,
+    stands_for,
     terms_of,
 )
 
@@ -23,11 +25,32 @@ def substitute(a: Dim, replacements: Mapping[Atom, Dim]) -> Dim:
     """`a` with atoms replaced, everywhere, and simplified again."""
     if isinstance(a, int) or not replacements:
         return a
+    if any(atom.kind == "symbol" for atom in replacements):
+        return rebuild_all(a, replacements.get)
     return rebuild(a, replacements.get)
 
 
+def rebuild_all(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
+    """`rebuild`, also inside what symbols stand for."""
+    moved: dict[Atom, Dim] = {}
+
+    def replaced(atom: Atom) -> Dim | None:
+        found = replace(atom)
+        return moved.get(atom) if found is None else found
+
+    for atom in definitions_in(a):
+        definition = stands_for(atom)
+        new = rebuild(definition, replaced)
+        if new is not definition:
+            moved[atom] = summarised(new)
+    return rebuild(a, replaced)
+
+
 def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
-    """`a` with each atom replaced by what `replace` gives, or kept where it gives None."""
+    """`a` with each atom replaced by what `replace` gives, or kept where it gives None.
+
+    A symbol that stands for something is one atom.
+    """
     if isinstance(a, int):
         return a
     if len(a.terms) == 1 and len(a.terms[0][0]) == 1:  # most indices are one variable

@@ -7,6 +7,7 @@ import os
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_dimensions, sizes_of
+from sardonyx.cli.output import say
 
 _ABOUT = """\
 Compile a model into one file: plan, machine code, packed weights. A session opens it like a model,
@@ -53,10 +54,10 @@ def run(options: argparse.Namespace) -> int:
         free_dimension_overrides=_sizes(options), branches=0 if options.parallel else None
     )
     made = bundle_file(options.model, options.output, wanted, any_sizes=options.any_sizes)
-    print(f"{options.output}: {made.size_bytes} bytes, {made.kernels} kernels for {made.target}")
+    say(f"{options.output}: {made.size_bytes} bytes, {made.kernels} kernels for {made.target}")
     further = [name for name in made.plans if name]
     if further:
-        print(f"further plans: {', '.join(further)}")
+        say(f"further plans: {', '.join(further)}")
     return 0
 
 
@@ -85,5 +86,5 @@ def _check(path: str) -> int:
 
     with Bundle(path) as bundle:
         bundle.verify_all()
-        print(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
+        say(f"{path}: whole, for {bundle.header['target']}, {bundle.identity}")
     return 0

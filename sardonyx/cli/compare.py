@@ -13,6 +13,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.cli.arguments import real
 from sardonyx.cli.inputs import add_input_arguments, make_inputs, open_session
+from sardonyx.cli.output import say
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
@@ -49,17 +50,17 @@ def run(options: argparse.Namespace) -> int:
     with explained(sizes):
         ours = session.run(None, feeds)
     if sizes.chosen:
-        print(sizes.told())
+        say(sizes.told())
     theirs = other.run(str(options.model), names, feeds)
     worst = 0.0
     for name, a, b in zip(names, ours, theirs, strict=True):
         error = relative_error(a, b)
         worst = max(worst, error)
-        print(f"{name}: {a.dtype}{list(a.shape)} relative error {error:.3g}")
+        say(f"{name}: {a.dtype}{list(a.shape)} relative error {error:.3g}")
     if worst <= options.tolerance:
         return 0
-    print(f"more than is allowed (--tolerance {options.tolerance:g})")
-    print(_first_difference(options.model, other, feeds, options.tolerance))
+    say(f"more than is allowed (--tolerance {options.tolerance:g})")
+    say(_first_difference(options.model, other, feeds, options.tolerance))
     return 1
 
 

@@ -12,6 +12,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_seed, real, whole
 from sardonyx.cli.inputs import read_arrays
+from sardonyx.cli.output import say_text
 
 _ABOUT = """\
 Write a model of PyTorch, TensorFlow, scikit-learn, LightGBM or XGBoost as an ONNX file, then run
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         opset=options.opset, free=_free(options.free), tolerance=options.tolerance,
         seed=options.seed, trust_pickle=options.trust_pickle,
     )  # fmt: skip
-    print(report)
+    say_text(str(report))
     return 0 if report.is_right else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 
 from sardonyx.api.stand_in import install_as_onnxruntime
 from sardonyx.base import errors
-from sardonyx.base.errors import installing, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, installing, message
+from sardonyx.base.files import read_file
+from sardonyx.cli.output import say
 from sardonyx.tools.targets import check_targets
 
+_MOST_BYTES = 1 << 28
 LINES = ("Hello from sardonyx", "ONNX models, compiled", "The quick brown fox 0123456789")
 
 
@@ -36,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise errors.NotFound(
             message("demo", f"A package is missing ({error})", do=installing("demo"))
         ) from None
-    picture = Image.open(options.image).convert("RGB") if options.image else draw(LINES)
+    picture = _read(options.image, Image) if options.image else draw(LINES)
     start = time.perf_counter()
     engine = RapidOCR()
     loaded = time.perf_counter() - start
@@ -48,17 +52,26 @@ def run(options: argparse.Namespace) -> int:
     found = engine(pixels)
     again = time.perf_counter() - start
     if found.txts is None:
-        print("no text was found")
+        say("no text was found")
         return 1
     for text, score in zip(found.txts, found.scores, strict=True):
-        print(f"{score:.3f}  {text}")
-    print(
+        say(f"{score:.3f}  {text}")
+    say(
         f"read in {again * 1e3:.0f} ms; "
         f"the first time, with making three sessions, in {(loaded + first) * 1e3:.0f} ms"
     )
     annotate(picture, found.boxes).save(options.output)
-    print(f"annotated picture: {options.output}")
+    say(f"annotated picture: {options.output}")
     return 0
+
+
+def _read(path: Path, images: Any) -> Any:
+    try:
+        return images.open(io.BytesIO(read_file(path, _MOST_BYTES, takes_pipe=True))).convert("RGB")
+    except (OSError, ValueError, SyntaxError) as error:
+        if isinstance(error, SardonyxError):
+            raise
+        raise InvalidArgument(message(str(path), f"This is no picture: {error}")) from None
 
 
 def draw(lines: tuple[str, ...]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from sardonyx.cli.output import say_text
 from sardonyx.tools.doctor import examine
 
 
@@ -18,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     """Look and print; the exit status is 1 if something is broken."""
     found = examine(self_test=not options.quick)
     if options.json:
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        say_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
-        print(found.text())
+        say_text(found.text())
     return 1 if found.problems else 0

@@ -7,6 +7,7 @@ import json
 
 from sardonyx.cli.arguments import add_dimensions, add_provider, add_threads, sizes_of
 from sardonyx.cli.inputs import open_session
+from sardonyx.cli.output import say, say_text
 from sardonyx.tools.explain import Explanation, explain_model
 from sardonyx.tools.perf.settings import LEVELS
 
@@ -37,29 +38,34 @@ def run(options: argparse.Namespace) -> int:
         options.model, session, sizes=sizes, run=not options.no_run, verbose=options.verbose
     )
     if options.json:
-        print(json.dumps(found.to_json(), indent=1))
+        say_text(json.dumps(found.to_json(), indent=1))
     else:
         _print(found, options.nodes or options.verbose)
     return 0
 
 
 def _print(found: Explanation, with_nodes: bool) -> None:
-    print(found.text)
+    say_text(found.text)
     if found.sizes and not found.run:
-        print(f"\n{found.sizes}")
+        say()
+        say(f"{found.sizes}")
     if found.run:
-        print(f"\nnot run on made-up inputs, so sizes may be unknown: {found.run}")
+        say()
+        say(f"not run on made-up inputs, so sizes may be unknown: {found.run}")
     if found.fusions:
-        print("\nfusions (kernels that compute several nodes):")
+        say()
+        say("fusions (kernels that compute several nodes):")
         for operators, count in found.fusions.items():
-            print(f"{count:4d} {operators}")
+            say(f"{count:4d} {operators}")
     without = sum(found.reasons.values())
     if without:
-        print(f"\nnodes without a kernel: {without} of {len(found.nodes)}")
+        say()
+        say(f"nodes without a kernel: {without} of {len(found.nodes)}")
         for reason, count in found.reasons.items():
-            print(f"{count:4d} {reason}")
+            say(f"{count:4d} {reason}")
     if with_nodes:
-        print("\nnodes:")
+        say()
+        say("nodes:")
         for node in found.nodes:
             where = ", ".join(node.kernels) or f"no kernel: {node.reason}"
-            print(f"  {node.operator} {node.name} -> {where}")
+            say(f"  {node.operator} {node.name} -> {where}")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import zipfile
-import zlib
 from typing import Any
-
-import numpy as np
 
 from sardonyx.api.enums import GraphOptimizationLevel
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_dimensions, add_provider, add_seed, add_threads, sizes_of
+from sardonyx.loader import arrays
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import Sizes, check_sizes, input_sizes
 from sardonyx.tools.providers import only
@@ -63,13 +60,9 @@ def read_arrays(path: str) -> dict[str, Any]:
     """The arrays of a .npz file, by name.
 
     Raises:
-        InvalidArgument: It is none.
+        NoSuchFile, InvalidArgument, Fail: There is none, or it is something else.
     """
-    try:
-        held = np.load(path)
-        if isinstance(held, np.lib.npyio.NpzFile):
-            with held:
-                return dict(held)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        pass  # of the file, or of an array in it: damaged, or of Python's objects
+    held = arrays.read_arrays(path)
+    if isinstance(held, dict):
+        return held
     raise InvalidArgument(message("--inputs", "It is no .npz file of arrays", got=path))

@@ -7,6 +7,7 @@ import argparse
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.base.texts import from_home
+from sardonyx.cli.output import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +18,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the table; paths in the user's folder begin at ~, as those of `doctor` do."""
     for knob in knobs.all_knobs():
         code = " (changes generated code)" if knob.changes_code else ""
-        print(f"{knob.name} = {_value(knob.name)}  [default {knob.default}]{code}")
-        print(f"    {knob.doc}")
+        say(f"{knob.name} = {_value(knob.name)}  [default {knob.default}]{code}")
+        say(f"    {knob.doc}")
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 from sardonyx.base import starting
 from sardonyx.base.errors import InvalidArgument, RuntimeException, SardonyxError, message
 from sardonyx.base.log import set_up
+from sardonyx.cli.output import clean_streams, say
 from sardonyx.cli.parser import Parser
 
 #: Subcommand -> what it does. Its module of the same name has `add_arguments` and `run`.
@@ -46,11 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 for what failed, 2 for bad arguments, 130 at Ctrl-C.
     """
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        print("sardonyx: interrupted", file=sys.stderr)
-        return starting.STATUS
+    with clean_streams():
+        try:
+            return _run(arguments)
+        except KeyboardInterrupt:
+            say("sardonyx: interrupted", is_error=True)
+            return starting.STATUS
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -73,9 +75,9 @@ def _run(arguments: list[str] | None) -> int:
     except SardonyxError as error:
         # An index outside of its axis is an invalid argument of a run, not of the command.
         if isinstance(error, InvalidArgument) and not isinstance(error, RuntimeException):
-            print(f"sardonyx {_told(options)}: {error}", file=sys.stderr)
+            say(f"sardonyx {_told(options)}: {error}", is_error=True)
             return 2
-        print(f"sardonyx: {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"sardonyx: {type(error).__name__}: {error}", is_error=True)
         return 1
     except BrokenPipeError:
         # Whoever read has enough; what is left must not be written at exit.
@@ -83,11 +85,11 @@ def _run(arguments: list[str] | None) -> int:
         return 1
     except OSError as error:
         text = message(str(error.filename or options.command), error.strerror or str(error))
-        print(f"sardonyx: {type(error).__name__}: {text}", file=sys.stderr)
+        say(f"sardonyx: {type(error).__name__}: {text}", is_error=True)
         return 1
     except MemoryError as error:
         what = "There is not enough memory" + (f" ({error})" if str(error) else "")
-        print(f"sardonyx: MemoryError: {message(options.command, what)}", file=sys.stderr)
+        say(f"sardonyx: MemoryError: {message(options.command, what)}", is_error=True)
         return 1
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from types import CodeType
 
 import sardonyx.kernel.special  # noqa: F401 - registers the kernels
 from sardonyx.base.errors import message
+from sardonyx.cli.output import say, say_text
 from sardonyx.host.functions import function_names
 from sardonyx.kernel.special.task import special_names
 from sardonyx.ops.refused import LAYOUT_DOMAINS, REASONS, reason_of
@@ -46,22 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table."""
     if options.markdown:
-        print(page(), end="")
+        say_text(page().rstrip("\n"))
         return 0
     found = False
     for versions in _operators():
         name = f"{versions[0].domain or 'ai.onnx'}.{versions[0].op_type}"
         if options.only.lower() in name.lower():
-            print(name, *_cells(versions)[1:], sep="  |  ")
+            say("  |  ".join([name, *_cells(versions)[1:]]))
             found = True
     for (domain, op_type), reason in REASONS.items():
         name = f"{domain or 'ai.onnx'}.{op_type}"
         if options.only and options.only.lower() in name.lower():
-            print(f"{name}  |  refused: {reason}")
+            say(f"{name}  |  refused: {reason}")
             found = True
     if not found:
         text = message("--only", "No operator has this in its name", got=options.only)
-        print(f"sardonyx operators: {text}", file=sys.stderr)
+        say(f"sardonyx operators: {text}", is_error=True)
     return int(not found)
 
 

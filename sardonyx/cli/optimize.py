@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_dimensions, sizes_of, whole
+from sardonyx.cli.output import say
 from sardonyx.tools.targets import check_targets
 
 _ABOUT = """\
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         for name in options.op_block_list or ():
             if name not in held:
                 what = f"--op_block_list: the model has no operator {name!r}, so nothing changes"
-                print(f"note: {what}. {nearest(name, held)}".rstrip(". "), file=sys.stderr)
+                say(f"note: {what}. {nearest(name, held)}".rstrip(". "), is_error=True)
         keep = options.keep_io_types
         # onnxruntime's own command keeps all inputs and outputs.
         kept = True if not keep and (keep is not None or options.model_type) else keep or False
@@ -115,17 +115,17 @@ def run(options: argparse.Namespace) -> int:
         external = 1024
     write(model.graph, target, external)
     after = len(list(model.graph.walk()))
-    print(f"{target}: {os.path.getsize(target)} bytes, {after} nodes ({before} before)")
+    say(f"{target}: {os.path.getsize(target)} bytes, {after} nodes ({before} before)")
     if options.float16:
-        print(f"{halves} nodes compute in half floats")
+        say(f"{halves} nodes compute in half floats")
     if wanted:
         fused = {n: c for n, c in model.get_fused_operator_statistics().items() if c}
-        print("fused operators:" if fused else "fused operators: none")
+        say("fused operators:" if fused else "fused operators: none")
         for name, count in fused.items():
-            print(f"  {name}: {count}")
+            say(f"  {name}: {count}")
     if options.verbose:
         for (name, reason), count in sorted(model.report.refused.items()):
-            print(f"  {count} times no {name}: {reason}")
+            say(f"  {count} times no {name}: {reason}")
     return 0
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.printable import printable_lines
+from sardonyx.cli.output import say, say_text
 from sardonyx.cli.parser import Parser
 from sardonyx.cli.perf_arguments import add_perf_arguments, settings_of
 from sardonyx.cli.progress import Bar
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if settings.profile and not options.against:
             text = "writing the profile of requests so far; Ctrl-C again leaves it out"
-            print(f"sardonyx perf: {text}", file=sys.stderr)
+            say(f"sardonyx perf: {text}", is_error=True)
         raise
     if options.result:
         write_result(found, options.result)
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if options.statistics or not options.result:
         _print(found.statistics_lines())
     if found.profile:
-        print(f"Profile: {found.profile}")
+        say(f"Profile: {found.profile}")
     return _report_mismatches(found)
 
 
@@ -80,34 +81,36 @@ def _report_comparison(found: Comparison, options: argparse.Namespace) -> int:
     _report_inputs(found.ours)
     status = 0
     for side in (found.ours, found.theirs):
-        print(f"\n{side.settings.engine}")
+        say()
+        say(f"{side.settings.engine}")
         _print(side.lines())
         if options.statistics or not options.result:
             _print(side.statistics_lines())
         status = max(status, _report_mismatches(side))
     if found.ours.profile:
-        print(f"Profile: {found.ours.profile}")
+        say(f"Profile: {found.ours.profile}")
     ours, theirs = found.ours.settings.engine, found.theirs.settings.engine
     least, most = min(found.ratios), max(found.ratios)
-    print(f"\n{theirs} / {ours}, time of a request in each of {len(found.ratios)} rounds:")
-    print(" ".join(f"{ratio:.3f}" for ratio in found.ratios))
-    print(f"Median ratio: {found.ratio:.3f} ({least:.3f} to {most:.3f}; above 1 {ours} is faster)")
+    say()
+    say(f"{theirs} / {ours}, time of a request in each of {len(found.ratios)} rounds:")
+    say(" ".join(f"{ratio:.3f}" for ratio in found.ratios))
+    say(f"Median ratio: {found.ratio:.3f} ({least:.3f} to {most:.3f}; above 1 {ours} is faster)")
     return status
 
 
 def _report_inputs(found: Measurement) -> None:
     for name, text in found.inputs.items():
-        print(f"Input {name}: {text}")
+        say(f"Input {name}: {text}")
     if found.sizes:
-        print(found.sizes[0].upper() + found.sizes[1:])
-    print(f"Inputs from: {', '.join(found.data_sets)}")
+        say(found.sizes[0].upper() + found.sizes[1:])
+    say(f"Inputs from: {', '.join(found.data_sets)}")
     if found.checked:
-        print(f"Outputs as expected: {found.checked - len(found.mismatches)} of {found.checked}")
+        say(f"Outputs as expected: {found.checked - len(found.mismatches)} of {found.checked}")
 
 
 def _report_mismatches(found: Measurement) -> int:
     for text in found.mismatches:
-        print(f"sardonyx perf: {found.settings.engine}: {text}", file=sys.stderr)
+        say(f"sardonyx perf: {found.settings.engine}: {text}", is_error=True)
     return 1 if found.mismatches else 0
 
 
@@ -124,9 +127,9 @@ def _devices() -> int:
     from sardonyx.api.devices import get_ep_devices
 
     for number, device in enumerate(get_ep_devices()):
-        print(f"{number}: {device.ep_name} {device.ep_options or ''}".rstrip())
+        say(f"{number}: {device.ep_name} {device.ep_options or ''}".rstrip())
     return 0
 
 
 def _print(lines: list[str]) -> None:
-    print("\n".join(lines))
+    say_text(printable_lines(lines))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+from sardonyx.base.printable import printable
+from sardonyx.cli.output import draw
+
 _WIDTH = 30
 
 
@@ -25,13 +28,11 @@ class Bar:
         line = f"{self._what} [{'#' * filled}{'.' * (_WIDTH - filled)}] {100 * part:3.0f} % {text}"
         if self._is_shown and line != self._last:
             self._last = line
-            sys.stderr.write(f"\r{line}\x1b[K")
-            sys.stderr.flush()
+            draw(f"\r{printable(line)}\x1b[K")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         if self._last:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            draw("\r\x1b[K")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.cli.arguments import add_dimensions, add_seed, add_threads, sizes_of, whole
 from sardonyx.cli.inputs import make_inputs
+from sardonyx.cli.output import say
 from sardonyx.tools.made_up import explained
 from sardonyx.tools.targets import check_targets
 
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     _check_names(options)
     feeds = _feeds(options) if options.mode == "static" or not options.no_report else []
     _quantise(options, feeds)
-    print(
+    say(
         f"{options.output}: {_size(options.output)}, the float model has {_size(options.model)}\n"
         f"{_counted(options.output)}"
     )
@@ -151,7 +151,7 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
     if options.data != "random":
         return read_samples(Path(options.data), names)
     text = "random inputs say little about real ones: give samples with --data"
-    print(f"note: {text}", file=sys.stderr)
+    say(f"note: {text}", is_error=True)
     options.inputs = None
     first = options.seed
     found: list[Mapping[str, Any]] = []
@@ -162,7 +162,7 @@ def _feeds(options: argparse.Namespace) -> list[Mapping[str, Any]]:
         if number:
             continue
         if sizes.chosen:
-            print(f"note: {sizes.told()}", file=sys.stderr)
+            say(f"note: {sizes.told()}", is_error=True)
         with explained(sizes, "--data FOLDER"):  # before anything is written
             session.run(None, feeds)
     return found
@@ -248,6 +248,6 @@ def _report(options: argparse.Namespace, feeds: list[Mapping[str, Any]]) -> None
     settings = SessionOptions()
     settings.intra_op_num_threads = options.threads
     found = compare_models(options.model, options.output, feeds, settings)
-    print(f"against the float model, {len(feeds)} samples:")
+    say(f"against the float model, {len(feeds)} samples:")
     for entry in found:
-        print(f"  {entry}")
+        say(f"  {entry}")

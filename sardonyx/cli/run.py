@@ -8,6 +8,7 @@ import time
 
 from sardonyx.cli.arguments import whole
 from sardonyx.cli.inputs import add_input_arguments, make_inputs, open_session
+from sardonyx.cli.output import say, say_text
 from sardonyx.tools.made_up import explained
 
 
@@ -34,20 +35,20 @@ def run(options: argparse.Namespace) -> int:
         tick = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - tick)
-    print(f"loaded in {loaded * 1e3:.1f} ms")
+    say(f"loaded in {loaded * 1e3:.1f} ms")
     if options.timings:
         for name, seconds in session.timings.items():
-            print(f"    {name:12s} {seconds * 1e3:9.2f} ms")
+            say(f"    {name:12s} {seconds * 1e3:9.2f} ms")
     if sizes.chosen:
-        print(sizes.told())
+        say(sizes.told())
     for name, value in feeds.items():
-        print(f"input  {name}: {value.dtype}{list(value.shape)}")
+        say(f"input  {name}: {value.dtype}{list(value.shape)}")
     for node, value in zip(session.get_outputs(), results, strict=True):
-        print(f"output {node.name}: {value.dtype}{list(value.shape)}")
-    print(
+        say(f"output {node.name}: {value.dtype}{list(value.shape)}")
+    say(
         f"run: median {statistics.median(times) * 1e3:.3f} ms, least {min(times) * 1e3:.3f} ms, "
         f"most {max(times) * 1e3:.3f} ms over {len(times)}"
     )
     if options.explain:
-        print(session.explain(verbose=options.verbose))
+        say_text(session.explain(verbose=options.verbose))
     return 0

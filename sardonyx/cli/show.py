@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from sardonyx.cli.output import say_text
 from sardonyx.runtime.stages import STAGES, stage_text
 
 
@@ -16,5 +17,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the stage."""
-    print(stage_text(options.model, options.stage, options.after))
+    say_text(stage_text(options.model, options.stage, options.after))
     return 0

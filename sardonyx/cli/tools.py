@@ -7,6 +7,7 @@ import os
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import MOST_BYTES, add_dimensions, numbers_of, sizes_of, whole
+from sardonyx.cli.output import say
 from sardonyx.tools.targets import check_targets
 
 
@@ -50,25 +51,25 @@ def run(options: argparse.Namespace) -> int:
     check_targets(source, target)
     if options.tool == "remove-initializer-from-input":
         names = models.remove_initializers_from_inputs(source, target)
-        print(f"{target}: {len(names)} initializers were inputs, and no longer are")
+        say(f"{target}: {len(names)} initializers were inputs, and no longer are")
     elif options.tool == "fix-shapes":
         dims, inputs = _shapes(options)
         shapes = models.fix_shapes(source, target, dims=dims, inputs=inputs)
-        print(f"{target}: its inputs and outputs are now")
+        say(f"{target}: its inputs and outputs are now")
         for name, shape in shapes.items():
-            print(f"{name}: {shape}")
+            say(f"{name}: {shape}")
     elif options.tool == "update-opset":
         old, new, _ = models.update_opset(source, target, options.opset)
-        print(f"{target}: version {new} of ONNX's operators ({old} before)")
+        say(f"{target}: version {new} of ONNX's operators ({old} before)")
     elif options.tool == "split-external":
         size = models.split_external(source, target, options.threshold, options.location)
         beside = options.location or f"{os.path.basename(target)}.data"
-        print(f"{target}: {os.path.getsize(target)} bytes, {size} in {beside}")
+        say(f"{target}: {os.path.getsize(target)} bytes, {size} in {beside}")
     else:
         names = models.strip_weights(source, target, options.threshold)
-        print(f"{target}: {os.path.getsize(target)} bytes, without {len(names)} weights")
+        say(f"{target}: {os.path.getsize(target)} bytes, without {len(names)} weights")
         if names:
-            print("sessions take them by SessionOptions.add_external_initializers")
+            say("sessions take them by SessionOptions.add_external_initializers")
     return 0
 
 

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.printable import printable
 from sardonyx.cli.arguments import (
     MOST_THREADS,
     add_dimensions,
@@ -18,6 +19,7 @@ from sardonyx.cli.arguments import (
     sizes_of,
     whole,
 )
+from sardonyx.cli.output import draw, say
 
 if TYPE_CHECKING:
     from sardonyx.tools.tune.options import TuneOptions
@@ -124,18 +126,18 @@ def run(options: argparse.Namespace) -> int:
         progress.clear()
     report = found.report
     for outcome in report.outcomes:
-        print(_line(outcome))
+        say(_line(outcome))
     for note in report.notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
     if report.final is not None:
-        print(f"compared in the end: {_line(report.final)}")
-    print(f"best: {report.best.name}")
+        say(f"compared in the end: {_line(report.final)}")
+    say(f"best: {report.best.name}")
     best = report.best.settings
     if best.io_bind or best.concurrency > 1 or best.batch_size > 1:
-        print("binding, concurrency and batch are up to the program that runs the model")
-    print(f"settings: {found.settings}    all results: {found.folder}")
+        say("binding, concurrency and batch are up to the program that runs the model")
+    say(f"settings: {found.settings}    all results: {found.folder}")
     if report.is_interrupted:
-        print("sardonyx: interrupted; go on with --resume", file=sys.stderr)
+        say("sardonyx: interrupted; go on with --resume", is_error=True)
         return 130
     return 0
 
@@ -164,13 +166,13 @@ class _Progress:
     def __call__(self, text: str) -> None:
         if self._shows:
             width = shutil.get_terminal_size().columns - 1
-            line = f"[{time.monotonic() - self._start:4.0f} s] {text}"[:width]
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            line = f"[{time.monotonic() - self._start:4.0f} s] {printable(text)}"[:width]
+            draw(f"\r\x1b[K{line}")
 
     def clear(self) -> None:
         """Leave nothing of it."""
         if self._shows:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            draw("\r\x1b[K")
 
 
 def _words(text: str | None) -> tuple[str, ...] | None:

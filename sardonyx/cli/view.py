@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from sardonyx.cli.arguments import add_dimensions, add_provider, sizes_of, whole
+from sardonyx.cli.output import say
 from sardonyx.tools.targets import check_targets
 
 _ABOUT = """\
@@ -50,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
         target, *sources, dims=sizes_of(options.dim), runs=options.runs,
         provider=options.provider,
     )  # fmt: skip
-    print(f"{os.path.relpath(target)}: {target.stat().st_size / 1e6:.1f} MB")
+    say(f"{os.path.relpath(target)}: {target.stat().st_size / 1e6:.1f} MB")
     if options.open:
         import webbrowser
 
         if not webbrowser.open(target.as_uri()):
-            print("sardonyx view: no browser was found", file=sys.stderr)
+            say("sardonyx view: no browser was found", is_error=True)
     return 0

@@ -114,7 +114,7 @@ class Children:
             twins = min(_TWINS, self._most - len(self._children) - 1) if _CAN_FORK else 0
             self._children += Started(self._target, twins).children
         except OSError as error:
-            _log.info("a compiling process cannot be started: %s", error)
+            _log.warning("a compiling process cannot be started: %s", error)
             self._give_up()
             return False
         return True

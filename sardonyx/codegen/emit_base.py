@@ -11,6 +11,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
+from sardonyx.base.conversion import rounded
+from sardonyx.base.dtypes import BFLOAT16
 from sardonyx.base.errors import EngineError, message
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.program import Constant, Operand, Value
@@ -53,11 +57,8 @@ def _float_bits(value: float, layout: str) -> float:
 
 
 def bfloat16_bits(value: float) -> int:
-    """The bits of the bfloat16 nearest to a float32, ties to even."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", _float_bits(value, "<f")))
-    if value != value:
-        return int(bits >> 16 | 0x40)
-    return int((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    """The bits of the bfloat16 nearest to a number, ties to even."""
+    return int(rounded(np.array(value, np.float64), BFLOAT16.numpy).view(np.uint16))
 
 
 def float16_bits(value: float) -> int:

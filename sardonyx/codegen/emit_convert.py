@@ -15,8 +15,11 @@ def convert(e: Emitter, source: Type, target: Type, x: str) -> str:
     if source.scalar in ("f16", "bf16"):
         return convert(e, single, target, widen(e, source, x))
     if target.scalar in ("f16", "bf16"):
+        if target.scalar == "bf16" and source.is_integer and source.bits >= 32:
+            source, x = F64.with_lanes(lanes), _to_double(e, source, x)
         if source.scalar == "f64":
             return narrow(e, target, _round_to_odd(e, lanes, x))
+        # f32 holds every whole number that does not overflow f16.
         return narrow(e, target, convert(e, source, single, x))
     if target.scalar == "i1":
         if source.is_float:
@@ -152,6 +155,29 @@ def _narrow_f16(e: Emitter, wide: Type, single: Type, bits: str) -> str:
     quiet = e.binary("and", wide, quiet, e.lit(wide, 0x7FFF))
     result = e.select(e.compare("ugt", wide, size, e.lit(wide, 0x7F800000)), wide, quiet, result)
     return e.binary("or", wide, result, e.binary("lshr", wide, sign, e.lit(wide, 16)))
+
+
+def _to_double(e: Emitter, source: Type, x: str) -> str:
+    """Whole numbers as `f64` such that rounding once more, to 24 bits or fewer, gives the nearest.
+
+    Those that `f64` does not hold become one of their two neighbours there, the odd one.
+    """
+    double = F64.with_lanes(source.lanes)
+    if source.bits < 64:
+        return convert(e, source, double, x)
+    spare = 64 - 53
+    low = e.binary("and", source, x, e.lit(source, (1 << spare) - 1))
+    inexact = e.compare("ne", source, low, e.lit(source, 0))
+    high = e.binary("xor", source, x, low)
+    odd = e.binary("or", source, high, e.lit(source, 1 << spare))
+    limit = 1 << 53
+    if source.is_unsigned:
+        beyond = e.compare("ugt", source, x, e.lit(source, limit))
+    else:
+        moved = e.binary("add", source, x, e.lit(source, limit))
+        beyond = e.compare("ugt", source, moved, e.lit(source, 2 * limit))
+    chosen = e.select(e.binary("and", I1.with_lanes(source.lanes), beyond, inexact), source, odd, x)
+    return convert(e, source, double, chosen)
 
 
 def _round_to_odd(e: Emitter, lanes: int, x: str) -> str:

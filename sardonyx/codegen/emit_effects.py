@@ -27,6 +27,8 @@ write:
   store i64 %a, ptr %third, align 8
   %fourth = getelementptr i8, ptr %record, i64 24
   store i64 %b, ptr %fourth, align 8
+  %fifth = getelementptr i8, ptr %record, i64 32
+  store i64 %c, ptr %fifth, align 8
 """
 _LEAVE = """\
   br label %done
@@ -34,7 +36,7 @@ done:
   ret void
 }"""
 _HEAD = f"""\
-define internal void @"{FAULT}"(ptr %context, i64 %code, i64 %a, i64 %b) noinline cold #0 {{
+define internal void @"{FAULT}"(ptr %context, i64 %code, i64 %a, i64 %b, i64 %c) noinline cold #0 {{
   %record = load ptr, ptr %context, align 8
 """
 #: The first fault stays: the others find its code and leave.
@@ -132,9 +134,9 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
     elif statement.op == "fault":
         on_device = e.target.arch == "nvptx64"
         e.declarations[FAULT] = _FAULT_TEXT_OF_DEVICES if on_device else FAULT_TEXT
-        a, b = (e.use(x) for x in statement.operands)
         code = literal(I64, cast(int, statement.attribute("code")))
-        e.effect(f'call void @"{FAULT}"(ptr {context}, i64 {code}, i64 {a}, i64 {b})')
+        numbers = ", ".join(f"i64 {e.use(x)}" for x in statement.operands)
+        e.effect(f'call void @"{FAULT}"(ptr {context}, i64 {code}, {numbers})')
     elif statement.op == "pause":
         name, given = _PAUSE[e.target.arch]
         e.intrinsic(name, "void", given)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sardonyx.base import sizes
 from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
@@ -45,6 +43,7 @@ from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
+from sardonyx.tensor.arithmetic import constant
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import (
@@ -338,7 +337,9 @@ class Former:
         """The buffer of one known number."""
         found, dtype = self.packed.get(contents), contents.dtype
         if found is None:
-            held = Constant.from_array(np.full(1, contents.body.payload, dtype.numpy))
+            held = Constant.from_array(
+                constant(contents.body.payload, dtype, dtype.numpy).reshape(1)
+            )
             found = buffer(("number", contents), contents.shape, dtype, constant=held)
             self.packed[contents] = found
         return found

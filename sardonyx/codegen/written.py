@@ -94,7 +94,8 @@ class ExpressionWriter(DimWriter):
             return self.dim(x.dim)
         if x.op == "cast" and x.payload is not None:
             return [x.rounding.saturate, x.rounding.direction]
-        if not (x.payload is None or isinstance(x.payload, int | float)):
+        named = x.op == "check_range" and isinstance(x.payload, str)
+        if not (named or x.payload is None or isinstance(x.payload, int | float)):
             raise _unwritable(x)
         return x.payload
 

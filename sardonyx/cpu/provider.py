@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.forks import compiling
 from sardonyx.codegen.target import Target, host_target
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.executable import load_blob, load_part
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.files import Entry
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
@@ -73,9 +73,9 @@ class CpuProvider:
 
         return Generated(initial, complete, first.to_bytes)
 
-    def load(self, path: Path) -> Any:
+    def load(self, entry: Entry) -> Any:
         """A blob from its file."""
-        return load_blob(path)
+        return load_part(entry.descriptor, 0, entry.size)
 
     def executable(
         self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from sardonyx.cuda.stream import Event
 from sardonyx.cuda.values import CudaArray, CudaMemory
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Array, DeviceArray, Tensor, Wanted, fitted
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import InputSpec
     from sardonyx.runtime.engine import Engine
+
+#: How often a flag is looked at for loops of the device.
+_LOOK_SECONDS = 2e-4
 
 
 class Conveyor:
@@ -42,19 +47,26 @@ class Conveyor:
             self.device.take_back(stream)
 
     @on_device
-    def start(self, engine: Engine, feeds: list[Any], targets: list[Tensor | None]) -> Started:
+    def start(
+        self,
+        engine: Engine,
+        feeds: list[Any],
+        targets: list[Tensor | None],
+        cancel: CancelFlag | None = None,
+    ) -> Started:
         """Begin a run.
 
         Args:
             engine: What runs.
             feeds: Its feeds, in order.
             targets: For each output memory, wherever it lies; None for a new array of the host.
+            cancel: Ends the run early where it has loops of the device.
         """
         specs = engine.executable.plan.inputs
         rows = zip(feeds, specs, strict=True)
         brought = [self._bring(f, s) if isinstance(f, np.ndarray) else f for f, s in rows]
         places = [t if isinstance(t, DeviceArray) else self._memory for t in targets]
-        started = engine.start(brought, Wanted(places, waits=False))
+        started = engine.start(brought, Wanted(places, waits=False), cancel)
         names = [info.name for info in engine.outputs]
         rows_out = zip(names, started.results, targets, strict=True)
         found = [self._fetch(name, source, target) for name, source, target in rows_out]
@@ -137,6 +149,8 @@ class _Conveyed(Started):
 
     def finish(self) -> list[Any]:
         """See `Started.finish`."""
+        while self._started.needs_looks and not self._started.is_over:
+            time.sleep(_LOOK_SECONDS)
         self._event.synchronize()
         self._started.finish()
         self._started.results = []  # memory of the device

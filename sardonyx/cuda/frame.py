@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
-_FAULT_WORDS = 4
+_FAULT_WORDS = 5
 #: Behind a fault there is a word by which the host ends loops of the device.
 _STOP = _FAULT_WORDS
 #: Loops need graphs for different numbers of trips: so many times as many.
@@ -339,7 +339,7 @@ class CudaFrame(Frame):
         return bool(self._fault[0] or self._fault[_STOP])
 
     def take_fault(self) -> list[int] | None:
-        """What went wrong, if anything: code, command, and two numbers. It is forgotten."""
+        """What went wrong, if anything: code, command, and three numbers. It is forgotten."""
         words = self._found.words
         if not words[0]:
             words[_STOP] = 0

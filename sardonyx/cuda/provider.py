@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.codegen.ptx import ptx_target
@@ -24,7 +23,7 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import load_blob
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.files import read_entry
+from sardonyx.runtime.files import Entry
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
@@ -145,13 +144,11 @@ class CudaProvider:
         if compiled.main.has_objects and not compiled.main.only_draws:
             raise errors.NotImplemented(message("CUDA", _OF_THE_HOST))
 
-    def load(self, path: Path) -> Any:
+    def load(self, entry: Entry) -> Any:
         """Modules from their file."""
-        held = read_entry(path)
-        if held is None:
-            raise EngineError(message("CUDA", f"{path} is no entry of the cache"))
         needed, spare = (
-            [text for text in part.split(_NEXT) if text] for part in held.decode().split(_SPARE)
+            [text for text in part.split(_NEXT) if text]
+            for part in entry.read().decode().split(_SPARE)
         )
         return Module(self.device, needed, spare)
 

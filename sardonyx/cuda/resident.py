@@ -240,7 +240,7 @@ class Resident(Executable):
             code, *rest = fault
             if fault_of_turn(code)[0]:
                 raise refusals.turned(code, rest[1], rest[2], frame, self.image)
-            for name, value in zip(("command", "a", "b"), rest, strict=True):
+            for name, value in zip(("command", "a", "b", "c"), rest, strict=True):
                 frame.note_fault(name, value)
             raise refusals.fault(code, frame, self.plan, cancel)
 

@@ -46,6 +46,11 @@ class CudaStarted(Started):
         busy = self._frame.busy
         return self._is_finished or busy is None or busy[1].is_over
 
+    @property
+    def needs_looks(self) -> bool:
+        """See `Started.needs_looks`."""
+        return self._cancel is not None and not self._frame.is_patient
+
     def close_when_over(self, descriptor: int) -> bool:
         """See `Started.close_when_over`."""
         busy = self._frame.busy

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.conversion import rounded
+from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, RuntimeException, message
 from sardonyx.base.interrupt import claim, watched
 from sardonyx.host.functions import host_function, host_maker
@@ -49,8 +52,12 @@ def ranks(x: Any) -> Any:
 
 
 @host_function
-def to_numbers(x: Any, *, to: str) -> Any:
-    """Text as numbers: plain or scientific notation, NaN, INF (ONNX: Cast from string)."""
+def to_numbers(x: Any, *, to: str, again: bool = False) -> Any:
+    """Text as numbers: plain or scientific notation, NaN, INF (ONNX: Cast from string).
+
+    `again`: they are rounded once more, to fewer bits, and a number that `to` does not hold may
+    be any that then gives the nearest.
+    """
     target = dtypes.BY_NAME[to]
     flat = x.reshape(-1).tolist()
     values: list[Any] = []
@@ -64,11 +71,32 @@ def to_numbers(x: Any, *, to: str) -> Any:
             raise RuntimeException(message("Cast", what, expected=to)) from None
     if target.is_float:
         with np.errstate(over="ignore"):
-            return np.array(values, np.float64).astype(target.numpy).reshape(x.shape)
+            found = _doubles(flat, values, target, again)
+            return rounded(found, target.numpy).reshape(x.shape)
     try:
         return np.array(values, target.numpy).reshape(x.shape)
     except OverflowError:
         raise RuntimeException(message("Cast", f"A number does not fit {to}")) from None
+
+
+def _doubles(texts: list[str], values: list[float], target: DType, again: bool) -> Any:
+    """Numbers read in double, such that rounding them once more gives what is nearest to the text.
+
+    Python reads the nearest double. If that is halfway between two numbers of the target, the text
+    may lie beside it.
+    """
+    found = np.array(values, np.float64)
+    if target is dtypes.DOUBLE and not again:
+        return found
+    below, above = (np.nextafter(found, end) for end in (-np.inf, np.inf))
+    doubtful = np.isfinite(found)
+    if not again:
+        doubtful &= rounded(below, target.numpy) != rounded(above, target.numpy)
+    for place in np.flatnonzero(doubtful).tolist():
+        exact, read = Decimal(texts[place].strip()), Decimal(values[place])
+        if exact != read:
+            found[place] = (above if exact > read else below)[place]
+    return found
 
 
 def _whole(text: str) -> int:

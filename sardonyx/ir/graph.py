@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.log import remark
 from sardonyx.ir.lists import Names, Nodes, Outputs
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
@@ -30,6 +31,7 @@ class Graph:
         opset: Version of each imported operator set, by domain; "" is ONNX's own.
         metadata: The file's own keys and texts.
         files: Files other than the model's own that constants come from, and their states.
+        remarks: What users are warned of in the file, each time that a session is made of it.
         has_hidden_data: Whether such files have more than initializers of the outermost graph.
         parent: The graph around a subgraph.
         names: Names in use, shared with the subgraphs.
@@ -49,6 +51,7 @@ class Graph:
         self.opset: dict[str, int] = parent.opset if parent else dict(opset or {})
         self.metadata: dict[str, str] = {}
         self.files: list[tuple[str, Identity]] = []
+        self.remarks: list[str] = []
         self.has_hidden_data = False
         self.ir_version = 0
         self.producer_name = ""
@@ -57,6 +60,11 @@ class Graph:
         self.model_version = 0
         self.doc_string = ""
         self.model_doc_string = ""
+
+    def remark(self, text: str) -> None:
+        """Warn of something in the file, now and in each session made without reading it."""
+        self.remarks.append(text)
+        remark(text)
 
     # Values
 

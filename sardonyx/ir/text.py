@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from sardonyx.base.printable import printable_lines
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.long_list import LongList
 from sardonyx.ir.types import ValueType
@@ -69,6 +70,7 @@ def graph_text(graph: Graph, indent: str = "") -> str:
         lines.append(f"{indent}  %{value.name} = {value.constant!r}{note}")
     for node in graph.nodes:
         lines.append(f"{indent}  {node_line(node)}")
-        lines.extend(graph_text(subgraph, indent + "    ") for subgraph in node.subgraphs())
+        for subgraph in node.subgraphs():
+            lines.extend(graph_text(subgraph, indent + "    ").split("\n"))
     lines.append(f"{indent}  return {', '.join(f'%{v.name}' for v in graph.outputs)}")
-    return "\n".join(lines)
+    return printable_lines(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.text import node_line
@@ -38,7 +39,7 @@ class _Verifier:
 
     def _fail(self, graph: Graph, what: str, node: Node | None = None) -> InvalidGraph:
         text = message(f"{self._where}, graph {graph.name}", what)
-        return InvalidGraph("\n".join([text, *_neighbourhood(graph, node)]))
+        return InvalidGraph(printable_lines([text, *_neighbourhood(graph, node)]))
 
     def check_graph(self, graph: Graph, outside: set[Value]) -> None:
         visible = set(outside)

@@ -223,9 +223,11 @@ class Builder(InstructionBuilder):
         """The address of a function of the same module."""
         return self.let(PTR, "address_of", [], name=function)
 
-    def fault(self, code: int, a: Operand | int = 0, b: Operand | int = 0) -> None:
+    def fault(
+        self, code: int, a: Operand | int = 0, b: Operand | int = 0, c: Operand | int = 0
+    ) -> None:
         """Record a fault (the first one stays); execution goes on, so guard what follows."""
-        operands = (self.lift(a, I64), self.lift(b, I64))
+        operands = (self.lift(a, I64), self.lift(b, I64), self.lift(c, I64))
         self.append(Effect("fault", operands, (("code", code),)))
 
     def context(self, field: str) -> Value:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.context import code_of_range
 from sardonyx.kernel.program import Constant, Operand
+from sardonyx.kernel.types import I64
 
 #: Given the lanes of a value, which of them count; None for all.
 Counted = Callable[[int], Operand | None]
@@ -41,3 +43,26 @@ def check_index(b: Builder, value: Operand, size: Operand, counted: Counted) -> 
             worst = b.reduce("reduce_max", b.select(failing, value, -(1 << 62)))
         b.fault(1, worst, size if size.type.lanes == 1 else b.extract(size, 0))
     return b.select(outside, b.lift(0, moved.type), moved)
+
+
+def check_range(
+    b: Builder, value: Operand, low: Operand, high: Operand, name: str, counted: Counted
+) -> Operand:
+    """A number of the data; a fault, and `low`, outside [low, high]."""
+    if isinstance(value, Constant):
+        value = b.variable(value).get()
+    lanes = max(x.type.lanes for x in (value, low, high))
+    value, low, high = (b.splat(x, lanes) for x in (value, low, high))
+    outside: Operand = b.binary("or", b.compare("lt", value, low), b.compare("gt", value, high))
+    mask = counted(lanes)
+    failing = outside if mask is None else b.binary("and", outside, mask)
+    with b.if_(failing if lanes == 1 else b.reduce("reduce_or", failing)):
+        found = [value, low, high]
+        if lanes > 1:
+            # Ranges may differ from lane to lane: all three numbers are of the first that fails.
+            number = b.iota(I64.with_lanes(lanes))
+            first = b.reduce("reduce_min", b.select(failing, number, lanes))
+            here = b.compare("eq", number, first)
+            found = [b.reduce("reduce_max", b.select(here, x, -(1 << 62))) for x in found]
+        b.fault(code_of_range(name), *found)
+    return b.select(outside, low, value)

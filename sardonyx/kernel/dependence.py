@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim, Monomial
 from sardonyx.tensor.noted_checks import may_divide_by_zero
+from sardonyx.tensor.operations import CHECKS
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import parts_of
 
@@ -76,7 +77,7 @@ def needs_guard(x: Scalar) -> bool:
 def _reads_or_checks(x: Scalar) -> bool:
     if x.op == "size":
         return any(isinstance(a.payload, Scalar) for a in sizes.opaque_in(x.dim))
-    return x.op in ("load", "check_index")
+    return x.op in ("load", *CHECKS)
 
 
 def is_total(x: Scalar | Dim, at_hand: Callable[[Scalar], bool]) -> bool:
@@ -114,7 +115,7 @@ class _Total:
         return found
 
     def _of_parts(self, part: Scalar) -> bool:
-        if part.op in ("load", "check_index"):
+        if part.op in ("load", *CHECKS):
             return False
         if part.op == "size":
             return self.of_dim(part.dim)

@@ -16,7 +16,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel import complex_numbers
 from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.checks import check_divisor, check_index
+from sardonyx.kernel.checks import check_divisor, check_index, check_range
 from sardonyx.kernel.chosen_lanes import load_chosen
 from sardonyx.kernel.compiled import Place
 from sardonyx.kernel.dependence import Dependence, is_total, needs_guard
@@ -245,6 +245,11 @@ class Expression(SymbolicIntegers):
                 b, arguments[0], self.dim(x.dim, guard),
                 lambda lanes: self._held_mask(guard, lanes),
             )  # fmt: skip
+        if x.op == "check_range":
+            value, low, high = arguments
+            return check_range(
+                b, value, low, high, x.payload, lambda lanes: self._held_mask(guard, lanes)
+            )
         return self._arithmetic(x, arguments, guard)
 
     def _narrow(self, x: Scalar, codes: list[Operand], guard: Operand | None) -> Operand:

@@ -130,6 +130,8 @@ def encode(b: Builder, value: Operand, dtype: DType, rounding: Rounding = NEARES
     """
     if isinstance(value, Constant):
         value = b.variable(value).get()
+    if value.type.is_integer and value.type.bits >= 32:
+        value = _to_double(b, value)
     if value.type.scalar == "f64":
         value = _round_to_odd(b, value)
     bits = _bits(b, b.convert(value, F32))
@@ -180,6 +182,21 @@ def _encode_power(b: Builder, size: Operand, rounding: Rounding) -> Operand:
         outside = b.binary("or", b.compare("lt", size, 1 << 22), b.compare("gt", size, 254 << 23))
         code = b.select(outside, 255, code)
     return b.select(b.compare("gt", size, _INFINITE), 255, code)
+
+
+def _to_double(b: Builder, x: Operand) -> Operand:
+    """A whole number as an f64 such that rounding once more, to fewer bits, gives the nearest."""
+    if x.type.bits == 64:
+        # What f64 does not hold becomes one of its two neighbours there, the odd one.
+        spare = 64 - 53
+        low = b.binary("and", x, (1 << spare) - 1)
+        odd = b.binary("or", b.binary("xor", x, low), 1 << spare)
+        beyond = b.compare("gt", x, 1 << 53)
+        if not x.type.is_unsigned:
+            beyond = b.binary("or", beyond, b.compare("lt", x, -(1 << 53)))
+        inexact = b.compare("ne", low, 0)
+        x = b.select(b.binary("and", beyond, inexact), odd, x)
+    return b.convert(x, F64)
 
 
 def _round_to_odd(b: Builder, x: Operand) -> Operand:

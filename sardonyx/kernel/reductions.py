@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
-from sardonyx.kernel.builder import Builder
+from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import require_numbers, value_type
-from sardonyx.kernel.types import I64, Type
+from sardonyx.kernel.types import F64, I64, Type
 from sardonyx.tensor.scalar import Scalar
 
 
@@ -50,6 +50,7 @@ class Accumulator:
         self.result = value_type(result)
         self.neutral = Constant(self.type, neutral(kind, self.type.element))
         self.best = builder.variable(self.neutral, name=kind)
+        self.total: Register | None = None
         if kind.startswith("arg"):
             self.at = builder.variable(Constant(I64.with_lanes(lanes), -1), name="at")
 
@@ -58,13 +59,18 @@ class Accumulator:
         """Whether values of a floating-point type are added."""
         return self.kind == "sum" and self.type.is_float
 
+    def begin_runs(self) -> None:
+        """What is taken in from here on comes in runs, whose sums are added up in float64."""
+        self.total = self.builder.variable(0.0, F64.with_lanes(self.type.lanes), name="total")
+
     @contextmanager
     def run(self) -> Iterator[None]:
         """What is taken in inside is gathered apart, from nothing, and then joined to the rest."""
-        whole, self.best = self.best, self.builder.variable(self.neutral, name="run")
+        b, total = self.builder, self.total
+        assert total is not None  # noqa: S101 - `begin_runs` was called
+        self.best = b.variable(self.neutral, name="run")
         yield
-        whole.set(self.joined(whole.get(), self.best.get()))
-        self.best = whole
+        total.set(b.binary("add", total.get(), b.convert(self.best.get(), F64)))
 
     def add_value(self, level: Expression, body: Scalar, mask: Operand | None = None) -> None:
         """Take in the value of `body`; a sum of products is fused, rounded once per term."""
@@ -124,6 +130,11 @@ class Accumulator:
     def finish(self, *, horizontal: bool) -> Operand:
         """The result; `horizontal`: one value out of all lanes."""
         b = self.builder
+        if self.total is not None:
+            total: Operand = self.total.get()
+            if horizontal and self.type.lanes > 1:
+                total = b.reduce("reduce_add", total)
+            return b.convert(total, self.type.element)
         best = self.best.get()
         if self.kind.startswith("arg"):
             at = self.at.get()

@@ -63,10 +63,7 @@ def cast(
     if target in HALVES:
         if isinstance(value, Constant):
             value = b.variable(value).get()
-        half = memory_type(target)
-        if source.is_float and value.type.scalar in ("f32", "f64"):
-            return b.convert(b.convert(value, half), F32)
-        return b.convert(b.convert(b.convert(value, F32), half), F32)
+        return b.convert(b.convert(value, memory_type(target)), F32)
     if target.bits >= 8:
         return b.convert(value, value_type(target))
     if source.is_float:

@@ -327,28 +327,46 @@ class RowsKernel:
         return low, b.min(b.binary("add", low, self.schedule.chunk), extent)
 
     def _vector_loop(
-        self, low: Operand, high: Operand, variable: Dim
+        self, low: Operand, high: Operand, variable: Dim, sums: _Sums | None = None
     ) -> Iterator[tuple[Operand, int, Operand | None]]:
-        """Full vectors from `low` to `high`, then one masked; each item is a loop body to fill."""
-        b, lanes = self.builder, self.schedule.lanes
+        """Full vectors from `low` to `high`, then one masked; each item is a loop body to fill.
+
+        In runs, if the axis has them: what is masked is one of its own.
+        """
+        b, lanes, sums = self.builder, self.schedule.lanes, sums or []
         if lanes == 1:
-            with b.for_(low, high) as i:
-                yield i, 1, None
+            yield from ((i, 1, None) for i in self._steps(variable, low, high, sums))
             return
         extent = extent_of(variable)
         if isinstance(low, Constant) and isinstance(high, Constant):
             extent = int(high.value) - int(low.value)
         if divisible(extent, lanes):
-            with b.for_(low, high, lanes) as i:
-                yield i, lanes, None
+            yield from ((i, lanes, None) for i in self._steps(variable, low, high, sums, lanes))
             return
         end = self._end_of_full(low, high, lanes)
         if not (isinstance(end, Constant) and end.value == 0):
-            with b.for_(low, end, lanes) as i:
-                yield i, lanes, None
+            yield from ((i, lanes, None) for i in self._steps(variable, low, end, sums, lanes))
         rest = b.binary("sub", high, end)
-        with b.if_(b.compare("gt", rest, 0)):
+        with b.if_(b.compare("gt", rest, 0)), _apart(sums if self._has_runs(variable) else []):
             yield end, lanes, b.tail_mask(rest, lanes)
+
+    def _has_runs(self, axis: Dim) -> bool:
+        run = self.schedule.run
+        return run is not None and run[0] is axis
+
+    def _steps(
+        self, axis: Dim, low: Operand, high: Operand, sums: _Sums, step: int = 1
+    ) -> Iterator[Operand]:
+        """A loop along an axis, in runs that are summed apart if it has them."""
+        run, b = self.schedule.run, self.builder
+        if not sums or run is None or run[0] is not axis:
+            with b.for_(low, high, step) as i:
+                yield i
+            return
+        with b.for_(low, high, run[1]) as first, _apart(sums):
+            end = b.binary("add", first, run[1])
+            with b.for_(first, end if run[1] == step else b.min(end, high), step) as i:
+                yield i
 
     def _lane_loop(
         self, low: Operand, high: Operand, variable: Dim
@@ -428,6 +446,9 @@ class RowsKernel:
                 self._write_taps(inside, accumulators)
         else:
             sums = [a for a in accumulators.values() if a.is_float_sum]
+            if self.schedule.run is not None:
+                for accumulator in sums:
+                    accumulator.begin_runs()
             for inside in self._nest(row, self.schedule.walked(), extents, sums):
                 self._write_element(inside, members, accumulators)
         for member, accumulator in accumulators.items():
@@ -485,37 +506,17 @@ class RowsKernel:
         if not rest:
             yield level
             return
-        for low, high in self._parts(rest[0], extents[rest[0]], sums):
+        for low, high in self._parts(rest[0], extents[rest[0]]):
             yield from self._loop(level, low, high, rest, extents, sums)
 
-    def _parts(self, axis: Dim, extent: Operand, sums: _Sums) -> Iterator[tuple[Operand, Operand]]:
+    def _parts(self, axis: Dim, extent: Operand) -> Iterator[tuple[Operand, Operand]]:
         """Bounds of the loop over an axis; each item is where that loop is to be written."""
         zero = Constant(memory_type(dtypes.INT64), 0)
         if axis not in self.schedule.in_pieces:
-            yield from self._runs(axis, zero, extent, sums)
+            yield zero, extent
             return
         with self.builder.pieces(zero, extent, PIECE) as (low, high):
-            yield from self._runs(axis, low, high, sums)
-
-    def _runs(
-        self, axis: Dim, low: Operand, high: Operand, sums: _Sums
-    ) -> Iterator[tuple[Operand, Operand]]:
-        """Bounds of runs that are summed apart, where an axis has them.
-
-        All of such an axis is one term of the sums over those around it.
-        """
-        length = self.schedule.runs.get(axis, 0)
-        if not length or not sums:
             yield low, high
-            return
-        b, is_outermost = self.builder, axis is self.schedule.walked()[0]
-        with (
-            _apart([] if is_outermost else sums),
-            b.for_(low, high, length) as first,
-            _apart(sums),
-        ):
-            end = b.binary("add", first, length)
-            yield first, end if length == 1 else b.min(end, high)
 
     def _loop(
         self,
@@ -529,11 +530,11 @@ class RowsKernel:
         variable, *further = rest
         atom = sizes.variable(variable)
         if variable is self.schedule.vector:
-            for position, lanes, mask in self._vector_loop(low, high, variable):
+            for position, lanes, mask in self._vector_loop(low, high, variable, sums):
                 inside = level.child({atom: position}, vector=atom, lanes=lanes, mask=mask)
                 yield from self._nest(inside, further, extents, sums)
             return
-        with self.builder.for_(low, high) as i:
+        for i in self._steps(variable, low, high, sums):
             inside = level.child({atom: i}, vector=level.vector, lanes=level.lanes, mask=level.mask)
             yield from self._nest(inside, further, extents, sums)
 

@@ -7,9 +7,8 @@ channels-last images): then every lane is a row.
 from __future__ import annotations
 
 import itertools
-import math
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.grain import FEW_CORES, Grain
@@ -37,8 +36,11 @@ _SHORT = 1 << 20
 _ACCUMULATORS, _MOST_NODES = 8, 200
 #: So many terms are written out though no neighbours share them.
 _FEW_TAPS = 16
-#: Terms of a float sum that are gathered apart, at least, and up to how many go without that.
-_RUN, _MOST_TERMS = 64, 128
+#: Terms of a float sum that are gathered apart. Each rounds by 6e-8 of what is there by then, at
+#: most: if all are equal, by 1e-6 of the sum together.
+_RUN_TERMS = 32
+#: The same in float64.
+_WIDE_RUN_TERMS = 128
 
 
 class RowsSchedule:
@@ -62,11 +64,10 @@ class RowsSchedule:
         parts: Parts of the axis of the lanes that are written apart; none if all is alike.
         together: Vectors of rows that go over the inner axes in step.
         interleaved: The axis whose elements lie between the lanes, all of which a block computes.
-        runs: Of which inner axes how many elements are summed apart from the others, before those
-            sums are, and all of the axis before what is around it. A sum of n terms rounds n times,
-            one of runs of r only r + n / r times (Higham, Accuracy and Stability of Numerical
-            Algorithms, 4.2). None on a device, whose loops over many elements are only as fast as
-            they have loads under way at once.
+        run: The inner axis of which so many elements are summed apart from the others, before those
+            sums are added up in float64: errors do not grow with the length (Higham, Accuracy and
+            Stability of Numerical Algorithms, 4.2). None for short sums, and on a device, whose
+            loops over many elements are only as fast as they have loads under way at once.
 
     Args:
         group: What to compute.
@@ -130,7 +131,7 @@ class RowsSchedule:
             assert self.vector is not None  # noqa: S101 - there are lanes
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(grain)
-        self.runs = {} if grain.tiling is not None else self._choose_runs()
+        self.run = None if grain.tiling is not None else self._choose_run()
         self.endless = self._find_endless()
         self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
 
@@ -347,26 +348,21 @@ class RowsSchedule:
         apart = [i for i in self.inner if i is not self.vector]
         return [*apart, self.vector] if self.vector_inside and self.vector is not None else apart
 
-    def _choose_runs(self) -> dict[Dim, int]:
-        """See `runs`."""
+    def _choose_run(self) -> tuple[Dim, int] | None:
+        """See `run`."""
         sums = [m for m in self.members if m.stage.kind == "sum" and m.body.dtype.is_float]
-        found: dict[Dim, int] = {}
         if all(m.unrolled for m in sums):
-            return found
-        terms = 1  # that a sum takes in, from the innermost loop on, or from the last that has runs
+            return None
+        is_wide = all(m.body.dtype == dtypes.DOUBLE for m in sums)
+        most = _WIDE_RUN_TERMS if is_wide else _RUN_TERMS
+        terms = 1  # that a sum takes in, from the innermost loop on
         for axis in reversed(self.walked()):
             width = self.lanes if axis is self.vector else 1
             steps = integer.ceildiv(extent_of(axis), width)
-            if not isinstance(steps, int):
-                found[axis] = max(1, _MOST_TERMS // terms) * width
-                terms = 1
-            elif terms * steps > _MOST_TERMS:
-                length = max(1, max(_RUN, math.isqrt(terms * steps)) // terms)
-                found[axis] = length * width
-                terms = 1
-            else:
-                terms *= max(1, steps)
-        return found
+            if not isinstance(steps, int) or terms * steps > most:
+                return axis, max(1, most // terms) * width
+            terms *= max(1, steps)
+        return None
 
     def _find_endless(self) -> frozenset[Dim]:
         """Inner axes whose length no memory bounds: what runs over them is computed on the way.

@@ -7,6 +7,9 @@ the same tiles and the next panel: a thread transforms inputs once for all of th
 filters are transformed when they are packed. Where taps are d elements apart, so are the inputs and
 outputs of a tile, and d tiles along an axis interlock: a convolution with its taps side by side on
 each d-th element.
+
+A tile whose inputs are too different in size, or not finite, is summed directly: the micro-kernel
+of products goes over its taps where they lie, with filters that are packed besides as they are.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import tile_rows
+from sardonyx.kernel.micro import build_micro, micro_name, tile_rows
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I64, PTR
+from sardonyx.kernel.program import Constant, Operand, Program, Value
+from sardonyx.kernel.types import F32, I64, PTR
 from sardonyx.kernel.winograd import (
     TAPS,
     build_input,
     build_output,
+    cells_of,
     input_name,
+    is_even,
     matrices,
     output_name,
 )
@@ -53,8 +58,12 @@ class WinogradKernel(ProductKernel):
 
     def _functions(self) -> tuple[Program, ...]:
         s, outputs = self.schedule, self.form.outputs
+        found = super()._functions()
+        if outputs not in self.tile_rows:  # rows of tiles that are summed directly
+            at_once = s.at_once(outputs)
+            found += (build_micro(s.element, outputs, s.vectors, s.lanes, at_once=at_once),)
         return (
-            *super()._functions(),
+            *found,
             build_input(s.element, outputs, s.lanes),
             build_output(s.element, outputs, s.vectors, s.lanes),
         )
@@ -78,7 +87,7 @@ class WinogradKernel(ProductKernel):
         return sizes.multiply(sizes.multiply(lead, self._tiles()), max(1, each))
 
     def _packings(self) -> list[Packing]:
-        """The transformed filters: (batch..., panel, place..., depth, lane)."""
+        """The transformed filters, (batch..., panel, place..., depth, lane); those as they are."""
         s, f = self.schedule, self.form
         lead = s.packed_axes()
         shape = (
@@ -105,7 +114,8 @@ class WinogradKernel(ProductKernel):
         inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(s.column)))
         zero = scalar.constant(0, s.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
-        return [Packing(buffer(("packed", contents), shape, s.group.accumulator), contents)]
+        packed = buffer(("packed", contents), shape, s.group.accumulator)
+        return [Packing(packed, contents), *super()._packings()]
 
     # -- the kernel ---------------------------------------------------------------------------
 
@@ -135,7 +145,8 @@ class WinogradKernel(ProductKernel):
             self._multiply(level, panel, count, depth)
             tile = b.variable(0, I64, name="tile")
             with b.while_(lambda: b.compare("lt", tile.get(), count)):
-                done = self._transform_outputs(level.child(), tile.get(), count, first_column)
+                place = (panel, tile.get(), first_column)
+                done = self._transform_outputs(level.child(), place, count, depth)
                 tile.set(b.binary("add", tile.get(), done))
 
     def _keeps_filters(self) -> bool:
@@ -151,8 +162,8 @@ class WinogradKernel(ProductKernel):
         return few and size_bytes <= MOST_KEPT_BYTES
 
     def _lay_out(self) -> None:
-        """Scratch holds: which tiles it has, their inputs, transformed, and where they lie;
-        products, the outputs of tiles that are finished together, pointers.
+        """Scratch holds: which tiles it has, their inputs, transformed, where they lie, and which
+        tiles are even; products, the outputs of tiles that are finished together, pointers.
         """
         s, f = self.schedule, self.form
         size = s.element.size_bytes
@@ -162,7 +173,10 @@ class WinogradKernel(ProductKernel):
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
             **dict(self._tile_layout(f.outputs**2 * self._most_together())),
-            "sources": f.places * PTR.size_bytes,
+            "sources": f.places * f.tiles * PTR.size_bytes,
+            "even": f.tiles * I64.size_bytes,
+            "cells": cells_of(f.outputs) ** 2 * size,
+            "window": TAPS**2 * f.outputs * PTR.size_bytes,
             "table": self.tile_rows[0] * PTR.size_bytes,
             "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
             "zero": depth * size,
@@ -193,6 +207,7 @@ class WinogradKernel(ProductKernel):
         base = self.places[s.left_buffer].pointer
         y, x = (at[sizes.variable(v)] for v in f.image)
         ends = [b.lift(level.dim(e), I64) for e in extents]
+        sources = self._sources(t)
         with b.for_(0, f.side) as i:
             row = b.binary("add", y, b.binary("mul", i, f.apart[0]))
             row_inside = b.compare("lt", row, ends[0])
@@ -205,12 +220,40 @@ class WinogradKernel(ProductKernel):
                     inside = b.binary("and", inside, here.scalar(window))
                 source = b.offset(base, here.dim(offset), s.element)
                 number = b.binary("add", b.binary("mul", i, f.side), j)
-                b.store(
-                    b.select(inside, source, self.scratch["zero"]), self.scratch["sources"], number
-                )
+                b.store(b.select(inside, source, self.scratch["zero"]), sources, number)
         target = b.offset(self.scratch["inputs"], b.binary("mul", t, depth), s.element)
         step = b.binary("mul", depth, f.tiles)
-        b.call(input_name(f.outputs, s.lanes), [self.scratch["sources"], depth, target, step])
+        cells = self.scratch["cells"]
+        name, operands = input_name(f.outputs, s.lanes), [sources, depth, target, step, cells]
+        even = b.variable(b.call(name, operands, I64), name="even")
+        with b.if_(b.eq(even.get(), 0)):
+            even.set(b.convert(self._is_even(level.child(), at), I64))
+        b.store(even.get(), self.scratch["even"], t)
+
+    def _sources(self, t: Operand) -> Value:
+        """Pointers to the inputs of a tile."""
+        place = self.b.binary("mul", t, self.form.places)
+        return self.b.offset(self.scratch["sources"], place, PTR)
+
+    def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> Value:
+        """Whether the tile at a place is, without cells of outputs beyond the image's end."""
+        f, b = self.form, self.b
+        side = cells_of(f.outputs)
+        counts = []
+        for v, apart in zip(f.image, f.apart, strict=True):
+            end = b.lift(level.dim(extent_of(v)), I64)
+            left = self._outputs_left(b.binary("sub", end, at[sizes.variable(v)]), apart)
+            counts.append(b.min(b.binary("div", left, 2) + 1, side))
+        first = b.load(F32, self.scratch["cells"])
+        least, total = b.variable(first, name="least"), b.variable(0.0, F32, name="total")
+        with b.for_(0, side) as i, b.for_(0, side) as j:
+            place = b.binary("add", b.binary("mul", i, side), j)
+            cell = b.load(F32, self.scratch["cells"], place)
+            total.set(b.binary("add", total.get(), cell))
+            inside = b.binary("and", b.compare("lt", i, counts[0]), b.compare("lt", j, counts[1]))
+            less = b.binary("and", inside, b.compare("lt", cell, least.get()))
+            least.set(b.select(less, cell, least.get()))
+        return is_even(b, least.get(), total.get())
 
     def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
         """The row axes at a tile's first output."""
@@ -255,13 +298,9 @@ class WinogradKernel(ProductKernel):
     def _filters(self, level: Expression, panel: Operand) -> Operand:
         """Where the transformed filters of a panel lie."""
         s, f, b = self.schedule, self.form, self.b
-        flat: Dim = 0
-        for variable in s.packed_axes():
-            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
-        flat = sizes.multiply(flat, s.panels())
-        number = b.binary("add", panel, b.lift(level.dim(flat), I64))
         each = sizes.multiply(s.depth_extent, f.places * s.width * s.element.size_bytes)
         step = b.lift(level.dim(each), I64)
+        number = self._panel_number(level, panel)
         return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
 
     def _ends_in_planes(self) -> bool:
@@ -275,16 +314,22 @@ class WinogradKernel(ProductKernel):
         return max(1, self.schedule.lanes // self.form.outputs)
 
     def _transform_outputs(
-        self, level: Expression, t: Operand, count: Operand, first_column: Operand
+        self,
+        level: Expression,
+        place: tuple[Operand, Operand, Operand],
+        count: Operand,
+        depth: Operand,
     ) -> Operand:
-        """From tile `t` on: transform its products, and finish the outputs that are in the image.
+        """From a tile on: transform its products, and finish the outputs that are in the image.
 
-        Gives how many tiles that did, of as many as are left of `count`.
+        `place`: panel, number of the tile, and first column of the panel. Gives how many tiles that
+        did, of as many as are left of `count`.
         """
         s, f, b = self.schedule, self.form, self.b
-        place = b.binary("mul", t, len(s.rows))
+        panel, t, first_column = place
+        start = b.binary("mul", t, len(s.rows))
         at: dict[Atom, Operand] = {
-            sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", place, k))
+            sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", start, k))
             for k, v in enumerate(s.rows)
         }
         y, x = (sizes.variable(v) for v in f.image)
@@ -298,7 +343,8 @@ class WinogradKernel(ProductKernel):
             in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
             together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
         pitch = b.binary("mul", together, f.outputs)
-        self._transform_products(t, together, pitch)
+        direct = self._panel_pointer_of(level, panel, depth)
+        self._transform_products(t, together, pitch, (direct, depth))
         level = level.child(at)
         rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
         if self._ends_in_planes():
@@ -316,18 +362,53 @@ class WinogradKernel(ProductKernel):
                     self._epilogue(level.child(here), line, first_column)
         return together
 
-    def _transform_products(self, t: Operand, together: Operand, pitch: Operand) -> None:
+    def _panel_pointer_of(self, level: Expression, panel: Operand, depth: Operand) -> Operand:
+        """Where a panel of the filters as they are lies."""
+        s, b = self.schedule, self.b
+        step = b.binary("mul", depth, TAPS**2 * s.width * s.element.size_bytes)
+        start = b.binary("mul", self._panel_number(level, panel), step)
+        return b.offset(self.places[self.packs[1].packed].pointer, start)
+
+    def _transform_products(
+        self, t: Operand, together: Operand, pitch: Operand, direct: tuple[Operand, Operand]
+    ) -> None:
         """The outputs of some tiles from `t` on, of which each row follows that of the one before.
 
-        `pitch`: outputs of a row of all of them.
+        Args:
+            t: The first tile.
+            together: How many.
+            pitch: Outputs of a row of all of them.
+            direct: A panel of the filters as they are, and its depth.
         """
         s, f, b = self.schedule, self.form, self.b
         line_bytes = s.width * s.element.size_bytes
         step = Constant(I64, f.tiles * s.width)
         name = output_name(f.outputs, s.vectors, s.lanes)
         with b.for_(0, together) as k:
-            products = b.offset(self.scratch["products"], b.binary("add", t, k), line_bytes)
-            b.call(name, [products, step, self._line(b.binary("mul", k, f.outputs)), pitch])
+            tile, first = b.binary("add", t, k), b.binary("mul", k, f.outputs)
+            with b.if_(b.ne(b.load(I64, self.scratch["even"], tile), 0)):
+                products = b.offset(self.scratch["products"], tile, line_bytes)
+                b.call(name, [products, step, self._line(first), pitch])
+            with b.else_():
+                self._sum_directly(self._sources(tile), direct, first, pitch)
+
+    def _sum_directly(
+        self, sources: Operand, direct: tuple[Operand, Operand], first: Operand, pitch: Operand
+    ) -> None:
+        """The outputs of one tile, row by row, as products of its inputs where they lie."""
+        s, f, b = self.schedule, self.form, self.b
+        panel, depth = direct
+        name = micro_name(s.element, f.outputs, s.vectors, s.lanes, at_once=s.at_once(f.outputs))
+        window = self.scratch["window"]
+        with b.for_(0, f.outputs) as row:
+            with b.for_(0, TAPS) as i, b.for_(0, TAPS) as j, b.for_(0, f.outputs) as r:
+                line = b.binary("mul", b.binary("add", row, i), f.side)
+                source = b.load(PTR, sources, b.binary("add", line, b.binary("add", j, r)))
+                tap = b.binary("add", b.binary("mul", i, TAPS), j)
+                b.store(source, window, b.binary("add", b.binary("mul", tap, f.outputs), r))
+            target = self._line(b.binary("add", first, b.binary("mul", row, pitch)))
+            taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
+            b.call(name, [window, taps, depth, panel, target, panel, nothing])
 
     def _outputs_left(self, elements: Operand, apart: int) -> Operand:
         """How many outputs of a tile so many elements have, from its first one on."""

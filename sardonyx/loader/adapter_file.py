@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes, errors
-from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+from sardonyx.base.files import open_file
 from sardonyx.base.records import dataclass
 from sardonyx.loader.external_writer import replacing
 
@@ -52,10 +53,11 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
     """
     where = os.fsdecode(path)
     try:
-        data = np.fromfile(where, np.uint8)
-    except FileNotFoundError:
+        with open_file(path) as file:
+            data = np.fromfile(file, np.uint8)
+    except NoSuchFile:
         raise NoSuchFile(message(where, "There is no such adapter")) from None
-    except OSError as error:
+    except (OSError, Fail) as error:
         raise InvalidArgument(message(where, f"The adapter cannot be read: {error}")) from None
     data.flags.writeable = False
     try:

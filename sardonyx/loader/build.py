@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.interrupt import checkpoint
-from sardonyx.base.log import get_logger
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
@@ -25,8 +24,6 @@ from sardonyx.loader.onnx_format import NEWEST_OPSET
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
 from sardonyx.loader.wire import Record
-
-_logger = get_logger("load")
 
 
 class Builder:
@@ -66,7 +63,8 @@ class Builder:
             if not tensor.name:
                 raise InvalidGraph(message(f"graph {graph.name}", "An initializer has no name"))
             if tensor.name in weights:
-                _logger.warning("Initializer %r comes twice: the last one counts.", tensor.name)
+                what = f"Initializer {tensor.name!r} comes twice: the last one counts."
+                self._graph.remark(what)
             counted = number if graph is self._graph else None
             weights[tensor.name] = self._tensors.constant(tensor, number=counted)
         for sparse in proto.sparse_initializer:
@@ -206,8 +204,8 @@ class Builder:
         if not opset or "" in opset:
             what = "The model imports no version of ONNX's operator set"
             raise InvalidGraph(message(where, what))
-        _logger.warning(
-            "The model imports no version of ONNX's operator set: %d is assumed.", NEWEST_OPSET
+        self._graph.remark(
+            f"The model imports no version of ONNX's operator set: {NEWEST_OPSET} is assumed."
         )
         opset[""], self._assumed = NEWEST_OPSET, True
         return NEWEST_OPSET

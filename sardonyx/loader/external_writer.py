@@ -6,6 +6,7 @@ import errno
 import os
 from typing import BinaryIO
 
+from sardonyx.base.files import check_target
 from sardonyx.base.forks import compiling
 from sardonyx.ir.constant import Constant
 from sardonyx.loader import onnx_format as onnx
@@ -21,6 +22,7 @@ class replacing:  # noqa: N801 - used as a function
 
     Raises:
         OSError: The path is a folder's, or no file can be made beside it. No file is left.
+        InvalidArgument: A device, a pipe or a socket has the path.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,6 +30,7 @@ class replacing:  # noqa: N801 - used as a function
         folder = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "A file cannot be written over a folder", path)
+        check_target(path)
         with compiling:
             import tempfile
 
@@ -38,18 +41,21 @@ class replacing:  # noqa: N801 - used as a function
         return self._file
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is not None:
-            os.unlink(self._temporary)
-            return
-        mask = os.umask(0)
-        os.umask(mask)
         try:
-            os.chmod(self._temporary, 0o666 & ~mask)
-            os.replace(self._temporary, self._path)
+            with self._file:
+                if kind is None:  # after a power cut there might be the name, and not the content
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+            if kind is None:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(self._temporary, 0o666 & ~mask)
+                os.replace(self._temporary, self._path)
+                return
         except BaseException:
             os.unlink(self._temporary)
             raise
+        os.unlink(self._temporary)
 
 
 class ExternalWriter:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base.errors import InvalidGraph, InvalidProtobuf, message, too_deep
-from sardonyx.base.log import get_logger
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
@@ -19,8 +18,6 @@ from sardonyx.loader.opened import files_beside, open_source
 from sardonyx.loader.source import FileSource, Source
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
-
-_logger = get_logger("load")
 
 
 def load(
@@ -70,11 +67,10 @@ def load(
     external = files_beside(source, own_folder if folder is None else folder, data_files)
     graph = Graph(model.graph.name, opset=opset_table(model.opset_import))
     if graph.opset.get("", 0) > onnx_format.NEWEST_OPSET:
-        _logger.warning(
-            "%s imports version %d of ONNX's operators. The newest that is known here is %d: "
-            "operators are taken as they are in that one.",
-            opened.name, graph.opset[""], onnx_format.NEWEST_OPSET,
-        )  # fmt: skip
+        graph.remark(
+            f"The model imports version {graph.opset['']} of ONNX's operators. The newest that is "
+            f"known here is {onnx_format.NEWEST_OPSET}: operators are taken as in that one."
+        )
     graph.ir_version = model.ir_version
     graph.producer_name = model.producer_name
     graph.producer_version = model.producer_version

@@ -10,13 +10,11 @@ after each read the size and the time of change of the file are compared with th
 from __future__ import annotations
 
 import os
-import stat
-from typing import BinaryIO
 
 import numpy as np
 
-from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, OutOfMemory, message
-from sardonyx.base.files import identity_of
+from sardonyx.base.errors import Fail, OutOfMemory, message
+from sardonyx.base.files import identity_of, open_file
 from sardonyx.base.forks import RenewedLock
 
 
@@ -62,7 +60,7 @@ class FileSource(Source):
         self.whole = None
         self.is_owned = False
         self._lock = RenewedLock()
-        self._file = _open(path)
+        self._file = open_file(path)
         self._state = self._current_state()
         self.size = self._state[0]
         #: The state that it was opened in.
@@ -140,22 +138,3 @@ class FileSource(Source):
         file = getattr(self, "_file", None)
         if file is not None:
             file.close()
-
-
-def _open(path: str) -> BinaryIO:
-    try:
-        # Looked at before it is opened: opening a pipe would wait for its other end.
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise InvalidArgument(message(path, "This is not a regular file"))
-        return open(path, "rb", buffering=0)
-    except FileNotFoundError:
-        raise NoSuchFile(message(path, "There is no such file")) from None
-    except ValueError as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument(message(repr(path), f"This is not a path: {error}")) from None
-    except NotADirectoryError:
-        raise NoSuchFile(message(path, "There is no such file")) from None
-    except OSError as error:
-        raise Fail(message(path, f"The file cannot be opened: {error.strerror}")) from None

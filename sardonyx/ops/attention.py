@@ -10,6 +10,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.normalisation import softmax_over
+from sardonyx.ops.ranges import ranged, row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -20,13 +21,13 @@ from sardonyx.tensor.language import (
     assume_equal,
     assume_shape,
     broadcast_index,
+    broadcast_indices,
     cast,
     compute,
     concat,
     contract,
     equal,
     exp,
-    load_broadcast,
     reshape,
     transpose,
     where,
@@ -85,19 +86,16 @@ class _Mask:
         return score
 
     def _masked(self, score: Scalar, mask: Tensor, at: tuple[Dim, ...]) -> Scalar:
-        value = load_broadcast(mask, at)
+        *outer, key = at
+        width = mask.shape[-1]
+        value = scalar.load(mask, (*broadcast_indices(mask.shape[:-1], outer), key))
         if mask.dtype is dtypes.BOOL:
             masked = scalar.select(value, score, _LOWEST)
         else:
             masked = score + scalar.cast(value, self.wide)
-        width = mask.shape[-1]
-        if width != 1 and integer.known_equal(width, self.keys) is False:
-            # Keys that a short mask does not reach are hidden.
-            reached = scalar.compare("lt", scalar.size(at[3]), scalar.size(width))
-            return scalar.select(reached, masked, _LOWEST)
-        if width != 1:
-            assume_equal(width, self.keys, "Attention", "The mask and the keys differ in length")
-        return masked
+        # Keys that a short mask does not reach are hidden, also those of a mask for one key.
+        reached = scalar.compare("lt", scalar.size(key), scalar.size(width))
+        return scalar.select(reached, masked, _LOWEST)
 
     def _tests(self, batch: Dim, i: Dim, j: Dim) -> list[Scalar]:
         tests = []
@@ -110,8 +108,7 @@ class _Mask:
         if self.right >= 0:
             tests.append(key <= position + self.right)
         if self.lengths is not None:
-            length = scalar.cast(scalar.load(self.lengths, (batch,)), dtypes.INT64)
-            tests.append(key < length)
+            tests.append(key < scalar.load(self.lengths, (batch,)))
         return tests
 
 
@@ -156,6 +153,9 @@ def attention(
         keys = concat([past_key, keys], 2)
     if past_value is not None:
         values = concat([past_value, values], 2)
+    if nonpad_kv_seqlen is not None:
+        assume_shape(nonpad_kv_seqlen.shape, keys.shape[:1], "Attention", "nonpad_kv_seqlen")
+        nonpad_kv_seqlen = ranged(nonpad_kv_seqlen, "nonpad_kv_seqlen", 0, keys.shape[2])
     wide = accumulator(q.dtype)
     hidden = _Mask(mask, queries.shape[2], keys.shape[2], wide)
     hidden.causal, hidden.lengths = bool(is_causal), nonpad_kv_seqlen
@@ -165,9 +165,7 @@ def attention(
         hidden.offset = lambda _: scalar.size(begin)
     elif nonpad_kv_seqlen is not None:
         lengths, count = nonpad_kv_seqlen, queries.shape[2]
-        hidden.offset = lambda b: (
-            scalar.cast(scalar.load(lengths, (b,)), dtypes.INT64) - scalar.size(count)
-        )
+        hidden.offset = lambda b: scalar.load(lengths, (b,)) - scalar.size(count)
     raw = scaled_scores(queries, keys, wide, scale)
     capped = raw
     if softcap > 0:
@@ -181,8 +179,6 @@ def attention(
         rows = raw.shape[max(0, 4 - mask.rank) : -1]
         assume_broadcast(mask.shape[:-1], rows, "Attention", "The mask")
         assume_at_most(mask.shape[-1], keys.shape[2], "Attention", "The mask is longer than keys")
-    if nonpad_kv_seqlen is not None:
-        assume_shape(nonpad_kv_seqlen.shape, raw.shape[:1], "Attention", "nonpad_kv_seqlen")
     masked = compute(raw.shape, lambda *at: hidden.apply(scalar.load(capped, at), at))
     asked = wide if softmax_precision is None else float_type("Attention", softmax_precision)
     precise = cast(masked, asked) if asked.bits > wide.bits else masked
@@ -267,7 +263,7 @@ def rotate(
     sine: Tensor,
     angle: Angle,
     heads: int | None,
-    width: int,
+    width: Dim,
     interleaved: bool,
 ) -> Tensor:
     """Pairs of elements turned by the angle of their position.
@@ -282,7 +278,7 @@ def rotate(
         interleaved: Whether pairs are neighbours; else they are half of `width` apart.
     """
     split = split_heads(x, heads, "RotaryEmbedding")
-    turned: Dim = width or split.shape[3]
+    turned = split.shape[3] if width == 0 else width
     half = integer.floordiv(turned, 2)
     assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
     for cache in (cosine, sine):
@@ -303,7 +299,7 @@ def rotate(
         other = scalar.select(first, -behind, before)
         c, s = (angle(cache, batch, position, pair) for cache in (cosine, sine))
         result = value * c + other * s
-        if width:
+        if width != 0:
             inside = scalar.compare("lt", scalar.size(d), scalar.size(width))
             return scalar.select(inside, result, value)
         return result
@@ -347,9 +343,7 @@ def rotary_embedding(
 
 
 def _cached(cache: Tensor, position: Scalar, pair: Dim) -> Scalar:
-    extent = cache.shape[0]
-    row = scalar.as_index(scalar.check_index(position, extent), extent)
-    return scalar.load(cache, (row, pair))
+    return scalar.load(cache, (row_in(position, "position_ids", cache.shape[0]), pair))
 
 
 @op("RotaryEmbedding", 1, domain="com.microsoft")

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
-from sardonyx.base.errors import InvalidGraph, NotImplemented, message
+from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.contents import contents
+from sardonyx.ops.contents import DataDependent, contents
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, assume_equal, cast, compute, reindex, reshape
 from sardonyx.tensor.scalar import Scalar
@@ -106,11 +106,11 @@ def without_axes(x: Tensor, flags: Flags, axes: Tensor, where: str) -> Tensor:
     """`x` without the chosen axes, all of size 1.
 
     Raises:
-        NotImplemented: Only a run knows how many they are.
+        DataDependent: Only a run knows how many they are.
     """
     (count,) = axes.shape
     if not isinstance(count, int):
-        raise _unknown_rank(where, count)
+        raise DataDependent(axes, f"The number of axes that are named, {count!r},")
     return reshape(x, _kept(x.shape, flags, x.rank - count, where))
 
 
@@ -118,11 +118,11 @@ def with_axes(x: Tensor, axes: Tensor, where: str) -> Tensor:
     """`x` with axes of size 1 at the places of the result that a tensor names.
 
     Raises:
-        NotImplemented: Only a run knows how many they are.
+        DataDependent: Only a run knows how many they are.
     """
     (count,) = axes.shape
     if not isinstance(count, int):
-        raise _unknown_rank(where, count)
+        raise DataDependent(axes, f"The number of axes that are named, {count!r},")
     rank = x.rank + count
     flags = chosen_axes(axes, rank, where)
     rows: list[Scalar] = []
@@ -167,8 +167,3 @@ def stack(rows: Sequence[Scalar]) -> Tensor:
         return result
 
     return compute((len(rows),), body, INT64)
-
-
-def _unknown_rank(where: str, count: Dim) -> NotImplemented:
-    what = f"Only a run knows how many axes are named ({count!r}), so the result has no known rank"
-    return NotImplemented(message(where, what, do="Declare the length of the list of axes"))

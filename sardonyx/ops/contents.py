@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from sardonyx.base import sizes
+from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -15,17 +16,42 @@ from sardonyx.tensor.measuring import LARGEST, SMALLEST, measure
 from sardonyx.tensor.reshaping import reshape
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of, partial_elements_of
 from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import topological
+
+if TYPE_CHECKING:
+    from sardonyx.ir.node import Node
+    from sardonyx.ir.value import Value
 
 #: Types of tensors that hold sizes.
 _SIZE_TYPES = (INT64, INT32)
 
 
 class DataDependent(Exception):
-    """A lowering needs the contents of a tensor that only a run knows."""
+    """A lowering needs the contents of a tensor that only a run knows.
+
+    Attributes:
+        tensor: The tensor.
+        values: The inputs of the node that it is made of, once `asked_by` was called.
+    """
 
     def __init__(self, tensor: Tensor, what: str) -> None:
         super().__init__(f"{what} is known only in a run")
         self.tensor = tensor
+        self.values: tuple[Value, ...] = ()
+
+    def asked_by(self, node: Node, inputs: Sequence[Tensor | None]) -> None:
+        """Note which inputs of the node the tensor is made of."""
+        made_of = set(topological([self.tensor]))
+        pairs = zip(node.inputs, inputs, strict=False)
+        self.values = tuple(v for v, x in pairs if v is not None and x in made_of)
+
+
+def depends_on_data(node: Node, reason: DataDependent) -> errors.NotImplemented:
+    """The error for a node whose result has no known number of axes."""
+    what = f"A shape depends on data: {reason}"
+    names = ", ".join(value.name for value in reason.values)
+    do = f"Let the number of elements of {names} follow from the inputs' shapes" if names else ""
+    return errors.NotImplemented(message(f"node {node.name} ({node.op_type})", what, do=do))
 
 
 def contents(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, scaled_scores, split_heads, weighted_values
 from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
+from sardonyx.ops.ranges import ranged
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -125,7 +125,7 @@ def masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_
     """
     batch, _, queries, keys = shape
     if mask.rank == 1:
-        return _bounded(mask, batch, value, where_)
+        return _bounded(ranged(mask, "mask_index", 0, keys), batch, value, where_)
     if mask.rank == 4:
         assume_at_most(keys, mask.shape[3], where_, "The mask is too small")
         assume_equal(mask.shape[0], batch, where_, "The mask and the batch differ")
@@ -156,7 +156,7 @@ def _bounded(mask: Tensor, batch: Dim, value: float, where_: str) -> Change:
         end = scalar.load(mask, (b,))
         behind = integer.minimum(sizes.add(b, batch), sizes.add(count, -1))
         start = scalar.select(begun, scalar.load(mask, (behind,)), 0)
-        hidden = (key >= scalar.cast(end, INT64)) | (key < scalar.cast(start, INT64))
+        hidden = (key >= end) | (key < start)
         return score + scalar.select(hidden, scalar.constant(value, score.dtype), 0.0)
 
     return change

@@ -20,6 +20,7 @@ from sardonyx.base.dtypes import (
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import integers
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -162,7 +163,7 @@ def mat_mul_n_bits(
         code = packed_code(lambda byte: scalar.load(packed, (n, block, byte)), inner, bits, blob)
         group = block
         if g_idx is not None:
-            group = scalar.as_index(scalar.check_index(scalar.load(g_idx, (k,)), blocks), blocks)
+            group = row_in(scalar.load(g_idx, (k,)), "g_idx", blocks)
         value = scalar.cast(code, wide) - scalar.cast(zero(n, group), wide)
         return value * scalar.cast(scalar.load(factors, (n, group)), wide)
 

@@ -7,8 +7,10 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
+from sardonyx.tensor.checked import checks_of, with_checks
 from sardonyx.tensor.language import (
     Tensor,
     assume_at_most,
@@ -48,7 +50,12 @@ def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
 
 
 def used_cache(
-    where_: str, cache: Tensor, before: Dim, new: Dim, indirection: Tensor | None
+    where_: str,
+    cache: Tensor,
+    before: Dim,
+    new: Dim,
+    indirection: Tensor | None,
+    beam_width: Tensor | None = None,
 ) -> Tensor:
     """The part of a buffer that is filled, each place from the beam that it belongs to.
 
@@ -59,6 +66,7 @@ def used_cache(
         new: How many places are new. Where it is not one, the tokens are a prompt, whose beams
             have all places of their own.
         indirection: Which beam each place is from, (batch, beams, places).
+        beam_width: How many beams there are; another number is a fault.
     """
     batch, heads, _, size = cache.shape
     total = sizes.add(before, new)
@@ -70,6 +78,7 @@ def used_cache(
     beams = indirection.shape[1]
     assume_equal(batch, sizes.multiply(indirection.shape[0], beams), where_, "cache_indirection")
     assume_at_most(before, indirection.shape[2], where_, "cache_indirection has too few places")
+    width = None if beam_width is None else scalar.load(scalar_of(beam_width, where_), ())
     is_step = scalar.compare("eq", scalar.size(new), 1)
 
     def body(row: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
@@ -77,7 +86,11 @@ def used_cache(
         given = scalar.load(indirection, (group, beam, place))
         is_old = scalar.compare("lt", scalar.size(place), scalar.size(before)) & is_step
         source = scalar.select(is_old, scalar.cast(given, INT64), scalar.size(beam))
-        chosen = scalar.as_index(scalar.check_index(source, beams), beams)
+        if width is not None:
+            source = with_checks(
+                source, checks_of(scalar.check_range(width, "beam_width", beams, beams))
+            )
+        chosen = row_in(source, "cache_indirection", beams)
         origin = sizes.add(sizes.multiply(group, beams), chosen)
         return scalar.load(cache, (origin, head, place, d))
 

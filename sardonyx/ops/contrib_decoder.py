@@ -19,10 +19,12 @@ from sardonyx.ops.contrib_attention import (
 )
 from sardonyx.ops.contrib_buffers import in_buffer, length_of_past, used_cache
 from sardonyx.ops.contrib_grouped import cache_of, grouped_heads, turned
+from sardonyx.ops.ranges import ranged, row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    assume_at_most,
     assume_equal,
     assume_shape,
     cast,
@@ -88,7 +90,9 @@ def decoder_masked_multi_head_attention(
         else:
             before = past_key.shape[2]
             filled = concat([past_key, keys], 2), concat([past_value, values], 2)
-        keys, values = (used_cache(_MASKED, x, before, total, cache_indirection) for x in filled)
+        keys, values = (
+            used_cache(_MASKED, x, before, total, cache_indirection, beam_width) for x in filled
+        )
         present, total = filled, sizes.add(before, total)
     elif not crosses:
         present = keys, values
@@ -138,13 +142,20 @@ def sparse_attention(
     batch, _, length, _ = queries.shape
     for x in (keys, values):
         assume_equal(x.shape[2], length, where, "Queries, keys and values differ in number")
-    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
+    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
+    room = 0 if past_key is None else past_key.shape[2]
+    what = "total_sequence_length is more than the past and the new keys"
+    assume_at_most(total, sizes.add(room, length), where, what)
     assume_shape(lengths.shape, (batch,), where, "key_total_sequence_lengths")
 
+    prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
+    lowest = scalar.select(prompt, 1, scalar.size(length))
+    wholes = ranged(lengths, "key_total_sequence_lengths", lowest, total)
+
     def begin(b: Dim) -> Scalar:
-        first = scalar.cast(scalar.load(lengths, (b,)), INT64) - scalar.size(length)
-        prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
-        return scalar.select(prompt, scalar.size(0), first)
+        whole = scalar.load(wholes, (b,))
+        # A prompt begins at 0, but its lengths are checked as well.
+        return scalar.select(prompt, whole * 0, whole - scalar.size(length))
 
     begins = compute((batch,), begin)
     if do_rotary:
@@ -159,7 +170,7 @@ def sparse_attention(
     def hidden(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
         here = scalar.load(begins, (b,)) + scalar.size(i)
         block = scalar.binary("div", here, sparse_block_size)
-        row = scalar.as_index(scalar.check_index(block, visible.shape[1]), visible.shape[1])
+        row = row_in(block, "block_row_indices", visible.shape[1])
         layout = integer.modulo(head, rows.shape[0])
         listed = scalar.load(visible, (layout, row, integer.floordiv(j, sparse_block_size)))
         seen = (scalar.size(j) <= here) & scalar.compare("ne", listed, 0)
@@ -179,8 +190,10 @@ def _blocks(where: str, rows: Tensor, columns: Tensor, size: int, room: Dim) -> 
     (k,) = reduced_indices((listed,))
     place = scalar.size(k)
     first, behind = (
-        scalar.cast(scalar.load(rows, (layout, sizes.add(row, n))), INT64) for n in (0, 1)
+        scalar.load(ranged(rows, "block_row_indices", 0, listed), (layout, sizes.add(row, n)))
+        for n in (0, 1)
     )
-    column = scalar.cast(scalar.load(columns, (layout, k)), INT64)
+    last = sizes.add(wide, -1)
+    column = scalar.load(ranged(columns, "block_col_indices", -1, last), (layout, k))
     hit = (place >= first) & (place < behind) & scalar.compare("eq", column, scalar.size(block))
     return make_reduce(shape, (listed,), "max", scalar.cast(hit, INT64), INT64)

@@ -9,6 +9,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
 from sardonyx.ops.normalisation import layer_norm
 from sardonyx.ops.quantise import dequantise
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -28,9 +29,8 @@ DOMAIN = "com.microsoft"
 _NAME = "EmbedLayerNormalization"
 
 
-def _row(table: Tensor, index: Scalar, column: Dim) -> Scalar:
-    extent = table.shape[0]
-    return scalar.load(table, (scalar.as_index(scalar.check_index(index, extent), extent), column))
+def _row(table: Tensor, index: Scalar, name: str, column: Dim) -> Scalar:
+    return scalar.load(table, (row_in(index, name, table.shape[0]), column))
 
 
 @op(_NAME, 1, domain=DOMAIN)
@@ -61,13 +61,14 @@ def embed_layer_normalization(
         assume_broadcast(position_ids.shape, ids.shape, _NAME, "The tensor of positions")
 
     def body(b: Dim, i: Dim, d: Dim) -> Scalar:
-        value = _row(words, scalar.load(ids, (b, i)), d)
+        value = _row(words, scalar.load(ids, (b, i)), "input_ids", d)
         if position_ids is None:
             value = value + scalar.load(positions, (i, d))
         else:
-            value = value + _row(positions, load_broadcast(position_ids, (b, i)), d)
+            place = load_broadcast(position_ids, (b, i))
+            value = value + _row(positions, place, "position_ids", d)
         if segment_ids is not None and segments is not None:
-            value = value + _row(segments, scalar.load(segment_ids, (b, i)), d)
+            value = value + _row(segments, scalar.load(segment_ids, (b, i)), "segment_ids", d)
         return value
 
     total = compute((batch, length, words.shape[1]), body)

@@ -10,6 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import rotate, split_heads
 from sardonyx.ops.contrib_packed import restore_padding
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -301,7 +302,7 @@ def m_rotary_embedding(
 
     def angle(cache: Tensor, batch: Dim, position: Dim, pair: Dim) -> Scalar:
         which = scalar.as_index(stream(pair), 3)
-        place = scalar.check_index(scalar.load(positions, (which, batch, position)), cache.shape[0])
-        return scalar.load(cache, (scalar.as_index(place, cache.shape[0]), pair))
+        place = scalar.load(positions, (which, batch, position))
+        return scalar.load(cache, (row_in(place, "position_ids", cache.shape[0]), pair))
 
     return rotate(x, cosine, sine, angle, num_heads, rotary_embedding_dim, bool(interleaved))

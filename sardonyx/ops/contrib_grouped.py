@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from sardonyx.base import errors, integer, sizes
-from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, rotate, split_heads
 from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, Change, added_bias, attend, refuse
 from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.ranges import ROTARY, ranged, row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    assume_at_most,
     assume_equal,
     assume_shape,
     cast,
@@ -72,8 +74,11 @@ def group_query_attention(
     if past_key is None:
         what = "Queries and keys differ in number, and there is no past"
         assume_equal(length, new_keys.shape[2], where_, what)
-    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 0)
-    begins = begins_of(seqlens_k, batch, length, total)
+    (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
+    room: Dim = 0 if past_key is None else past_key.shape[2]
+    what = "total_sequence_length is more than the past and the new keys"
+    assume_at_most(total, sizes.add(room, new_keys.shape[2]), where_, what)
+    lengths, begins = lengths_of(where_, seqlens_k, batch, length, total, room)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -91,13 +96,14 @@ def group_query_attention(
     if attention_bias is not None:
         used = (*queries.shape[:3], total)
         changes.append(_within(added_bias(attention_bias, used, where_), total))
-    changes.append(_visible(seqlens_k, begins, bool(causal), local_window_size))
+    seen = _Visible(lengths, begins, bool(causal), local_window_size)
+    changes.append(seen.hide)
     result, scores, probabilities = attend(
         queries, keys, values, changes, scale, softcap=softcap, sink=head_sink,
         smooth=bool(smooth_softmax),
     )  # fmt: skip
     shown = slice_axis(probabilities if qk_output == 2 else scores, 3, 0, total)
-    return merge_heads(result), keys, values, cast(shown, query.dtype)
+    return merge_heads(result), keys, values, cast(seen.shown(shown), query.dtype)
 
 
 def turned(
@@ -128,23 +134,17 @@ def turned(
     if position_ids is not None:
         assume_shape(position_ids.shape, (x.shape[0], length), where_, "The tensor position_ids")
 
+    name = ROTARY if position_ids is None else "position_ids"
+
     def angle(cache: Tensor, b: Dim, position: Dim, pair: Dim) -> Scalar:
         at = scalar.load(begins, (b,)) + scalar.size(position)
         if position_ids is not None:
             at = _position(position_ids, b, position, length, total)
-        extent = cache.shape[0]
-        row = scalar.as_index(scalar.check_index(at, extent), extent)
-        return scalar.load(cache, (row, pair))
+        return scalar.load(cache, (row_in(at, name, cache.shape[0]), pair))
 
     width = sizes.multiply(cosine.shape[1], 2)
-    some = 0 if integer.known_equal(width, size) is not False else _number(where_, width)
+    some = 0 if integer.known_equal(width, size) else width
     return rotate(x, cosine, sine, angle, None, some, interleaved)
-
-
-def _number(where_: str, width: Dim) -> int:
-    if not isinstance(width, int):
-        raise errors.NotImplemented(message(where_, "The width of the caches is not known"))
-    return width
 
 
 def grouped_heads(
@@ -171,21 +171,29 @@ def grouped_heads(
     return first, second, third
 
 
-def begins_of(lengths: Tensor, batch: Dim, length: Dim, total: Dim) -> Tensor:
-    """How many keys come before the first new one, in each sequence: int64[batch].
+def lengths_of(
+    where_: str, lengths: Tensor, batch: Dim, length: Dim, total: Dim, room: Dim
+) -> tuple[Tensor, Tensor]:
+    """The place of each sequence's last key, and how many keys come before the first new one.
 
-    Where all keys are new, sequences begin at 0, and shorter ones are padded behind.
+    Both are int64[batch]. Where all keys are new, sequences begin at 0, and shorter ones are padded
+    behind. A place outside of the cache, or before the new keys of a sequence, is a fault.
     """
-    assume_equal(sizes.product(lengths.shape), batch, "GroupQueryAttention", "seqlens_k")
+    assume_equal(sizes.product(lengths.shape), batch, where_, "seqlens_k")
+    what = "There are fewer keys in all than new ones"
+    assume_at_most(length, integer.maximum(room, total), where_, what)
     flat = reshape(lengths, (batch,))
+    before = sizes.add(1, sizes.multiply(length, -1))
+    is_prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
+    lowest = scalar.select(is_prompt, 0, scalar.size(sizes.multiply(before, -1)))
+    lasts = ranged(flat, "seqlens_k", lowest, sizes.add(integer.maximum(room, total), -1))
 
-    def body(b: Dim) -> Scalar:
-        last = scalar.cast(scalar.load(flat, (b,)), INT64)
-        first = last + scalar.size(sizes.add(1, sizes.multiply(length, -1)))
-        prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
-        return scalar.select(prompt, scalar.size(0), first)
+    def begin(b: Dim) -> Scalar:
+        last = scalar.load(lasts, (b,))
+        # A prompt begins at 0, but its lengths are checked as well.
+        return scalar.select(is_prompt, last * 0, last + scalar.size(before))
 
-    return compute((batch,), body)
+    return lasts, compute((batch,), begin)
 
 
 def _position(ids: Tensor, b: Dim, position: Dim, length: Dim, total: Dim) -> Scalar:
@@ -227,17 +235,41 @@ def _within(change: Change, total: Dim) -> Change:
     return kept
 
 
-def _visible(lengths: Tensor, begins: Tensor, causal: bool, window: int) -> Change:
-    """Hides keys after the query, or after the sequence, and those that are too far back."""
-    flat = reshape(lengths, begins.shape)
+@dataclass(frozen=True, slots=True)
+class _Visible:
+    """Which keys a query sees: none after it, after its sequence, or too far back.
 
-    def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+    Attributes:
+        lasts: The place of each sequence's last key.
+        begins: How many keys come before each sequence's first query.
+        causal: Whether keys after a query are hidden.
+        window: How many keys back a query sees; 0 or less: all.
+    """
+
+    lasts: Tensor
+    begins: Tensor
+    causal: bool
+    window: int
+
+    def sees(self, b: Dim, i: Dim, j: Dim) -> Scalar:
+        """Whether query `i` sees key `j`. Queries that pad a prompt see those of its tokens."""
         key = scalar.size(j)
-        here = scalar.load(begins, (b,)) + scalar.size(i)
-        last = here if causal else scalar.cast(scalar.load(flat, (b,)), INT64)
-        seen = key <= last
-        if window > 0:
-            seen = seen & (key > here - window)
-        return scalar.select(seen, score, HIDDEN)
+        here = scalar.load(self.begins, (b,)) + scalar.size(i)
+        seen = key <= scalar.load(self.lasts, (b,))
+        if self.causal:
+            seen = seen & (key <= here)
+        if self.window > 0:
+            seen = seen & (key > here - self.window)
+        return seen
 
-    return change
+    def hide(self, score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+        """A score, -inf where the key is not seen."""
+        return scalar.select(self.sees(b, i, j), score, HIDDEN)
+
+    def shown(self, scores: Tensor) -> Tensor:
+        """Scores as they are given out: 0 where a key is not seen, as onnxruntime gives them."""
+
+        def body(b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
+            return scalar.select(self.sees(b, i, j), scalar.load(scores, (b, head, i, j)), 0.0)
+
+        return compute(scores.shape, body)

@@ -282,10 +282,10 @@ def varlen_n_gram_hash_mapping(
     segments = None if segment_ids is None else last(segment_at)
     updates = None
     if capture_count is not None:
-        counts = capture_count
+        counts = cast(capture_count, INT64)
 
         def captured(b: Dim, slot: Dim, k: Dim) -> Scalar:
-            most = scalar.binary("min", scalar.cast(scalar.load(counts, (b,)), INT64), length(b))
+            most = scalar.binary("min", scalar.load(counts, (b,)), length(b))
             there = scalar.compare("lt", scalar.size(slot), most)
             local = scalar.size(sizes.add(sizes.add(slot, k), 1 - behind))
             return scalar.select(there, token_at(b, local), scalar.constant(pad_id, ids.dtype))

@@ -31,6 +31,7 @@ from sardonyx.ops.indexing import (
     total_scores,
     with_one_more,
 )
+from sardonyx.ops.ranges import ROTARY
 from sardonyx.ops.reduction import cum_sum
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
@@ -148,7 +149,9 @@ def sparse_attention_indexer(
         at = integer.floordiv(row, length), integer.modulo(row, length)
         return scalar.load(position_ids, at)
 
-    turned = turns.turn(queries, lambda at: (at[0], scalar.load(position_ids, at[:2])))
+    turned = turns.turn(
+        queries, lambda at: (at[0], scalar.load(position_ids, at[:2])), "position_ids"
+    )
     scores = _scores(policy, turned, keys, head_weights)
 
     def seen(row: Dim) -> Scalar:
@@ -223,7 +226,7 @@ def _tokens(
         normal(policy, pooled, weight),
         lambda at: (at[0], token(at[0], scalar.size(sizes.multiply(at[1], ratio)))),
     )
-    turned = turns.turn(queries, lambda at: (at[0], scalar.size(sizes.add(before, at[1]))))
+    turned = turns.turn(queries, lambda at: (at[0], scalar.size(sizes.add(before, at[1]))), ROTARY)
     scores = _scores(policy, turned, keys, None)
     chosen = best(policy, _hidden(scores, lambda row: scalar.binary("div", seen(row), ratio)))
     places, _ = selected_tokens(

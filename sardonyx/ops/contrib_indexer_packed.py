@@ -31,6 +31,7 @@ from sardonyx.ops.indexing import (
     total_scores,
     with_one_more,
 )
+from sardonyx.ops.ranges import ROTARY
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -130,7 +131,8 @@ def packed_sparse_attention_indexer(
         past = scalar.cast(scalar.load(pasts, (b,)), INT64)
         return past + scalar.size(token) - start_of(starts, b)
 
-    turned = turns.turn(queries, lambda at: (request(at[0]), position(at[0])))
+    name = ROTARY if position_ids is None else "position_ids"
+    turned = turns.turn(queries, lambda at: (request(at[0]), position(at[0])), name)
     scores = total_scores(policy, _products(policy, turned, state, request), head_weights)
 
     def usable(token: Dim, count: Scalar) -> Scalar:

@@ -120,7 +120,9 @@ def decoder_masked_self_attention(
         before = past.shape[3]
         keys, values = concat([old_keys, keys], 2), concat([old_values, values], 2)
         present = _stacked(keys, values)
-    keys, values = (used_cache(_SELF, x, before, 1, cache_indirection) for x in (keys, values))
+    keys, values = (
+        used_cache(_SELF, x, before, 1, cache_indirection, beam_width) for x in (keys, values)
+    )
     total = sizes.add(before, 1)
     shape = (*queries.shape[:3], total)
     changes: list[Change] = []

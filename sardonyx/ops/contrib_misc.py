@@ -14,6 +14,7 @@ from sardonyx.ops.convolution import conv
 from sardonyx.ops.normalisation import group_norm, softmax_over
 from sardonyx.ops.pooling import max_pool
 from sardonyx.ops.random import dropout_12
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.ops.sampling import grid_sample
 from sardonyx.ops.scope import Scope
@@ -238,8 +239,7 @@ def crop_and_resize(
         return scalar.as_index(inner, extent)
 
     def body(roi: Dim, channel: Dim, i: Dim, j: Dim) -> Scalar:
-        given = scalar.check_index(scalar.load(batch_indices, (roi,)), images)
-        batch = scalar.as_index(given, images)
+        batch = row_in(scalar.load(batch_indices, (roi,)), "batch_indices", images)
         y, z = place(roi, 0, i), place(roi, 1, j)
         inside: Scalar | None = None
         for value, extent in ((y, image[0]), (z, image[1])):

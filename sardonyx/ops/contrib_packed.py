@@ -17,6 +17,7 @@ from sardonyx.ops.attention import merge_heads
 from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, Change, added_bias, attend
 from sardonyx.ops.gather import scatter_nd
+from sardonyx.ops.ranges import ranged, rising
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -126,6 +127,7 @@ def _attend_packed(
     assume_shape(starts.shape, (sizes.add(batch, 1),), where_, "cumulative_sequence_length")
     for part in parts[1:]:
         assume_equal(part.shape[0], tokens, where_, "Queries, keys and values differ in number")
+    starts = rising(starts, "cumulative_sequence_length", tokens, most=longest)
     queries, keys, values = (_padded(p, starts, batch, longest, num_heads, where_) for p in parts)
     changes: list[Change] = [_behind_the_end(starts)]
     if attention_bias is not None:
@@ -134,8 +136,14 @@ def _attend_packed(
     result, _, _ = attend(queries, keys, values, changes, scale)
     merged = merge_heads(result)
     rows = reshape(merged, (sizes.multiply(batch, longest), merged.shape[2]))
-    places = reshape(token_offset, (sizes.multiply(batch, longest),))
-    return gather(rows, slice_axis(places, 0, 0, tokens), 0)
+    return gather(rows, _offsets(token_offset, tokens), 0)
+
+
+def _offsets(token_offset: Tensor, tokens: Dim) -> Tensor:
+    """Where tokens are among the places of all sequences, int64[tokens]."""
+    whole = sizes.product(token_offset.shape)
+    places = slice_axis(reshape(token_offset, (whole,)), 0, 0, tokens)
+    return ranged(places, "token_offset", 0, sizes.add(whole, -1))
 
 
 def _padded(x: Tensor, starts: Tensor, batch: Dim, longest: Dim, heads: int, where_: str) -> Tensor:
@@ -178,7 +186,7 @@ def remove_padding(x: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, T
     batch, longest, width = x.shape
     assume_shape(counts.shape, (batch,), "RemovePadding", "sequence_token_count")
     whole = sizes.multiply(batch, longest)
-    counts = cast(counts, INT64)
+    counts = ranged(counts, "sequence_token_count", 0, longest)
     starts = _sums(counts, sizes.add(batch, 1))
     gaps = _sums(counts * -1 + longest_of(longest), sizes.add(batch, 1))
     (total,) = contents(
@@ -245,7 +253,7 @@ def restore_padding(x: Tensor, token_offset: Tensor) -> Tensor:
     tokens, width = x.shape
     batch, longest = token_offset.shape
     whole = sizes.multiply(batch, longest)
-    places = slice_axis(reshape(token_offset, (whole,)), 0, 0, tokens)
+    places = _offsets(token_offset, tokens)
     empty = expand(constant(0, x.dtype), (whole, width))
     filled = scatter_nd(empty, reshape(places, (tokens, 1)), x)
     return reshape(filled, (batch, longest, width))

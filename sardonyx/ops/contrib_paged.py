@@ -12,9 +12,10 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import rotate
 from sardonyx.ops.contrib_attention import HIDDEN, Change, attend
 from sardonyx.ops.contrib_cache_codes import Codes, codes_of
-from sardonyx.ops.contrib_varlen import requests_of, start_of
+from sardonyx.ops.contrib_varlen import requests_of, row_of, start_of
 from sardonyx.ops.gather import scatter_nd
 from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.ranges import ROTARY, rising, row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -76,8 +77,9 @@ class Pages:
     def page(self, request: Dim, place: Scalar) -> Scalar:
         """The block of a place; those that a table has no block for are -1."""
         column = scalar.binary("div", place, scalar.size(self.block))
-        at = scalar.as_index(scalar.check_index(column, self.table.shape[1]), self.table.shape[1])
-        return scalar.cast(scalar.load(self.table, (request, at)), INT64)
+        at = row_of(column, self.table.shape[1])  # places were checked with past_seqlens
+        given = scalar.load(self.table, (request, at))
+        return scalar.check_range(given, "block_table", -1, sizes.add(self.blocks, -1))
 
     def slots(self, tokens: Dim) -> Tensor:
         """Where keys of new tokens go, as if the cache were rows, int64[tokens]."""
@@ -97,7 +99,8 @@ class Pages:
         more = concat([flat, constant(0, cache.dtype, (1, *cache.shape[2:]))], 0)
 
         def place(token: Dim, _: Dim) -> Scalar:
-            slot = scalar.cast(scalar.load(slots, (token,)), INT64)
+            slot = scalar.load(slots, (token,))
+            slot = scalar.check_range(slot, "slot_mapping", -1, sizes.add(rows, -1))
             return scalar.select(slot < 0, scalar.size(rows), slot)
 
         places = compute((new.shape[0], 1), place)
@@ -113,8 +116,8 @@ class Pages:
             given = scalar.cast(scalar.load(self.table, (self.request(token), column)), INT64)
             # Blocks behind a sequence may be anything: no score of theirs counts.
             used = scalar.compare("lt", scalar.size(place), self.length(token))
-            page = scalar.check_index(scalar.select(used, given, 0), self.blocks)
-            value = scalar.load(cache, (scalar.as_index(page, self.blocks), inside, head, d))
+            page = row_in(scalar.select(used, given, 0), "block_table", self.blocks)
+            value = scalar.load(cache, (page, inside, head, d))
             return scalar.select(used, value, 0)
 
         return compute(shape, body)
@@ -269,12 +272,15 @@ def written_tokens(
     if norms.queries is not None and norms.keys is not None:
         queries = rms_norm(queries, norms.queries, -1, norms.epsilon, 1)[0]
         keys = rms_norm(keys, norms.keys, -1, norms.epsilon, 1)[0]
+    starts = rising(starts, "cumulative_sequence_length", tokens)
+    room = sizes.multiply(table.shape[1], key_cache.shape[1])
+    pasts = _sound_pasts(pasts, starts, room)
     pages = Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
                   requests_of(starts, tokens))  # fmt: skip
     if angles is not None:
         queries, keys = (
             turned_rows(where, x, pages.position, angles.cosine, angles.sine, angles.offset,
-                        angles.interleaved)
+                        angles.interleaved, ROTARY)
             for x in (queries, keys)
         )  # fmt: skip
     slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
@@ -284,6 +290,17 @@ def written_tokens(
         assume_shape(value_cache.shape, key_cache.shape, where, "value_cache")
         value_cache = pages.written(value_cache, codes[1].stored(values), slots)
     return queries, pages, key_cache, value_cache
+
+
+def _sound_pasts(pasts: Tensor, starts: Tensor, room: Dim) -> Tensor:
+    """How many tokens of requests are cached, int64[batch]; with the new ones there is room."""
+
+    def body(b: Dim) -> Scalar:
+        new = start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
+        most = scalar.size(room) - new
+        return scalar.check_range(scalar.load(pasts, (b,)), "past_seqlens", 0, most)
+
+    return compute(pasts.shape, body)
 
 
 def _parts(
@@ -314,18 +331,18 @@ def _parts(
 
 def turned_rows(
     where: str, x: Tensor, position: Callable[[Dim], Scalar], cosine: Tensor | None,
-    sine: Tensor | None, offset: int, interleaved: bool,
+    sine: Tensor | None, offset: int, interleaved: bool, name: str,
 ) -> Tensor:  # fmt: skip
-    """(T, heads, size) with elements from `offset` on turned by the angles of their places."""
+    """(T, heads, size) with elements from `offset` on turned by the angles of their places.
+
+    A place that the caches do not have is a fault of what `name` names.
+    """
     if cosine is None or sine is None:
         raise InvalidGraph(message(where, "With do_rotary it needs cos_cache and sin_cache"))
     width = sizes.multiply(cosine.shape[1], 2)
-    if not isinstance(width, int):
-        raise errors.NotImplemented(message(where, "The width of the caches is not known"))
 
     def angle(cache: Tensor, _: Dim, token: Dim, pair: Dim) -> Scalar:
-        row = scalar.check_index(position(token), cache.shape[0])
-        return scalar.load(cache, (scalar.as_index(row, cache.shape[0]), pair))
+        return scalar.load(cache, (row_in(position(token), name, cache.shape[0]), pair))
 
     before, rest = slice_axis(x, 2, 0, offset), slice_axis(x, 2, offset, None)
     # One batch of (heads, T, size).

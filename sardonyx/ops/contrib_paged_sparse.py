@@ -13,6 +13,7 @@ from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, attend
 from sardonyx.ops.contrib_cache_codes import Codes, codes_of
 from sardonyx.ops.contrib_paged import Angles, Norms, Pages, written_tokens
 from sardonyx.ops.contrib_varlen import row_of
+from sardonyx.ops.ranges import ranged
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -106,8 +107,9 @@ def sparse_paged_attention(
         raise InvalidGraph(message(_SPARSE, what, got=got))
     assume_shape(selected_indices.shape[:1], (tokens,), _SPARSE, "selected_indices")
     assume_shape(selected_counts.shape, (tokens,), _SPARSE, "selected_counts")
+    counts = ranged(selected_counts, "selected_counts", 0, selected_indices.shape[1])
     entries = _Entries(
-        pages, selected_indices, selected_counts, bool(is_causal), codes, wide
+        pages, selected_indices, counts, bool(is_causal), codes, wide
     )  # fmt: skip
     groups: list[_Group] = []
     if attention_mode == _MODES[1]:
@@ -164,7 +166,7 @@ def _auxiliary(
         wanted = 1 if integer.known_equal(x.shape[2], 1) else heads
         assume_shape(x.shape, (batch, key.shape[1], wanted, size), _SPARSE, name)
     assume_shape(lengths.shape, (batch,), _SPARSE, "auxiliary_lengths")
-    return key, values, lengths
+    return key, values, ranged(lengths, "auxiliary_lengths", 0, key.shape[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
 from sardonyx.ops.contrib_attention import DOMAIN, HIDDEN, attend
-from sardonyx.ops.contrib_grouped import begins_of, cache_of, grouped_heads
+from sardonyx.ops.contrib_grouped import cache_of, grouped_heads, lengths_of
 from sardonyx.ops.contrib_paged import turned_rows
 from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.ranges import ROTARY, ranged, row_in
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
+    assume_at_most,
     assume_shape,
     compute,
     concat,
@@ -80,9 +82,12 @@ def dynamic_sparse_attention(
     batch, _, length, size = queries.shape
     rows = sizes.multiply(batch, length)
     (total,) = contents(
-        reshape(scalar_of(total_sequence_length, _SPARSE), (1,)), "The length of all keys", 0
+        reshape(scalar_of(total_sequence_length, _SPARSE), (1,)), "The length of all keys", 1
     )
-    begins = begins_of(seqlens_k, batch, length, total)
+    room: Dim = 0 if past_key is None else past_key.shape[2]
+    what = "total_sequence_length is more than the past and the new keys"
+    assume_at_most(total, sizes.add(room, length), _SPARSE, what)
+    _, begins = lengths_of(_SPARSE, seqlens_k, batch, length, total, room)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         keys = rms_norm(keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -99,9 +104,10 @@ def dynamic_sparse_attention(
     def position(row: Dim) -> Scalar:
         return place(row) if position_ids is None else scalar.load(position_ids, split(row))
 
+    name = ROTARY if position_ids is None else "position_ids"
     flat = reshape(transpose(queries, (0, 2, 1, 3)), (rows, num_heads, size))
     if do_rotary:
-        turn = (cosine, sine, rotary_offset, bool(rotary_interleaved))
+        turn = (cosine, sine, rotary_offset, bool(rotary_interleaved), name)
         flat = turned_rows(_SPARSE, flat, position, *turn)
         new = reshape(transpose(keys, (0, 2, 1, 3)), (rows, kv_num_heads, size))
         new = turned_rows(_SPARSE, new, position, *turn)
@@ -118,10 +124,10 @@ def dynamic_sparse_attention(
         sources = [auxiliary_key, other]
     assume_shape(selected.shape, (rows, selected.shape[1]), _SPARSE, "selected_indices")
     assume_shape(counts.shape, (rows,), _SPARSE, "selected_counts")
+    counts = ranged(counts, "selected_counts", 0, selected.shape[1])
 
     def is_chosen(row: Dim, m: Dim) -> Scalar:
-        number = scalar.cast(scalar.load(counts, (row,)), INT64)
-        found = scalar.compare("lt", scalar.size(m), number)
+        found = scalar.compare("lt", scalar.size(m), scalar.load(counts, (row,)))
         if not local:
             found = found & (scalar.cast(scalar.load(selected, (row, m)), INT64) <= place(row))
         return found
@@ -131,8 +137,8 @@ def dynamic_sparse_attention(
 
         def body(row: Dim, head: Dim, m: Dim, d: Dim) -> Scalar:
             given = scalar.cast(scalar.load(selected, (row, m)), INT64)
-            at = scalar.check_index(scalar.select(is_chosen(row, m), given, 0), extent)
-            return scalar.load(source, (split(row)[0], head, scalar.as_index(at, extent), d))
+            at = row_in(scalar.select(is_chosen(row, m), given, 0), "selected_indices", extent)
+            return scalar.load(source, (split(row)[0], head, at, d))
 
         return compute((rows, kv_num_heads, selected.shape[1], size), body)
 

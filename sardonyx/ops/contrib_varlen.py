@@ -10,6 +10,7 @@ from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.linear_attention import linear_attention
+from sardonyx.ops.ranges import rising
 from sardonyx.ops.registry import op
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
@@ -41,26 +42,8 @@ def start_of(starts: Tensor, request: Dim) -> Scalar:
 
 
 def sound_starts(starts: Tensor, tokens: Dim) -> Tensor:
-    """Offsets of requests that have a token each, int64; a run with other ones is a fault.
-
-    An offset that cannot be, the first but 0, the last but the number of tokens, or one that is not
-    more than the one before, is reported as an index behind all tokens.
-    """
-    last = sizes.add(starts.shape[0], -1)
-
-    def body(b: Dim) -> Scalar:
-        here = start_of(starts, b)
-        before = start_of(starts, integer.maximum(sizes.add(b, -1), 0))
-        is_first = scalar.compare("eq", scalar.size(b), 0)
-        is_last = scalar.compare("eq", scalar.size(b), scalar.size(last))
-        at_first = scalar.compare("eq", here, 0)
-        right = scalar.select(is_first, at_first, here > before)
-        at_last = scalar.compare("eq", here, scalar.size(tokens))
-        right = right & (at_last | ~is_last)
-        end = sizes.add(tokens, 1)
-        return scalar.check_index(scalar.select(right, here, scalar.size(end)), end)
-
-    return compute(starts.shape, body)
+    """Offsets of requests that have a token each, int64; a run with other ones is a fault."""
+    return rising(starts, "cumulative_sequence_length", tokens, least=1)
 
 
 def requests_of(starts: Tensor, tokens: Dim) -> Tensor:
@@ -112,6 +95,7 @@ def varlen_causal_conv_with_state(
     behind = sizes.multiply(sizes.add(taps, -1), dilation)
     assume_shape(w.shape, (channels, 1, taps), where, "The weight")
     assume_shape(initial_state.shape, (batch, channels, behind), where, "initial_state")
+    starts = rising(starts, "cumulative_sequence_length", tokens)
     requests = requests_of(starts, tokens)
 
     def at(request: Dim, local: Scalar, channel: Dim) -> Scalar:
@@ -143,11 +127,11 @@ def varlen_causal_conv_with_state(
     final = compute(initial_state.shape, kept)
     if capture_count is None:
         return cast(result, x.dtype), final, None
-    counts = capture_count
+    counts = cast(capture_count, INT64)
 
     def captured(b: Dim, slot: Dim, c: Dim) -> Scalar:
         length = start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
-        most = scalar.binary("min", scalar.cast(scalar.load(counts, (b,)), INT64), length)
+        most = scalar.binary("min", scalar.load(counts, (b,)), length)
         there = scalar.compare("lt", scalar.size(slot), most)
         return scalar.select(there, at(b, scalar.size(slot), c), 0.0)
 
@@ -306,7 +290,10 @@ class _Rows:
     """Packed tokens as a batch: all of one length, or padded with zeros to that of all tokens."""
 
     def __init__(self, starts: Tensor | None, batch: Dim, tokens: Dim) -> None:
-        self.starts, self.batch, self.tokens = starts, batch, tokens
+        self.batch, self.tokens = batch, tokens
+        self.starts = starts
+        if starts is not None:
+            self.starts = rising(starts, "cu_seqlens", tokens)
         self.length = tokens
         if starts is None:
             self.length = integer.floordiv(tokens, batch)

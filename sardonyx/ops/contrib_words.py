@@ -8,6 +8,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.attention import merge_heads, split_heads
 from sardonyx.ops.contrib_attention import Change, attend
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import scalar
@@ -72,7 +73,7 @@ def word_conv_embedding(
     taps, elements = reduced_indices((window, size))
     *row, begin, one = indices(shape)
     char = scalar.load(words, (*row, sizes.add(begin, taps)))
-    vector = scalar.as_index(scalar.check_index(char, table.shape[0]), table.shape[0])
+    vector = row_in(char, "Sequence", table.shape[0])
     term = scalar.load(table, (vector, elements)) * scalar.load(w, (one, 0, taps, elements))
     summed = make_reduce(shape, (window, size), "sum", term, FLOAT)
     active = tanh(summed + bias)

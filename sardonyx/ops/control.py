@@ -211,7 +211,9 @@ def loop_1(
     """A graph again and again: so often, or as long as it says."""
     most: Dim = LARGEST
     if trips is not None:
-        (most,) = contents(scalar_of(trips, "Loop").reshape(1), "The number of iterations")
+        # Any number will do: a loop that ends by its condition may be given the largest one.
+        given = scalar_of(trips, "Loop").reshape(1)
+        (most,) = contents(given, "The number of iterations", nearest=True)
         most = integer.maximum(integer.minimum(most, LARGEST), 0)
     begin = None if condition is None else scalar_of(cast(condition, BOOL), "Loop")
     if begin is not None:

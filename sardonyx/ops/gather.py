@@ -179,7 +179,7 @@ def tensor_scatter(
         if write_indices is not None:
             start = scalar.cast(scalar.load(write_indices, at[:1]), dtypes.INT64)
             if mode == "linear":
-                place = place - scalar.check_index(start, room - count + 1)
+                place = place - scalar.check_range(start, "write_indices", 0, room - count)
             else:
                 # Twice the remainder: it has the sign of what is divided.
                 rest = scalar.binary("rem", place - start, scalar.size(room))
@@ -227,10 +227,10 @@ def reverse_sequence(
 
     def body(*at: Dim) -> Scalar:
         time = scalar.size(at[time_axis])
-        length = scalar.cast(scalar.load(lengths, (at[batch_axis],)), dtypes.INT64)
-        moved = scalar.select(time < length, length - 1 - time, time)
-        source = scalar.as_index(scalar.check_index(moved, extent), extent)
-        return scalar.load(x, (*at[:time_axis], source, *at[time_axis + 1 :]))
+        given = scalar.load(lengths, (at[batch_axis],))
+        length = scalar.check_range(given, "sequence_lens", 0, extent)
+        moved = scalar.as_index(scalar.select(time < length, length - 1 - time, time), extent)
+        return scalar.load(x, (*at[:time_axis], moved, *at[time_axis + 1 :]))
 
     return compute(x.shape, body)
 

@@ -15,6 +15,7 @@ from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
+from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, elements_of
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
@@ -115,22 +116,17 @@ def _steps(count: float) -> int:
 
 def _measured_range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) -> Tensor:
     """A range whose bounds only a run knows; one without a length (a step of 0) is refused then."""
-    exact = dtypes.DOUBLE if start.dtype.is_float else dtypes.INT64
-    first, last, step = (t.cast(x, exact) for x in (start, limit, delta))
-    zero = t.equal(step, 0)
-    span, each = last - first, t.where(zero, 1, step)
-    endless = zero
-    if exact is dtypes.DOUBLE:
-        steps = span / each
+    if start.dtype.is_float:
+        first, last, step = (t.cast(x, dtypes.DOUBLE) for x in (start, limit, delta))
+        zero = t.equal(step, 0)
+        steps = (last - first) / t.where(zero, 1, step)
         endless = zero | t.not_equal(steps, steps)
-        count = t.cast(t.ceil(steps), dtypes.INT64)
+        count = t.maximum(t.cast(t.ceil(steps), dtypes.INT64), 0)
     else:
-        # Division truncates towards zero: what is left over in the step's direction counts, too.
-        count = span / each
-        rest = span - count * each
-        more = t.not_equal(rest, 0) & t.equal(rest < 0, each < 0)
-        count = count + t.cast(more, dtypes.INT64)
-    count = t.where(endless, -1, t.maximum(count, 0))
+        first, last, step = (t.cast(x, dtypes.INT64) for x in (start, limit, delta))
+        endless = t.equal(step, 0)
+        count = _whole_steps(first, last, t.where(endless, 1, step))
+    count = t.where(endless, -1, count)
     (length,) = contents(count, "The length", 0)
 
     def body(i: Dim) -> Scalar:
@@ -139,6 +135,20 @@ def _measured_range(start: Tensor, limit: Tensor, delta: Tensor, wide: DType) ->
         return base + position * distance
 
     return t.compute((length,), body, start.dtype)
+
+
+def _whole_steps(first: Tensor, last: Tensor, step: Tensor) -> Tensor:
+    """How many steps lead from a number to before another; neither may be wrong by wrapping.
+
+    A distance has as many as 64 bits, so it is computed without sign, where it cannot wrap.
+    """
+    upwards = step > 0
+    leads = t.where(upwards, first < last, first > last)
+    span = t.cast(t.where(upwards, last - first, first - last), dtypes.UINT64)
+    each = t.cast(t.where(upwards, step, 0 - step), dtypes.UINT64)
+    whole = span / each
+    count = whole + t.cast(t.not_equal(whole * each, span), dtypes.UINT64)
+    return t.where(leads, t.cast(t.minimum(count, LARGEST + 1), dtypes.INT64), 0)
 
 
 @op("Range", 11)

@@ -120,7 +120,7 @@ def _repeated_less(scores: Tensor, sequences: Tensor, length: Dim, penalty: Tens
         # Places that hold none yet name the first token again.
         there = scalar.compare("lt", scalar.size(place), scalar.size(length))
         given = scalar.select(there, *(scalar.load(sequences, (row, p)) for p in (place, 0)))
-        return scalar.check_index(given, scores.shape[1])
+        return scalar.check_range(given, "input_ids", 0, sizes.add(scores.shape[1], -1))
 
     def changed(row: Dim, place: Dim) -> Scalar:
         word = scalar.as_index(token(row, place), scores.shape[1])
@@ -141,7 +141,7 @@ def _without_ngrams(scores: Tensor, sequences: Tensor, length: Dim, ngram: int) 
         given = scalar.load(sequences, (row, sizes.add(begin, ngram - 1)))
         there = scalar.compare("lt", scalar.size(sizes.add(begin, ngram - 1)), scalar.size(length))
         used = scalar.select(there, given, scalar.load(sequences, (row, 0)))
-        return scalar.check_index(used, scores.shape[1])
+        return scalar.check_range(used, "input_ids", 0, sizes.add(scores.shape[1], -1))
 
     def score(row: Dim, begin: Dim) -> Scalar:
         hit = scalar.compare("lt", scalar.size(sizes.add(begin, ngram - 1)), scalar.size(length))

@@ -15,6 +15,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib_varlen import row_of
 from sardonyx.ops.gather import top_k
 from sardonyx.ops.normalisation import rms_norm
+from sardonyx.ops.ranges import row_in
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -135,16 +136,21 @@ class Turns:
             assume_shape(shape[:1], (batch,), where, "cos_cache")
 
     def turn(
-        self, x: Tensor, place: Callable[[tuple[Dim, ...]], tuple[Dim, Scalar]]
-    ) -> Tensor:  # fmt: skip
+        self,
+        x: Tensor,
+        place: Callable[[tuple[Dim, ...]], tuple[Dim, Scalar]],
+        name: str = "",
+    ) -> Tensor:
         """Vectors along the last axis, turned by the angles of their places.
 
         qsa turns the first elements, half of the table's width apart; csa neighbours among the
-        last ones, twice the table's width. Places outside of a table are taken as its ends.
+        last ones, twice the table's width. A place outside of the table is a fault where places
+        have a name; else they are those of vectors that may not be there, and taken as its ends.
 
         Args:
             x: The vectors.
             place: Of the indices before the last: the request and the place.
+            name: What a place is called.
         """
         width, size = self.cosine.shape[-1], x.shape[-1]
         is_tokens = self.policy.is_tokens
@@ -166,7 +172,7 @@ class Turns:
             behind = scalar.load(x, (*row, sizes.add(d, apart)))
             before = scalar.load(x, (*row, sizes.add(d, sizes.multiply(apart, -1))))
             other = scalar.select(is_left, -behind, before)
-            c, s = (self._angle(t, request, where, column) for t in (self.cosine, self.sine))
+            c, s = (self._angle(t, request, where, column, name) for t in (self.cosine, self.sine))
             inside = scalar.compare("ge", scalar.size(inner), 0) & scalar.compare(
                 "lt", scalar.size(inner), scalar.size(whole)
             )
@@ -174,8 +180,9 @@ class Turns:
 
         return compute(x.shape, body)
 
-    def _angle(self, table: Tensor, request: Dim, place: Scalar, column: Dim) -> Scalar:
-        row = row_of(place, table.shape[-2])
+    def _angle(self, table: Tensor, request: Dim, place: Scalar, column: Dim, name: str) -> Scalar:
+        extent = table.shape[-2]
+        row = row_in(place, name, extent) if name else row_of(place, extent)
         at = (row, column) if table.rank == 2 else (request, row, column)  # noqa: PLR2004 - shared
         return scalar.cast(scalar.load(table, at), FLOAT)
 

@@ -6,6 +6,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.normalisation import log_softmax_over
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -52,7 +53,7 @@ def _likelihood_loss(
         if ignore_index is not None:
             ignored = scalar.compare("eq", label, ignore_index)
             label = scalar.select(ignored, 0, label)  # it may be no class at all
-        chosen = scalar.as_index(scalar.check_index(label, classes), classes)
+        chosen = row_in(label, "labels", classes)
         factor = scalar.constant(1.0, wide)
         if weight is not None:
             factor = scalar.cast(scalar.load(weight, (chosen,)), wide)

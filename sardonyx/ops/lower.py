@@ -16,7 +16,7 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.contents import DataDependent
+from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.regions import seen_inside
@@ -25,12 +25,19 @@ from sardonyx.ops.sparse_values import as_declared
 from sardonyx.tensor import assumptions
 from sardonyx.tensor.assumptions import Assumption
 from sardonyx.tensor.elementwise import cast, known_tensor
+from sardonyx.tensor.host import is_object
 from sardonyx.tensor.inside import assume_inside
 from sardonyx.tensor.measuring import LARGEST, Asked, Measured, measuring
 from sardonyx.tensor.region import Body
 from sardonyx.tensor.symbolic import ELEMENTS_LIMIT, forgetting, partial_elements_of, remember
 from sardonyx.tensor.tensor import Buffer, Contract, Reduce, Tensor, buffer
 from sardonyx.tensor.traverse import topological
+from sardonyx.tensor.views import summarised
+
+
+def with_short_sizes(outputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """What a node gives, with symbols in place of long sizes: readers then do not copy them."""
+    return tuple(x if x is None or is_object(x) else summarised(x) for x in outputs)
 
 
 @dataclass(slots=True)
@@ -47,6 +54,8 @@ class LoweredGraph:
         ends: The region whose end brings a symbol.
         assumptions: Pairs of sizes that are taken as equal, and why; a plan must check them.
         results: What nodes give, in this graph and in those inside it.
+        makers: The first node, as errors name it, that makes a shape of elements of so many bytes,
+            in this graph and in those inside it: of sizes that a run decides, or very large.
     """
 
     outputs: dict[Value, Tensor] = field(default_factory=dict)
@@ -58,6 +67,7 @@ class LoweredGraph:
     ends: dict[Dim, Tensor] = field(default_factory=dict)
     assumptions: dict[Assumption, str] = field(default_factory=dict)
     results: set[Tensor] = field(default_factory=set)
+    makers: dict[tuple[tuple[Dim, ...], int], str] = field(default_factory=dict)
 
 
 #: Lowers a node: given its inputs, and what gives the outputs of a graph given its inputs.
@@ -126,6 +136,7 @@ class _Lowering:
         self.lowered = LoweredGraph()
         if parent is not None:
             self.lowered.results = parent.lowered.results
+            self.lowered.makers = parent.lowered.makers
         self.symbols: set[Dim] = set()
         self.special: dict[Node, NodeLowering] = {} if parent is None else parent.special
 
@@ -190,11 +201,13 @@ class _Lowering:
             inputs = [None if v is None else self.tensor(v) for v in node.inputs]
             try:
                 with measuring(_Measuring(node, inputs, self)), assumptions.asked_by(where(node)):
-                    outputs = apply(node, inputs, _Scope(self, node))
+                    outputs = with_short_sizes(apply(node, inputs, _Scope(self, node)))
             except DataDependent as reason:
-                raise errors.NotImplemented(
-                    message(where(node), f"A shape depends on data: {reason}")
-                ) from reason
+                reason.asked_by(node, inputs)
+                raise depends_on_data(node, reason) from reason
+        self._keep(node, outputs)
+
+    def _keep(self, node: Node, outputs: Sequence[Tensor | None]) -> None:
         lowered = self.lowered
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if tensor is None or value.is_omitted:
@@ -205,7 +218,18 @@ class _Lowering:
                 if not isinstance(made, Buffer):
                     lowered.origins[made] = node.origin or (node.name,)
                     _check_steps(made, node)
+                    self._note_maker(made, node)
                     assume_inside(made, where(node))
+
+    def _note_maker(self, made: Tensor, node: Node) -> None:
+        count = sizes.product(made.shape)
+        if not isinstance(count, int) or count > _VERY_LARGE:
+            key = (made.shape, made.dtype.size_bytes)
+            self.lowered.makers.setdefault(key, where(node))
+
+
+#: A value of more elements is likely to be refused, even if no feed decides its size.
+_VERY_LARGE = 1 << 32
 
 
 def _check_steps(tensor: Tensor, node: Node) -> None:

@@ -15,6 +15,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.ops.ranges import ranged
 from sardonyx.ops.regions import Outside, results_of, seen_inside, stand_in
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
@@ -257,14 +258,7 @@ class Network:
 
     def _ends(self, lengths: Tensor, length: Dim) -> Tensor:
         """How many steps each sequence has; a fault below 0, and above all steps."""
-        beyond = sizes.add(length, 1)
-
-        def body(row: Dim) -> Scalar:
-            given = scalar.cast(scalar.load(lengths, (row,)), dtypes.INT64)
-            bad = scalar.compare("lt", given, 0)
-            return scalar.check_index(scalar.select(bad, scalar.size(beyond), given), beyond)
-
-        return compute(lengths.shape, body, dtypes.INT64)
+        return ranged(lengths, "sequence_lens", 0, length)
 
     def _active(self, ends: Tensor, place: Dim, batch: Dim) -> Tensor:
         """Whether each sequence has a step at this place, as a column: bool[batch, 1]."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -163,8 +162,8 @@ class _Attention:
         def body(row: Dim, step: Dim) -> Scalar:
             if lengths is None:
                 return scalar.constant(True, dtypes.BOOL)
-            count = scalar.cast(scalar.load(lengths, (row,)), INT64)
-            last = scalar.select(count < 1, scalar.size(shape[1]), count - 1)
-            return scalar.compare("le", scalar.size(step), scalar.check_index(last, shape[1]))
+            given = scalar.load(lengths, (row,))
+            count = scalar.check_range(given, "memory_seq_lens", 1, shape[1])
+            return scalar.compare("lt", scalar.size(step), count)
 
         return compute(shape, body, dtypes.BOOL)

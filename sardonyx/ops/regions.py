@@ -102,7 +102,7 @@ def final_size(scope: Scope, result: int, axis: int) -> Dim:
 
 def is_inside(dim: Dim, symbols: set[Dim]) -> bool:
     """Whether a size is made of symbols that mean nothing outside."""
-    return any(sizes.of_atom(atom) in symbols for atom in sizes.atoms_of(dim, "symbol"))
+    return any(sizes.of_atom(atom) in symbols for atom in sizes.leaves_of(dim))
 
 
 class Repeated:

@@ -15,6 +15,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.ops.taps import Tap, corners, linear_taps, total
 from sardonyx.tensor import scalar
@@ -139,8 +140,8 @@ def _aligned(
     shape = (rois.shape[0], x.shape[1], height, width)
     at, over = indices(shape), reduced_indices((rows.most, columns.most))
     batches = x.shape[0]
-    image = scalar.check_index(scalar.load(batch_indices, at[:1]), batches)
-    lead = (scalar.as_index(image, batches), at[1])
+    image = row_in(scalar.load(batch_indices, at[:1]), "batch_indices", batches)
+    lead = (image, at[1])
     taps = [(rows.taps, (at[0], at[2], over[0])), (columns.taps, (at[0], at[3], over[1]))]
     parts = corners(x, lead, taps, wide)
     if mode == "avg":
@@ -259,8 +260,7 @@ def max_roi_pool(
     shape = (rois.shape[0], x.shape[1], *pooled_shape)
     at, over = indices(shape), reduced_indices(extents)
     batches = x.shape[0]
-    image = scalar.check_index(scalar.load(regions, (at[0], 0)), batches)
-    source = [scalar.as_index(image, batches), at[1]]
+    source: list[Dim] = [row_in(scalar.load(regions, (at[0], 0)), "rois", batches), at[1]]
     inside: Scalar | None = None
     for k, (start, end) in enumerate(edges):
         place = scalar.load(start, (at[0], at[2 + k])) + scalar.size(over[k])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.base import integer, sizes
-from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
@@ -192,10 +191,8 @@ class _Batched:
 
     def _end(self, lengths: Tensor) -> Scalar:
         """How long the sequence is; a fault if that is negative, or more than there is."""
-        given = scalar.cast(scalar.load(self._slice("length", lengths), ()), INT64)
-        beyond = sizes.add(self.length, 1)
-        bad = scalar.compare("lt", given, 0)
-        return scalar.check_index(scalar.select(bad, scalar.size(beyond), given), beyond)
+        given = scalar.load(self._slice("length", lengths), ())
+        return scalar.check_range(given, "sequence_lens", 0, self.length)
 
     def _entered(self, number: int, state: Tensor) -> Tensor:
         """A state as a step finds it."""

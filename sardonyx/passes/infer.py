@@ -23,8 +23,9 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.contents import DataDependent
+from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
+from sardonyx.ops.lower import with_short_sizes
 from sardonyx.ops.object_values import object_buffer
 from sardonyx.ops.regions import stand_in
 from sardonyx.ops.registry import apply, record_of, where
@@ -77,6 +78,7 @@ class _Inference:
         outside: dict[Tensor, Buffer] | None = None,
     ) -> None:
         self.unknown: dict[Node, str] = {}
+        self.causes: dict[Node, DataDependent] = {}
         self.symbols: set[Dim] = set()
         self._graph, self._noted, self._parent = graph, noted, parent
         self._outside = {} if outside is None else outside
@@ -111,8 +113,8 @@ class _Inference:
         self._give(graph, inputs, inner)
         with forgetting():
             inner.run(graph)
-        for node, reason in inner.unknown.items():
-            raise errors.NotImplemented(message(where(node), f"A shape depends on data: {reason}"))
+        for node, cause in inner.causes.items():
+            raise depends_on_data(node, cause) from cause
         return Body([inner._tensor(value) for value in graph.outputs], symbols=inner.symbols)
 
     @staticmethod
@@ -149,8 +151,10 @@ class _Inference:
         try:
             noted = len(self._noted)
             with collect() as assumed, measuring(partial(self._measure, node, Asked(inputs))):
-                outputs = apply(node, inputs, _Scope(self, node))
+                outputs = with_short_sizes(apply(node, inputs, _Scope(self, node)))
         except DataDependent as reason:
+            reason.asked_by(node, inputs)
+            self.causes[node] = reason
             self._give_up(node, str(reason))
             return
         checks = len(self._noted) > noted or any(x is not None and is_checked(x) for x in inputs)
@@ -373,4 +377,8 @@ def _elements(tensor: Tensor) -> Partial | None:
     if not isinstance(count, int):
         return None
     limit = _FLOATS_LIMIT if tensor.dtype.is_float else ELEMENTS_LIMIT
-    return partial_elements_of(tensor) if count <= limit else None
+    found = partial_elements_of(tensor) if count <= limit else None
+    if found is None or not any(isinstance(e, sizes.Size) for e in found):
+        return found
+    short = tuple(integer.summarised(e) if isinstance(e, sizes.Size) else e for e in found)
+    return found if short == found else short

@@ -45,6 +45,11 @@ class DimWriter:
         return self._places[atom]
 
     def _atom_entry(self, atom: Atom) -> dict[str, Any]:
+        definition = sizes.definition_of(atom)
+        if atom.kind == "symbol" and definition is not None:
+            for inner in sizes.definitions_in(definition, self._places.__contains__):
+                self._atom(inner)
+            return {"defined": [self.dim(definition)]}
         if atom.kind == "symbol":
             return {"symbol": [atom.name, *map(self.dim, atom.arguments)]}
         if atom.kind in _COMBINE:
@@ -88,4 +93,9 @@ class DimReader:
         if kind == "symbol":
             name, *limits = value
             return sizes.measured(name, *map(self.dim, limits)) if limits else sizes.symbol(name)
+        if kind == "defined":
+            (definition,) = map(self.dim, value)
+            if isinstance(definition, int):
+                raise EngineError(message("plan", "A symbol stands for a number"))
+            return sizes.defined(definition)
         return _COMBINE[kind](*map(self.dim, value))

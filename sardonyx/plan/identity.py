@@ -53,7 +53,8 @@ class Identities:
             terms = (f"{c}*{self._of(atoms)}" for atoms, c in self._sorted(x))
             return f"sum {' '.join(terms)}"
         if isinstance(x, Atom):
-            return f"atom {self._of((x.kind, x.name, x.arguments, x.payload))}"
+            payload = None if x.kind == "symbol" else x.payload  # its name is a digest of that
+            return f"atom {self._of((x.kind, x.name, x.arguments, payload))}"
         if isinstance(x, Scalar):
             return f"node {self._of((x.op, x.dtype, x.arguments, x.payload))}"
         if isinstance(x, Buffer) and isinstance(x.key, str):

@@ -72,7 +72,7 @@ class Levels:
     def _symbols(self, dims: Iterable[Dim]) -> list[Dim]:
         found: dict[Dim, None] = {}
         for dim in dims:
-            for atom in sizes.atoms_of(dim, "symbol"):
+            for atom in sizes.leaves_of(dim):
                 symbol = sizes.of_atom(atom)
                 if symbol in self._measured:
                     found[symbol] = None

@@ -7,6 +7,7 @@ from typing import Literal
 from sardonyx.base import sizes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Step, Together
@@ -216,6 +217,15 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Maker:
+    """The node, as errors name it, that is the first to make a shape: see `LoweredGraph.makers`."""
+
+    dims: tuple[Dim, ...]
+    element_bytes: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run needs, but code and constants.
 
@@ -227,6 +237,7 @@ class Plan:
         guards: What must hold.
         segments: Where sizes become known; the first is known from the feeds' shapes.
         strings: What the codes in constants stand for; the first is "".
+        makers: Who makes which shapes, in the order of the nodes; for errors.
 
     Raises:
         EngineError: The parts contradict each other.
@@ -239,6 +250,7 @@ class Plan:
     guards: tuple[Guard, ...] = ()
     segments: tuple[Segment, ...] = (Segment(-1),)
     strings: tuple[str, ...] = ("",)
+    makers: tuple[Maker, ...] = ()
 
     def __post_init__(self) -> None:
         limits = {"input": len(self.inputs), "output": len(self.outputs)}
@@ -348,7 +360,7 @@ class Plan:
                 f"{number}: {command.kernel}({listed}) over {command.blocks!r} blocks,"
                 f" {command.cost_ns!r} ns  # {' '.join(command.origin)}"
             )
-        return "\n".join(lines)
+        return printable_lines(lines)
 
 
 def _argument_text(argument: Argument) -> str:

@@ -105,7 +105,7 @@ def _are_one_call(a: Root, b: Root) -> bool:
 def _symbols_of(root: Root) -> Iterator[Dim]:
     """Symbols that must be known before a root is computed, some of them several times."""
     for dim in _dims_of(root):
-        for atom in sizes.atoms_of(dim, "symbol"):
+        for atom in sizes.leaves_of(dim):
             yield sizes.of_atom(atom)
 
 

@@ -21,6 +21,7 @@ from sardonyx.plan.plan import (
     HostSignature,
     InputSpec,
     LibraryCall,
+    Maker,
     OutputSpec,
     Plan,
     PointerArgument,
@@ -40,7 +41,7 @@ from sardonyx.plan.steps import (
     Together,
 )
 
-_HEADER = b"sdxplan 4\n"
+_HEADER = b"sdxplan 5\n"
 
 
 class _Writer(DimWriter):
@@ -178,6 +179,7 @@ def to_bytes(plan: Plan) -> bytes:
             for x in plan.segments
         ],
         "strings": plan.strings,
+        "makers": [[w.dims(x.dims), x.element_bytes, x.where] for x in plan.makers],
     }
     return _HEADER + json.dumps([w.table, body], separators=(",", ":")).encode()
 
@@ -204,6 +206,7 @@ def from_bytes(data: bytes) -> Plan:
                 for parent, measures, counters, conditional in body["segments"]
             ),
             tuple(body["strings"]),
+            tuple(Maker(r.dims(s), size, where) for s, size, where in body["makers"]),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
         raise EngineError(message("plan", "The bytes of the plan are damaged")) from None

@@ -132,13 +132,18 @@ class Tape:
         """
         if isinstance(dim, int):
             return self._constant(dim)
+        slot = self._found(dim, segment)
+        if slot is None:
+            slot = self._sum(dim, segment)
+            self._dims[self.segment_of[slot]][dim] = slot
+        return slot
+
+    def _found(self, dim: Dim, segment: int) -> int | None:
         for number in self.chains[segment]:
             found = self._dims[number].get(dim)
             if found is not None:
                 return found
-        slot = self._sum(dim, segment)
-        self._dims[self.segment_of[slot]][dim] = slot
-        return slot
+        return None
 
     def _sum(self, dim: Dim, segment: int) -> int:
         total: int | None = None
@@ -156,6 +161,14 @@ class Tape:
 
     def _atom(self, atom: Atom, segment: int) -> int:
         if atom.kind == "symbol":
+            definition = sizes.definition_of(atom)
+            if definition is not None:
+                for inner in sizes.definitions_in(
+                    definition,
+                    lambda x: self._found(sizes.stands_for(x), segment) is not None,
+                ):
+                    self.slot(sizes.stands_for(inner), segment)
+                return self.slot(definition, segment)
             slot = self.symbol(atom.name)
             if self.segment_of[slot] not in self.chains[segment]:
                 raise EngineError(message("plan", f"{atom!r} is not known in segment {segment}"))

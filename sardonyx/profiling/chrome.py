@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sardonyx.base.files import check_target
 from sardonyx.base.log import get_logger
 from sardonyx.profiling.calls import Call, Share
 from sardonyx.profiling.commands import CommandInfo, TensorInfo
@@ -24,7 +25,10 @@ def write(profile: Profile, path: str | os.PathLike[str]) -> str:
 
     Raises:
         OSError: The file cannot be written; nothing is left of it.
+        InvalidArgument: Something else than a regular file is there.
     """
+    if not os.path.isdir(path):  # renaming says that
+        check_target(path)
     target = Path(path)
     temporary = target.with_name(f".tmp-{os.getpid()}-{threading.get_ident():x}-{target.name}")
     try:

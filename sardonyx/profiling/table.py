@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Table:
                 for k, (text, width) in enumerate(zip(line, widths, strict=True))
             ]
             texts.append("  ".join(cells).rstrip())
-        return "\n".join([self.summary, *texts])
+        return printable_lines([self.summary, *texts])
 
     __repr__ = __str__
 

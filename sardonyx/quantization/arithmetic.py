@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.base.conversion import rounded
 from sardonyx.quantization.enums import QuantType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -110,7 +111,8 @@ def parameters_of_range(
     else:
         zero = np.clip(np.round(low_code - low / scale), low_code, high_code)
         zero = np.where(is_flat, 0, zero)
-    return Parameters(scale.astype(float_type), zero.astype(type.dtype.numpy), type, axis, block)
+    scale, zero = rounded(scale, np.dtype(float_type)), zero.astype(type.dtype.numpy)
+    return Parameters(scale, zero, type, axis, block)
 
 
 def restricted_parameters(

@@ -12,9 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.base.bounded_json import read_json
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import check_target
 from sardonyx.quantization.enums import CalibrationMethod
 
+#: A histogram of each tensor makes up to 100 KB.
+_MOST_BYTES = 1 << 30
 _FIELDS = frozenset("avg std lowest highest hist hist_edges bins".split())
 _FLOATS = frozenset("avg std lowest highest hist_edges".split())
 
@@ -212,6 +216,7 @@ def save_tensors_data(
         path: The file.
         smooth_quant: What the file says of SmoothQuant.
     """
+    check_target(path)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     held = {**tensors_data.to_dict(), "smooth_quant": smooth_quant}
@@ -229,16 +234,16 @@ def load_tensors_data(path: str | os.PathLike[str]) -> TensorsData:
     """Read ranges that `save_tensors_data`, or onnxruntime's, wrote.
 
     Raises:
-        NoSuchFile: There is no such file.
-        InvalidArgument: It holds something else.
+        NoSuchFile, Fail: There is no such file, or it cannot be read.
+        InvalidArgument: It is no regular file, or holds something else.
     """
-    file = Path(path)
-    if not file.exists():
-        raise NoSuchFile(message(str(path), "There is no such file of calibration data"))
+    # Infinite numbers are among what onnxruntime writes.
+    what = "It is no file of calibration data"
+    held = read_json(path, most_bytes=_MOST_BYTES, is_strict=False, otherwise=what)
     try:
-        return TensorsData.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"It is no file of calibration data ({type(error).__name__}: {error})"
+        return TensorsData.from_dict(held)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        what += f" ({type(error).__name__}: {error})"
         raise InvalidArgument(message(str(path), what, do="Delete it")) from error
 
 

@@ -146,7 +146,7 @@ class Marks:
             axis = self.options.channel_axes.get(op_type, axis)
         rank = len(value.shape or ())
         if not -rank <= axis < rank:
-            _logger.info("%s has no axis %d: it gets one scale.", value.name, axis)
+            _logger.warning("%s has no axis %d: it gets one scale.", value.name, axis)
             return None
         return axis % rank
 

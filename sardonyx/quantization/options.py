@@ -121,7 +121,7 @@ def options_of(extra: Mapping[str, Any] | None) -> Options:
                 )
             given[known[name].name] = value
         elif name in _HINTS:
-            _logger.info("extra_options: %s has no effect here: %s", name, _HINTS[name])
+            _logger.warning("extra_options: %s has no effect here: %s", name, _HINTS[name])
         elif name in _REFUSED:
             if value:
                 what = f"{name} is not supported"

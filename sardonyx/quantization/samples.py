@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.ir.constant import Array
+from sardonyx.loader.arrays import read_arrays
 from sardonyx.loader.messages import read_tensor
 
 Feeds = Mapping[str, Array]
@@ -31,7 +30,7 @@ def read_samples(path: Path, inputs: Sequence[str]) -> list[Feeds]:
     """
     if not path.exists():
         raise NoSuchFile(message(str(path), "There is no such file or folder of sample inputs"))
-    if path.is_file():
+    if not path.is_dir():
         return [_from_file(path, inputs)]
     found = [_from_file(p, inputs) for p in sorted(path.glob("*.np[yz]"))]
     folders = [path, *sorted(p for p in path.iterdir() if p.is_dir())]
@@ -44,14 +43,7 @@ def read_samples(path: Path, inputs: Sequence[str]) -> list[Feeds]:
 
 
 def _from_file(path: Path, inputs: Sequence[str]) -> Feeds:
-    try:
-        held = np.load(path)
-        if isinstance(held, np.lib.npyio.NpzFile):
-            with held:
-                held = dict(held)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        what = f"It is no file of arrays ({error})"
-        raise InvalidArgument(message(str(path), what)) from None
+    held = read_arrays(path)
     if isinstance(held, np.ndarray):
         if len(inputs) != 1:
             what = f"It holds one array, and the model has {len(inputs)} inputs"

@@ -56,7 +56,7 @@ class Appender:
             self._groups.setdefault(length, []).append(a)
             whole = outputs[a.output].dims[a.axis]
             self._counts[a.output] = sizes.add(whole, sizes.multiply(length, -1))
-        used = {atom.name for d in self._counts.values() for atom in sizes.atoms_of(d, "symbol")}
+        used = {atom.name for d in self._counts.values() for atom in sizes.leaves_of(d)}
         self._symbols: list[tuple[str, int, int]] = []
         for k, spec in enumerate(inputs):
             for axis, d in enumerate(spec.dims):

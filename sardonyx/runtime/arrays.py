@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.conversion import as_rounded
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, OutOfMemory, message
 from sardonyx.base.interrupt import claim
 from sardonyx.plan.plan import InputSpec
@@ -107,7 +108,7 @@ def plain(feed: object, spec: InputSpec) -> Array:
         array: Array = np.asarray(feed)
     else:
         try:
-            array = np.asarray(feed, dtype=wanted)
+            array = as_rounded(feed, wanted)
         except (ValueError, TypeError, OverflowError) as error:
             what = f"The feed, a {type(feed).__name__}, is no array: {error}"
             raise InvalidArgument(message(where, what)) from None

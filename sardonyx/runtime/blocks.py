@@ -107,7 +107,7 @@ class Block:
         """Those of some symbols that must be known before all is done."""
         used = [d for work in self.works for d in work.sizes]
         used += [d for pair in self.guards for d in pair]
-        found = (sizes.of_atom(a) for d in used for a in sizes.atoms_of(d, "symbol"))
+        found = (sizes.of_atom(a) for d in used for a in sizes.leaves_of(d))
         return [s for s in dict.fromkeys(found) if s in among]
 
     def regions(self) -> Iterator[RegionWork]:

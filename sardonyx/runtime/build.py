@@ -26,19 +26,19 @@ from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimens
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.appending import Appending, Slot, find_appended
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.plan import Appended
+from sardonyx.plan.plan import Appended, Maker
 from sardonyx.runtime import face, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.built import Built, preparing_team
 from sardonyx.runtime.compiler import Compiled, compile_tensors
 from sardonyx.runtime.constants import Constants
+from sardonyx.runtime.deciding import give_shapes
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.ranks import (
-    give_lengths,
+    Fact,
     give_ranks,
     inputs_that_decide,
-    inputs_that_may_decide,
     outputs_of_unranked,
     unranked_inputs,
 )
@@ -77,22 +77,12 @@ def build_model(
     with phases("emit"):
         begun = library.Begun(units)
     with phases("load"), reading_with(RunReaders(begun).find):
-        graph = load(
-            source, folder=options.folder, allow_missing_data=bool(options.initializers),
-            data_files=options.data_files,
-        )  # fmt: skip
+        graph = _read(source, options)
         weights = [v.constant for v in graph.initializers.values() if v.constant is not None]
-        metadata = _metadata(graph)
-        face.replace_initializers(graph, options.initializers)
+        metadata, remarks = _metadata(graph), tuple(graph.remarks)
         spare = tuple(map(face.input_info, graph.overridable))
-        face.keep_outputs(graph, options.fetched)
-        denoted = denotations(graph)
-        face.make_inputs(graph, options.fed)
-        fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
-        give_ranks(graph, options.ranks)
-        give_lengths(graph, options.lengths)
+        denoted = _prepare(graph, options)
         declared = tuple(map(face.input_info, graph.inputs))
-        graph.overridable.clear()
         operators = operators_of(graph)
         is_own = any(map(registry.is_own, nodes_of(graph)))
         unranked = unranked_inputs(graph)
@@ -102,9 +92,8 @@ def build_model(
             from sardonyx.codegen.expected import expected
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
-    may_wait = not unranked and options.is_for_ranks and bool(inputs_that_may_decide(graph))
-    whole = graph.clone() if may_wait else graph
-    fitting: dict[str, int] = {}
+    may_wait = not unranked and options.is_for_ranks
+    fitting: dict[str, Fact] = {}
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
@@ -115,14 +104,16 @@ def build_model(
             try:
                 lowered, claims = _lowered(graph, options, phases, join)
             except errors.NotImplemented as reason:
-                fitting = _waited_for(whole, reason, options, phases) if may_wait else {}
-                unranked = tuple(fitting)
-                if not unranked:
+                if not may_wait:
                     raise
+                whole = _read(source, options)
+                _prepare(whole, options)
+                fitting = _waited_for(whole, graph, reason, options, phases)
+                unranked, graph = tuple(fitting), whole
         if unranked:
             with phases("infer"):
                 level, numbers = options.optimization_level, options.free_dimension_overrides
-                outputs = outputs_of_unranked(whole, level, numbers, unranked, fitting)
+                outputs = outputs_of_unranked(graph, level, numbers, unranked, fitting)
             graph = Graph(graph.name)  # there is nothing to compile yet
             lowered, claims = _lowered(graph, options, phases, join)
     provider.check(lowered)
@@ -172,6 +163,7 @@ def build_model(
         replace(compiled.main, strings=constants.strings.all), files, unranked,
         [] if options.in_rooms else appended,
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
+        remarks,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
     kernels = compiled.forming.kernels
@@ -194,6 +186,27 @@ def _known_layers(
         from sardonyx.runtime.known_layers import KnownLayers
 
     return KnownLayers(cache, kernels)
+
+
+def _read(source: Any, options: EngineOptions) -> Graph:
+    graph = load(
+        source, folder=options.folder, allow_missing_data=bool(options.initializers),
+        data_files=options.data_files,
+    )  # fmt: skip
+    face.replace_initializers(graph, options.initializers)
+    return graph
+
+
+def _prepare(graph: Graph, options: EngineOptions) -> tuple[str, ...]:
+    """Give a graph the inputs and outputs that are asked for; what the file says axes mean."""
+    face.keep_outputs(graph, options.fetched)
+    denoted = denotations(graph)
+    face.make_inputs(graph, options.fed)
+    fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
+    give_ranks(graph, options.ranks)
+    give_shapes(graph, options.shapes)
+    graph.overridable.clear()
+    return denoted
 
 
 def _lowered(
@@ -220,14 +233,14 @@ def _lowered(
 
 
 def _waited_for(
-    graph: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
-) -> dict[str, int]:
-    """Inputs of a graph that cannot be lowered before a run brings their lengths or ranks.
+    graph: Graph, spent: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
+) -> dict[str, Fact]:
+    """What a graph cannot be lowered without, before a run brings its ranks and shapes.
 
-    With lengths or ranks with which it can be.
+    With ranks and shapes with which it can be. `spent` is the copy that was refused.
     """
     if options.plugins.all or options.plugins.needs_parts:
-        return {}
+        raise refused
 
     def refusal(trial: Graph) -> SardonyxError | None:
         try:
@@ -236,7 +249,7 @@ def _waited_for(
             return reason
         return None
 
-    return inputs_that_decide(graph, refused, refusal)
+    return inputs_that_decide(graph, spent, refused, refusal)
 
 
 def compile_lowered(
@@ -283,6 +296,8 @@ def compile_lowered(
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
         accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
     )  # fmt: skip
+    made = tuple(Maker(shape, size, who) for (shape, size), who in lowered.makers.items())
+    compiled.main = replace(compiled.main, makers=made)
     return compiled, [unique.index(t) for _, t in results if t in unique]
 
 

@@ -8,7 +8,6 @@ see `docs/bundles.md`.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
@@ -19,14 +18,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from sardonyx.base.errors import EngineError, Fail, InvalidArgument, NoSuchFile, message
-from sardonyx.base.files import BUNDLE_MAGIC
+from sardonyx.base.bounded_json import parse_json
+from sardonyx.base.errors import EngineError, Fail, InvalidArgument, SardonyxError, message
+from sardonyx.base.files import BUNDLE_MAGIC, open_file
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.version import __version__
 from sardonyx.codegen.blob import Blob
 from sardonyx.codegen.target import check_features, check_runs
+from sardonyx.runtime import checksums
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.cache import default_cache, digest
+from sardonyx.runtime.checksums import SIZE_BYTES, Checksum
 from sardonyx.runtime.entries import constants_in
 from sardonyx.runtime.executable import LoadedCode, load_blob, load_part
 from sardonyx.runtime.record import Record
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.engine_options import EngineOptions
 
 MAGIC = BUNDLE_MAGIC
-VERSION = 1
+VERSION = 2
 #: Magic, version, bytes of the header, digest of the header.
 FRONT = struct.Struct("<8sII16s")
 #: Where sections may begin: pages of all systems do.
@@ -46,8 +48,6 @@ SUFFIX = ".sardonyx"
 #: Names of the cache's entries that say: this machine made the bundle.
 KIND = "bundle"
 _MOST_HEADER_BYTES = 2**22
-#: Sections of up to so many bytes are verified whenever a bundle is opened.
-_CHECKED_BYTES = 4 * 2**20
 _CHUNK_BYTES = 2**20
 #: What a plan's tables and code depend on: the folders of the run time.
 _RUNNING = ("base", "host", "plan", "runtime", "cpu")
@@ -60,11 +60,11 @@ def is_bundle(source: Any) -> bool:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source[: len(MAGIC)]) == MAGIC
     if not isinstance(source, (str, os.PathLike)):
-        return False  # `open` would take a number for a file's descriptor
+        return False
     try:
-        with open(source, "rb", buffering=0) as file:
+        with open_file(source) as file:
             return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # what is wrong with it, loading says
+    except (OSError, SardonyxError):  # what is wrong with it, loading says
         return False
 
 
@@ -83,6 +83,10 @@ def section_digest(chunks: Iterator[bytes]) -> str:
     for chunk in chunks:
         state.update(chunk)
     return state.hexdigest()
+
+
+#: What checksums call a section: the header, which has a digest, says which one it is.
+SECTION = "section"
 
 
 def note_made(identity: str) -> None:
@@ -104,23 +108,19 @@ class Bundle:
 
     Raises:
         NoSuchFile: There is no such file.
-        InvalidArgument: It is no file, but a folder.
+        InvalidArgument: It is no regular file.
         Fail: The file is damaged, or is for another processor or package.
     """
 
     def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
         self._file: BinaryIO | None = None
+        self._begun: list[tuple[int, Checksum, bytes]] = []
         self._data = b""
         if isinstance(source, bytes):
             self.name, self._data, self._size = "bundle", source, len(source)
         else:
             self.name = os.fsdecode(source)
-            try:
-                self._file = open(source, "rb")  # noqa: SIM115 - `close` closes it
-            except FileNotFoundError:
-                raise NoSuchFile(message(self.name, "There is no such file")) from None
-            except IsADirectoryError:
-                raise InvalidArgument(message(self.name, "This is not a regular file")) from None
+            self._file = open_file(source)
             self._size = os.fstat(self._file.fileno()).st_size
         try:
             self.header, self.identity = self._read_header()
@@ -130,6 +130,8 @@ class Bundle:
 
     def close(self) -> None:
         """Close the file; what is mapped stays."""
+        for _, checksum, _ in self._begun:
+            checksum.stop()
         if self._file is not None:
             self._file.close()
 
@@ -142,7 +144,7 @@ class Bundle:
     @property
     def is_own(self) -> bool:
         """Whether this process or this machine's user made it, by the cache's word."""
-        return self.identity in _made_here or default_cache().get(self.identity, KIND) is not None
+        return self.identity in _made_here or default_cache().has(self.identity, KIND)
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._file is None:
@@ -162,17 +164,19 @@ class Bundle:
         if len(text) != size or blake2b(text, digest_size=16).digest() != checksum:
             raise self._damaged("its header is not the one that was written")
         try:
-            header = json.loads(text)
+            header = parse_json(text, self.name, most=_MOST_HEADER_BYTES)
             self._check(header)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise self._damaged("its header makes no sense") from None
         return header, checksum.hex()
 
     def _check(self, header: dict[str, Any]) -> None:
         """Raise if a header is not one that was written by `runtime.bundling`."""
-        for offset, size, _ in header["sections"]:
+        for offset, size, _, checksum in header["sections"]:
             if min(offset, size) < 0 or offset % ALIGNMENT_BYTES or offset + size > self._size:
                 raise self._damaged("a section lies outside the file")
+            if size > checksums.SMALL_BYTES and len(bytes.fromhex(checksum)) != SIZE_BYTES:
+                raise self._damaged("a section has no checksum")
         count = len(header["sections"])
         plans, functions = header["plans"], header["functions"].values()
         named = [p[part] for p in plans for part in ("record", "code", "constants")]
@@ -197,6 +201,9 @@ class Bundle:
             message(self.name, f"The bundle is damaged: {what}", do="Make it or fetch it again")
         )
 
+    def _no_longer(self, number: int) -> Fail:
+        return self._damaged(f"section {number} is not the one that was written")
+
     def _chunks(self, offset: int, size: int) -> Iterator[bytes]:
         for start in range(0, size, _CHUNK_BYTES):
             yield self._read(offset + start, min(_CHUNK_BYTES, size - start))
@@ -207,9 +214,9 @@ class Bundle:
         Raises:
             Fail: It is another.
         """
-        offset, size, expected = self.header["sections"][number]
+        offset, size, expected, _ = self.header["sections"][number]
         if section_digest(self._chunks(offset, size)) != expected:
-            raise self._damaged(f"section {number} is not the one that was written")
+            raise self._no_longer(number)
 
     def verify_all(self) -> None:
         """Verify every section, those with weights included. Raises as `verify` does."""
@@ -223,7 +230,7 @@ class Bundle:
             Fail: The bytes are no record.
         """
         self.verify(plan["record"])
-        offset, size, _ = self.header["sections"][plan["record"]]
+        offset, size, *_ = self.header["sections"][plan["record"]]
         try:
             return Record.from_bytes(self._read(offset, size))
         except Exception as error:
@@ -232,27 +239,48 @@ class Bundle:
     def code(self, number: int) -> LoadedCode:
         """Machine code in executable memory. Raises as `verify` and `load_blob` do."""
         self.verify(number)
-        offset, size, _ = self.header["sections"][number]
+        offset, size, *_ = self.header["sections"][number]
         try:
             if self._file is not None:
-                return load_part(self._file, offset, size)
+                return load_part(self._file.fileno(), offset, size)
             return load_blob(Blob.from_bytes(self._read(offset, size)))
         except EngineError as error:
             raise self._damaged(str(error)) from error
 
-    def constants(self, number: int, record: Record) -> list[Array]:
+    def constants(self, number: int, record: Record, threads: int) -> list[Array]:
         """The constants of a plan, mapped where there is a file.
+
+        Large ones are looked at by threads meanwhile: nothing may use them before `checked`.
+
+        Args:
+            number: Of the section.
+            record: Says where they are.
+            threads: How many may look at them.
 
         Raises:
             Fail: There are fewer bytes than the record says, or others.
         """
-        offset, size, _ = self.header["sections"][number]
-        if size <= _CHECKED_BYTES:
+        offset, size, _, checksum = self.header["sections"][number]
+        data = self._bytes_of(offset, size if record.constants else 0)
+        if data.size <= checksums.SMALL_BYTES:
             self.verify(number)
+        else:
+            self._begun.append((number, Checksum(data, SECTION, threads), bytes.fromhex(checksum)))
         try:
-            return constants_in(self._bytes_of(offset, size if record.constants else 0), record)
+            return constants_in(data, record)
         except InvalidArgument:
             raise self._damaged("its constants are cut short") from None
+
+    def checked(self) -> None:
+        """Wait until constants have been looked at.
+
+        Raises:
+            Fail: They are not what was written.
+        """
+        for number, checksum, expected in self._begun:
+            if checksum.finish() != expected:
+                raise self._no_longer(number)
+        self._begun.clear()
 
     def _bytes_of(self, offset: int, size: int) -> Array:
         """A section, mapped where there is a file."""

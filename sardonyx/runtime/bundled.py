@@ -18,7 +18,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.bundle import SUFFIX, Bundle, traits
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.entries import engine_of
+from sardonyx.runtime.entries import engine_of, repeat_remarks
 from sardonyx.runtime.session import guarded, may_contradict, plain_source
 from sardonyx.runtime.variants import Variants
 
@@ -121,11 +121,13 @@ def _engine(
 ) -> Engine:
     record = bundle.record(plan)
     provider = CpuProvider()
-    constants = bundle.constants(plan["constants"], record)
-    budget.take(sum(c.nbytes for c in constants), "constants")
     team = team_of(options.threads, options.branches, options.share, options.setup)
+    constants = bundle.constants(plan["constants"], record, team.threads)
+    budget.take(sum(c.nbytes for c in constants), "constants")
     code = bundle.code(plan["code"])
     executable = provider.executable(record.plan, code, constants, team, budget)
+    bundle.checked()
+    repeat_remarks(record)
     return engine_of(record, executable, {"from bundle": time.perf_counter() - start})
 
 
@@ -161,7 +163,7 @@ _PURPOSES: dict[str, Callable[[Any], str]] = {
     "fed": lambda names: f"feeds of {', '.join(names)}",
     "fetched": lambda names: f"{', '.join(names)} alone",
     "ranks": lambda ranks: f"inputs of ranks {ranks}",
-    "lengths": lambda lengths: f"lists of lengths {lengths}",
+    "shapes": lambda shapes: f"tensors of shapes {shapes}",
     "ones": lambda _: "sizes of 1 that drop an axis",
     "general": lambda _: "feeds whose sizes contradict what the model says of them",
     "in_rooms": lambda _: "outputs that continue inputs",

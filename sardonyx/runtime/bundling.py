@@ -3,14 +3,15 @@
 The header has: `version` (of the package), `run_time` (digest of the part of it that runs plans),
 `target` and `features` (instructions that the code uses), `options` (what the plans were made
 with), `plans` (for each: `for`, what it is for, and numbers of its sections), `functions` (of the
-run time: name to section), `sections` (offset, bytes, digest).
+run time: name to section), `sections` (offset, bytes, digest, and checksum of a large one, which
+is what a session looks at, unless it must be sure that nobody has changed the file).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from typing import Any, BinaryIO
 
@@ -22,13 +23,14 @@ from sardonyx.base.version import __version__
 from sardonyx.codegen.form_product import IN_MATRICES
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.loader.external_writer import replacing
-from sardonyx.runtime import library
+from sardonyx.runtime import checksums, library
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.built import Built
 from sardonyx.runtime.bundle import (
     ALIGNMENT_BYTES,
     FRONT,
     MAGIC,
+    SECTION,
     VERSION,
     note_made,
     run_time_digest,
@@ -49,7 +51,8 @@ from sardonyx.runtime.session import (
     tuned_for,
 )
 
-_CHUNK_BYTES = 2**20
+#: A whole number of `checksums.CHUNK_BYTES`.
+_PIECE_BYTES = 2**20
 #: The header is written last, to a place that is kept for it.
 _HEADER_ROOM_BYTES = ALIGNMENT_BYTES
 
@@ -109,7 +112,7 @@ class _Writer:
     def __init__(self, source: Any, file: BinaryIO, options: EngineOptions) -> None:
         self._source, self._file, self._options = source, file, options
         self._provider = CpuProvider()
-        self._sections: list[tuple[int, int, str]] = []
+        self._sections: list[tuple[int, int, str, str]] = []
         self._places: dict[tuple[int, str], int] = {}
         self._made = Made(target=self._provider.target.name)
         self._has_matrices = False
@@ -213,15 +216,23 @@ class _Writer:
         else:
             self._file.write(content)
         size = self._file.seek(0, os.SEEK_END) - start
-        self._file.seek(start)
-        name = section_digest(iter(lambda: self._file.read(_CHUNK_BYTES), b""))
+        name = section_digest(self._pieces(start))
         known = self._places.get((size, name))
         if known is not None:
             self._file.truncate(start)
             return known
-        self._sections.append((start, size, name))
+        checksum = b""
+        if size > checksums.SMALL_BYTES:
+            checksum = checksums.of_pieces(self._pieces(start), SECTION)
+        self._sections.append((start, size, name, checksum.hex()))
         self._places[size, name] = len(self._sections) - 1
         return len(self._sections) - 1
+
+    def _pieces(self, start: int) -> Iterator[bytes]:
+        """What was written from a place on."""
+        self._file.seek(start)
+        while piece := self._file.read(_PIECE_BYTES):
+            yield piece
 
 
 def bundle_file(

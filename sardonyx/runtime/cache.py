@@ -11,24 +11,26 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
+from errno import EMFILE, ENFILE
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.forks import compiling, lock_over_forks
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
 from sardonyx.base.starting import IMPORTED_NS
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import files
+from sardonyx.runtime.files import Damaged, Entry
+from sardonyx.runtime.folders import TEMPORARY, Folder, Refused, private_folder
 
-_T = TypeVar("_T")
 _log = get_logger("cache")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _DAY_SECONDS = 86400
+_TOUCHES_FILES = os.utime in os.supports_fd
 # Evicting goes on below the limit, so that not every later write evicts again.
 _KEPT_SHARE = 0.9
 _WRITES_PER_SCAN = 256
@@ -39,88 +41,163 @@ class Cache:
     """A folder of entries, or nothing at all: then nothing is found and nothing is kept.
 
     Args:
-        folder: A folder that `files.private_folder` approved, or None.
+        folder: A folder that `folders.private_folder` approved, or None.
         limit_bytes: Size above which the least recently used entries are dropped.
+        follow_links: Whether the folder's path may be that of a link.
     """
 
-    def __init__(self, folder: Path | None, limit_bytes: int) -> None:
+    def __init__(self, folder: Path | None, limit_bytes: int, *, follow_links: bool = True) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
+        self._follow_links = follow_links
         self._used_bytes = 0
         self._writes = 0
 
-    def _path(self, key: str, kind: str) -> Path | None:
+    def _path(self, key: str, kind: str) -> str | None:
         for name in (key, kind):
             if not _NAME.fullmatch(name):
                 raise InvalidArgument(message("cache", f"{name!r} cannot name an entry"))
-        return None if self.folder is None else self.folder / kind / key
+        return None if self.folder is None else os.path.join(self.folder, kind, key)
 
-    def get(self, key: str, kind: str) -> Path | None:
-        """The file of an entry, or None when it is missing or damaged (then it is removed).
+    def _kind(self, kind: str, *, make: bool = False) -> Folder:
+        """The folder of a kind. Raises as `Folder.open` does."""
+        with Folder.open(str(self.folder), follow_links=self._follow_links) as top:
+            return top.folder(kind, make=make)
 
-        The payload starts at the file's beginning; `files.payload_bytes` tells its size.
+    def open(self, key: str, kind: str, *, threads: int = 1, later: bool = False) -> Entry | None:
+        """An entry, open and checked; None when it is missing, damaged, or not to be trusted.
+
+        One that is damaged or not to be trusted is removed.
+
+        Args:
+            key, kind: Name the entry.
+            threads: How many may check it.
+            later: Who opens a large one may check it himself: `Entry.begin`, `checked`.
         """
         path = self._path(key, kind)
-        if path is None or self._seen(path, files.payload_bytes) is None:
+        if path is None:
             return None
-        return path
-
-    def _seen(self, path: Path, look: Callable[[Path], _T | None]) -> _T | None:
-        """What is made of an entry's file; None when it is missing or damaged."""
         try:
-            found = look(path)
-            if found is None:
-                _log.warning("%s is damaged; making it again", path)
-                path.unlink(missing_ok=True)
-                return None
-            now = time.time()
-            if now - path.stat().st_mtime > _DAY_SECONDS:
-                self._touch(path, now)
+            with self._kind(kind) as folder:
+                entry = files.open_entry(folder, key, f"{kind}/{key}")
         except FileNotFoundError:
             return None
-        except OSError as error:
-            _log.warning("%s cannot be read: %s", path, error)
+        except Damaged:
+            self._drop(key, kind)
             return None
-        return found
+        except Refused as error:
+            _say_once(error.path, error)
+            if error.path == path:
+                self.remove(key, kind)
+            return None
+        except OSError as error:
+            _say_once(path, error, (kind, error.errno))
+            return None
+        if not later and not self.checked(entry, key, kind, threads=threads):
+            entry.close()
+            return None
+        self._touch(entry, path)
+        return entry
+
+    def checked(self, entry: Entry, key: str, kind: str, *, threads: int = 1) -> bool:
+        """Whether an entry is what was written; it is removed if it is not."""
+        try:
+            entry.check(threads)
+        except Damaged:
+            self._drop(key, kind)
+            return False
+        except OSError as error:
+            _log.warning("%s/%s cannot be read: %s", kind, key, error)
+            return False
+        return True
+
+    def _drop(self, key: str, kind: str) -> None:
+        """Remove an entry that is damaged."""
+        _log.warning("%s is damaged; making it again", self._path(key, kind))
+        self.remove(key, kind)
+
+    def remove(self, key: str, kind: str) -> None:
+        """Remove an entry, if that is possible."""
+        path = self._path(key, kind)
+        if path is None:
+            return
+        try:
+            with self._kind(kind) as folder:
+                folder.remove(key)
+        except OSError as error:
+            _log.debug("%s is not removed: %s", path, error)
+
+    def has(self, key: str, kind: str) -> bool:
+        """Whether there is an entry, as `open` says."""
+        entry = self.open(key, kind)
+        if entry is not None:
+            entry.close()
+        return entry is not None
 
     def read(self, key: str, kind: str) -> bytes | None:
-        """The payload of an entry, or None as in `get`."""
-        path = self._path(key, kind)
-        return None if path is None else self._seen(path, files.read_entry)
+        """The payload of an entry, or None as in `open`."""
+        entry = self.open(key, kind, later=True)
+        if entry is None:
+            return None
+        with entry:
+            try:
+                return entry.read()
+            except Damaged:
+                self._drop(key, kind)
+            except OSError as error:
+                _log.warning("%s/%s cannot be read: %s", kind, key, error)
+        return None
 
-    def put(self, key: str, kind: str, content: files.Content) -> Path | None:
+    def put(
+        self,
+        key: str,
+        kind: str,
+        content: files.Content,
+        *,
+        lasting: bool = False,
+        threads: int = 1,
+    ) -> bytes | None:
         """Write an entry; one that is there already is replaced.
 
         Args:
             key: Digest of all that the content depends on.
             kind: The sort of content: a folder's name.
             content: The payload, or a function that writes it to the file that it is given.
+            lasting: Whether it takes long to make again, so that a power cut shall not cost it.
+            threads: How many may work on its checksum.
 
         Returns:
-            The file, or None when nothing can be kept: the caller goes on with what it has.
+            Its checksum, or None when it was not written: the caller goes on with what it has.
+            It may be gone, or be another, when it is opened.
         """
         path = self._path(key, kind)
         if path is None:
             return None
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            written = files.write_entry(path, content)
+            with self._kind(kind, make=True) as folder:
+                written, found = files.write_entry(
+                    folder, key, f"{kind}/{key}", content, lasting=lasting, threads=threads
+                )
+        except Refused as error:
+            _say_once(error.path, error)
+            return None
         except OSError as error:
-            if path.exists():  # Windows does not replace a file that is mapped
-                return path
             _log.info("%s cannot be written: %s", path, error)
             return None
         self._account(path, written)
-        return path if path.exists() else None
+        return found
 
     @staticmethod
-    def _touch(path: Path, now: float) -> None:
+    def _touch(entry: Entry, path: str) -> None:
+        """Note that an entry is used, at most once a day."""
         try:
-            os.utime(path, (now, now))
+            now = time.time()
+            if now - os.fstat(entry.descriptor).st_mtime > _DAY_SECONDS:
+                os.utime(entry.descriptor if _TOUCHES_FILES else path, (now, now))
         except OSError:
             _log.debug("%s: its time of use cannot be set", path)
 
-    def _account(self, path: Path, written: int) -> None:
+    def _account(self, path: str, written: int) -> None:
         """Count what was written; every so often, and at the limit, count and clean the folder."""
         with _ACCOUNTING:
             self._used_bytes += written
@@ -136,10 +213,12 @@ class Cache:
         """
         found = []
         kinds = [] if self.folder is None else _listed(str(self.folder))
-        for entry in itertools.chain.from_iterable(_listed(kind.path) for kind in kinds):
+        # What a link leads to is not the cache's.
+        own = (_listed(kind.path) for kind in kinds if kind.is_dir(follow_symlinks=False))
+        for entry in itertools.chain.from_iterable(own):
             try:
-                status = entry.stat()
-                if entry.name.startswith(files.TEMPORARY):
+                status = entry.stat(follow_symlinks=False)
+                if entry.name.startswith(TEMPORARY):
                     if time.time() - status.st_mtime > _DAY_SECONDS:
                         os.unlink(entry.path)
                     continue
@@ -148,16 +227,15 @@ class Cache:
             found.append((status.st_mtime, status.st_size, entry.path))
         return found
 
-    def _evict(self, newest: Path) -> int:
+    def _evict(self, newest: str) -> int:
         entries = sorted(self._entries())
         used = sum(size for _, size, _ in entries)
         if used <= self.limit_bytes:
             return used
         # The newest goes last, and only when it alone is over the limit.
-        last = str(newest)
-        entries.sort(key=lambda entry: entry[2] == last)
+        entries.sort(key=lambda entry: entry[2] == newest)
         for _, size, path in entries:
-            if used <= self.limit_bytes * (_KEPT_SHARE if path != last else 1):
+            if used <= self.limit_bytes * (_KEPT_SHARE if path != newest else 1):
                 break
             try:
                 os.unlink(path)
@@ -171,6 +249,17 @@ class Cache:
 
     def __repr__(self) -> str:
         return f"Cache({self.folder or 'nowhere'}, at most {self.limit_bytes} bytes)"
+
+
+_said: set[object] = set()
+
+
+def _say_once(path: str, reason: OSError, about: object = None) -> None:
+    """Say in the log why a file or folder is not used: once in this process, or about a thing."""
+    about = about or path
+    if about not in _said:
+        _said.add(about)
+        _log.warning("%s is not used: %s", path, reason)
 
 
 def _listed(folder: str) -> list[os.DirEntry[str]]:
@@ -207,26 +296,32 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
 
 def find_folder() -> Path | None:
     """The folder to cache in, made when it is missing; None when there is none to be trusted."""
+    return _find()[0]
+
+
+def _find() -> tuple[Path | None, bool]:
+    """The folder, and whether its path may be that of a link."""
     named = knobs.get("SARDONYX_CACHE")
     if named is not None:
         if named.lower() == "off":
-            return None
+            return None, True
         folder = Path(named).expanduser().absolute()
-        reason = files.private_folder(folder)
+        reason = private_folder(folder)
         if reason:
             _log.warning("not caching in %s: %s", folder, reason)
-        return None if reason else folder
+        return None if reason else folder, True
     for folder, follow_links in _candidates():
-        reason = files.private_folder(folder, follow_links=follow_links)
+        reason = private_folder(folder, follow_links=follow_links)
         if not reason:
-            return folder
+            return folder, follow_links
         _log.info("not caching in %s: %s", folder, reason)
-    return None
+    return None, True
 
 
 @lru_cache(maxsize=8)
 def _open(_named: str | None, limit_bytes: int) -> Cache:
-    return Cache(find_folder(), limit_bytes)
+    folder, follow_links = _find()
+    return Cache(folder, limit_bytes, follow_links=follow_links)
 
 
 def default_cache() -> Cache:
@@ -235,8 +330,12 @@ def default_cache() -> Cache:
 
 
 def digest(*parts: object) -> str:
-    """A name for a sequence of parts: bytes-like objects by content, others by their text."""
-    state = blake2b(digest_size=20)
+    """A name for a sequence of parts: bytes-like objects by content, others by their text.
+
+    Names are other ones where entries have another format: versions of the package may share a
+    cache, and none takes the other's entries for damaged.
+    """
+    state = blake2b(digest_size=20, person=files.FORMAT)
     for part in parts:
         data = part if isinstance(part, bytes | bytearray | memoryview) else str(part).encode()
         size = data.nbytes if isinstance(data, memoryview) else len(data)
@@ -328,8 +427,13 @@ def _engine() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
         return digest(_package_version("sardonyx"), _llvmlite_version())
-    content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
-    return digest(content, _llvmlite_version())
+    try:
+        content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
+        return digest(content, _llvmlite_version())
+    except OSError as error:
+        what = f"The package's own files cannot be read: {error}"
+        do = "Raise the limit of open files" if error.errno in (EMFILE, ENFILE) else ""
+        raise Fail(message("cache", what, do=do)) from None
 
 
 @lru_cache(maxsize=1)
@@ -343,5 +447,8 @@ def engine_digest() -> str:
 
     These are the engine's source, llvmlite, the processor's features and caches, and the knobs that
     change code. The first call of a process takes about a millisecond per hundred source files.
+
+    Raises:
+        Fail: The source cannot be read, perhaps for too many open files.
     """
     return digest(_engine(), host_target().key, knobs.code_signature())

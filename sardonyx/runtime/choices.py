@@ -110,8 +110,10 @@ def changed_at(cache: Cache) -> int:
 def keep(cache: Cache, key: str, tuned: Tuned, facts: str) -> None:
     """Keep what was found for a model, and for its structures on such a machine."""
     for name, variant in tuned.variants.items():
-        cache.put(digest(facts, name), _CHOICE, json.dumps(variant.to_numbers()).encode())
-    cache.put(key, TUNED, tuned.to_bytes())
+        cache.put(
+            digest(facts, name), _CHOICE, json.dumps(variant.to_numbers()).encode(), lasting=True
+        )
+    cache.put(key, TUNED, tuned.to_bytes(), lasting=True)
 
 
 class Known:

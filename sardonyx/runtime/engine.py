@@ -24,11 +24,11 @@ from sardonyx.runtime.appending import Appender
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.fed_ranks import rank_of
+from sardonyx.runtime.fed_ranks import FedShape, rank_of, shape_of, shape_of_computed
 from sardonyx.runtime.quick import QuickRun, QuickRunTo, not_again
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.started import Started
-from sardonyx.runtime.storage import DeviceArray, Wanted, fitted, to_host, write
+from sardonyx.runtime.storage import DeviceArray, Wanted, again, to_host
 
 if TYPE_CHECKING:
     from sardonyx.runtime.choices import Tuned
@@ -177,8 +177,7 @@ class Engine:
         found = []
         for number, at in enumerate(places):
             is_first = places.index(at) == number
-            again = results[at] if is_first else self._again(number, wanted, results[at])
-            found.append(again)
+            found.append(results[at] if is_first else self._again(number, wanted, results[at]))
         return found
 
     @property
@@ -211,18 +210,9 @@ class Engine:
 
     def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
         """A tensor that is another output, too, where this one is wanted."""
-        target = wanted.targets[number]
-        if not isinstance(result, (np.ndarray, DeviceArray)):
-            return result
         if not wanted.waits:
             self.settle()
-        if target is None:
-            return to_host(result).copy()
-        if isinstance(target, (np.ndarray, DeviceArray)):
-            held = fitted(self.outputs[number].name, target, result.shape, result.dtype)
-            write(held, result)
-            return held
-        return target.copy_of(result)
+        return again(self.outputs[number].name, wanted.targets[number], result)
 
     def settle(self) -> None:
         """Wait for runs that were not waited for; see `Executable.settle`."""
@@ -346,30 +336,36 @@ class Engine:
 class UnrankedEngine(Engine):
     """A model with inputs of unknown rank: runs the plan for the ranks of its feeds.
 
-    Lists whose length decides how many axes there are count as such inputs: see `runtime.ranks`.
+    Tensors whose shape decides how many axes there are count as such inputs: see `runtime.ranks`.
+    Those inside the model are computed first, by a plan of their own.
     """
 
     def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
         super().__init__(record, executable, timings)
-        self._unranked = [k for k, v in enumerate(record.inputs) if v.name in record.unranked]
+        names = [info.name for info in record.inputs]
+        self._unranked = [names.index(name) for name in record.unranked if name in names]
+        self._inner = tuple(name for name in record.unranked if name not in names)
 
     def run(
         self, feeds: Sequence[Any], cancel: CancelFlag | None = None
     ) -> list[np.ndarray[Any, Any]]:
         """See `Engine.run`. The first feeds of their ranks wait until a plan is compiled."""
-        return self._of_ranks(feeds).run(feeds, cancel)
+        engine, given = self._of_ranks(feeds, cancel)
+        return engine.run(given, cancel)
 
     def run_to(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Engine.run_to`."""
-        return self._of_ranks(feeds).run_to(feeds, wanted, cancel)
+        engine, given = self._of_ranks(feeds, cancel)
+        return engine.run_to(given, wanted, cancel)
 
     def start(
         self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
     ) -> Started:
         """See `Engine.start`."""
-        return self._of_ranks(feeds).start(feeds, wanted, cancel)
+        engine, given = self._of_ranks(feeds, cancel)
+        return engine.start(given, wanted, cancel)
 
     def run_into(
         self,
@@ -378,7 +374,8 @@ class UnrankedEngine(Engine):
         cancel: CancelFlag | None = None,
     ) -> None:
         """See `Engine.run_into`."""
-        self._of_ranks(feeds).run_into(feeds, outputs, cancel)
+        engine, given = self._of_ranks(feeds, cancel)
+        engine.run_into(given, outputs, cancel)
 
     @property
     def runs_in_place(self) -> bool:
@@ -397,14 +394,28 @@ class UnrankedEngine(Engine):
 
     fetch_alike = leave_alike = tensors_alike = quick_run
 
-    def _of_ranks(self, feeds: Sequence[Any]) -> Engine:
-        found = None
-        waited_for = [(self.inputs[place], feeds[place]) for place in self._unranked]
-        ranks = {info.name: rank_of(feed, info) for info, feed in waited_for}
-        if self._variants is not None:
-            lengths = [info.name for info, _ in waited_for if info.shape]
-            found = self._variants.of_ranks(ranks, None, lengths)
+    def _of_ranks(
+        self, feeds: Sequence[Any], cancel: CancelFlag | None
+    ) -> tuple[Engine, Sequence[Any]]:
+        """The engine for feeds, and what it takes: inner values behind the feeds."""
+        found, inner = None, list[Any]()
+        ranks, shapes = dict[str, int](), dict[str, FedShape]()
+        for place in self._unranked:
+            info, feed = self.inputs[place], feeds[place]
+            if info.shape:
+                shapes[info.name] = shape_of(feed, info)
+            else:
+                ranks[info.name] = rank_of(feed, info)
+        if self._variants is not None and self._inner:
+            first = self._variants.of_inner(self._inner)
+            if first is not None:
+                here = [to_host(x) if isinstance(x, DeviceArray) else x for x in feeds]
+                inner = first.run(here, cancel)
+                for name, array in zip(self._inner, inner, strict=True):
+                    shapes[name] = shape_of_computed(array, f"value {name}")
+        if self._variants is not None and len(inner) == len(self._inner):
+            found = self._variants.of_ranks(ranks, None, shapes)
         if found is None:
             what = "The model's files were changed, so no plan for these ranks can be made"
             raise Fail(message("run", what, do="Make a new session"))
-        return found
+        return found, [*feeds, *inner] if inner else feeds

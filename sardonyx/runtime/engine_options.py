@@ -11,6 +11,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import digest
 from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.fed_ranks import FedShape
 from sardonyx.runtime.plugin_set import Plugins
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.thread_setup import ThreadSetup
@@ -51,7 +52,8 @@ class EngineOptions:
         general: Rely on no dimension's name, and leave broadcasts to the run: a slower plan for
             feeds that the first one refuses.
         ranks: Those of inputs whose rank the model does not declare.
-        lengths: Those of lists that decide how many axes there are, likewise.
+        shapes: Types and shapes of tensors that decide how many axes there are, likewise. Those
+            inside the model are inputs then.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         halves: Whether factors of products in float32 are rounded to bfloat16.
@@ -85,7 +87,7 @@ class EngineOptions:
     general: bool = False
     provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
-    lengths: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, FedShape] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
     winograd: bool = True
     halves: bool = False
@@ -97,12 +99,12 @@ class EngineOptions:
     @property
     def is_first(self) -> bool:
         """Whether this is the plan that a session begins with, rather than one for some feeds."""
-        return self.is_for_ranks and not self.ranks and not self.lengths
+        return self.is_for_ranks and not (self.ranks or self.shapes or self.fetched)
 
     @property
     def is_for_ranks(self) -> bool:
-        """Whether it is such a plan, or differs from one in ranks of feeds alone."""
-        return not any((self.general, self.fed, self.ones, self.in_rooms, self.fetched))
+        """Whether it is such a plan, or differs from one in ranks of feeds or outputs alone."""
+        return not any((self.general, self.fed, self.ones, self.in_rooms))
 
     @property
     def flushes_denormals(self) -> bool:
@@ -129,7 +131,7 @@ class EngineOptions:
                 self.fetched,
                 self.general,
                 sorted(self.ranks.items()),
-                sorted(self.lengths.items()),
+                sorted(self.shapes.items()),
                 sorted(self.ones),
                 self.winograd,
                 self.halves,

@@ -2,23 +2,23 @@
 
 One entry holds the plan and what the session must know of the model, one the machine code, one the
 constants (packed weights and what else the plan reads), which is mapped: all sessions and processes
-share it.
+share it. The first says which code and constants belong to it. Each session checks every byte of
+them before it is made.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.base.log import get_logger
+from sardonyx.base.log import get_logger, remark
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cache import Cache
+from sardonyx.runtime.checksums import SIZE_BYTES
 from sardonyx.runtime.engine import Engine, UnrankedEngine
 from sardonyx.runtime.executor import Executable
 from sardonyx.runtime.provider import Provider
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sardonyx.runtime.kept_plans import KeptPlan
 
 _logger = get_logger("session")
+#: Kinds of entries of the cache.
+_SESSION, _CODE, _DATA = "session", "code", "data"
 
 
 def read_engine(
@@ -42,23 +44,39 @@ def read_engine(
 ) -> Engine | None:
     """The engine of a model that was seen before; None if there is none, or it is not usable."""
     start = time.perf_counter()
-    written = cache.read(key, "session")
-    code_path, data_path = cache.get(key, "code"), cache.get(key, "data")
-    if written is None or code_path is None or data_path is None:
+    written = cache.read(key, _SESSION)
+    if written is None:
         return None
-    try:
-        record = Record.from_bytes(written)
-        if not record.files_unchanged():
+    digests, written = _split(written)
+    with contextlib.ExitStack() as stack:
+        entries = []
+        for kind in (_DATA, _CODE):
+            entry = cache.open(key, kind, threads=team.threads, later=kind is _DATA)
+            if entry is None:
+                return None
+            entries.append(stack.enter_context(entry))
+        data, code = entries
+        if [data.digest, code.digest] != digests:
+            # Another process is writing them, or was ended between two of them.
+            _logger.info("cache entry %s is in parts that do not belong together", key)
             return None
-        constants = map_constants(data_path, record)
-        code = provider.load(code_path)
-        executable = provider.executable(record.plan, code, constants, team, budget)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
-        # Who keeps the record would keep the error, and with its frames the provider's memory.
-        _logger.warning(
-            "cache entry %s is not usable (%s): the model is compiled again", key, str(error)
-        )
-        return None
+        try:
+            # Threads look at the constants while the rest is read.
+            data.begin(team.threads)
+            record = Record.from_bytes(written)
+            if not record.files_unchanged():
+                return None
+            constants = constants_in(data.map(), record)
+            loaded = provider.load(code)
+            executable = provider.executable(record.plan, loaded, constants, team, budget)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, it is rebuilt
+            # Who keeps the record would keep the error, and with its frames the provider's memory.
+            _logger.warning(
+                "cache entry %s is not usable (%s): the model is compiled again", key, str(error)
+            )
+            return None
+        if not cache.checked(data, key, _DATA):
+            return None
     budget.take(sum(c.nbytes for c in constants), "constants", lambda: _largest(constants))
     timings["from cache"] = time.perf_counter() - start
     return engine_of(record, executable, timings)
@@ -79,25 +97,66 @@ def write_engine(
     Its plan is given to `kept`, for models that differ in weights alone.
     """
     start = time.perf_counter()
-    entry = None if cache is None or key is None else cache
-    data_path = None if entry is None else entry.put(str(key), "data", built.constants.write)
-    constants = None
-    if data_path is not None:
-        # What another process drops from the cache meanwhile stays mapped.
-        with contextlib.suppress(OSError):
-            constants = map_constants(data_path, built.record)
+    entry = None if cache is None or key is None else _Writing(cache, key, team.threads)
+    constants = None if entry is None else entry.constants(built)
+    is_kept = constants is not None
     if constants is None:
         constants = built.constants.arrays()
     timings["constants"] = time.perf_counter() - start
     file, code = built.generated.complete()
-    if entry is not None and data_path is not None:
-        entry.put(str(key), "code", file)
+    if entry is not None and is_kept:
         record = built.record.to_bytes()
-        entry.put(str(key), "session", record)
+        entry.finish(file, record)
         if kept is not None:
             kept.keep(built, record, file)
     executable = provider.executable(built.record.plan, code, constants, team, budget)
     return engine_of(built.record, executable, timings)
+
+
+class _Writing:
+    """The three entries of an engine, while they are written: what says the others' digests last.
+
+    So whatever ends a process meanwhile, and whoever else writes them, a reader sees that they do
+    not belong together.
+    """
+
+    def __init__(self, cache: Cache, key: str, threads: int) -> None:
+        self._cache, self._key, self._threads = cache, key, threads
+        self._data = b""
+
+    def constants(self, built: Built) -> list[np.ndarray[Any, Any]] | None:
+        """The constants, mapped from their entry; None if there is none."""
+        digest = self._cache.put(
+            self._key, _DATA, built.constants.write, lasting=True, threads=self._threads
+        )
+        if digest is None:
+            return None
+        entry = self._cache.open(self._key, _DATA, threads=self._threads)
+        if entry is None:
+            return None
+        with entry:
+            if entry.digest != digest:  # another process was faster, with another plan
+                return None
+            self._data = digest
+            # What another process drops from the cache meanwhile stays mapped.
+            return constants_in(entry.map(), built.record)
+
+    def finish(self, code: bytes, record: bytes) -> None:
+        """Write what is left."""
+        digest = self._cache.put(self._key, _CODE, code, lasting=True)
+        if digest is not None:
+            self._cache.put(self._key, _SESSION, self._data + digest + record, lasting=True)
+
+
+def _split(written: bytes) -> tuple[list[bytes], bytes]:
+    """Digests of constants and code, and the record."""
+    return [written[:SIZE_BYTES], written[SIZE_BYTES : 2 * SIZE_BYTES]], written[2 * SIZE_BYTES :]
+
+
+def repeat_remarks(record: Record) -> None:
+    """Warn of what loading the model's file warned of, where the file is not loaded again."""
+    for text in record.remarks:
+        remark(text)
 
 
 def engine_of(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
@@ -109,19 +168,6 @@ def engine_of(record: Record, executable: Executable, timings: dict[str, float])
 def _largest(constants: list[np.ndarray[Any, Any]]) -> str:
     most = sorted(constants, key=lambda c: -c.nbytes)[:3]
     return "The largest: " + ", ".join(f"{c.nbytes} bytes ({c.dtype}{c.shape})" for c in most)
-
-
-def map_constants(path: Path, record: Record) -> list[np.ndarray[Any, Any]]:
-    """The constants of a session, mapped from their cache entry and never written to.
-
-    Raises:
-        InvalidArgument: The file is shorter than the record says.
-    """
-    if not record.constants:
-        return []
-    with open(path, "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return constants_in(np.frombuffer(mapped, np.uint8), record)
 
 
 def constants_in(whole: np.ndarray[Any, Any], record: Record) -> list[np.ndarray[Any, Any]]:

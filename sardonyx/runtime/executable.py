@@ -1,4 +1,4 @@
-"""Blobs in executable memory: mapped from the cache file, or copied where that is not allowed.
+"""Blobs in executable memory: mapped from their file, or copied where that is not allowed.
 
 No memory is ever writable and executable at once. Memory is freed when nothing refers to the
 `LoadedCode` any more, and never at interpreter exit, when threads may still run in it.
@@ -13,8 +13,7 @@ import os
 import platform
 import sys
 import weakref
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sardonyx.base.errors import EngineError, NotFound, OutOfMemory, message
 from sardonyx.base.log import get_logger
@@ -65,36 +64,32 @@ class LoadedCode:
         )
 
 
-def load_blob(source: Blob | str | os.PathLike[str]) -> LoadedCode:
+def load_blob(blob: Blob) -> LoadedCode:
     """Bring a blob into executable memory.
 
-    Args:
-        source: A blob, or the path of a file with `Blob.to_bytes()` in it.
-
     Raises:
-        EngineError: The file is damaged.
         InvalidArgument: The code is for another processor.
         OutOfMemory: The system gives no executable memory.
-        OSError: The file cannot be read.
     """
-    if isinstance(source, Blob):
-        check_runs(source.target_name)
-        return LoadedCode(_copy(source.image), len(source.image), source.symbols, False)
-    with Path(source).open("rb") as file:
-        return load_part(file, 0, os.fstat(file.fileno()).st_size)
+    check_runs(blob.target_name)
+    return LoadedCode(_copy(blob.image), len(blob.image), blob.symbols, False)
 
 
-def load_part(file: BinaryIO, offset: int, size: int) -> LoadedCode:
-    """`load_blob` for a part of a file, mapped if it begins where a page may.
+def load_part(descriptor: int, offset: int, size: int) -> LoadedCode:
+    """`load_blob` for a part of a file that has `Blob.to_bytes()`, mapped if it may be.
 
-    Raises as `load_blob` does.
+    Raises:
+        EngineError: It is damaged.
+        OSError: It cannot be read.
+        And what `load_blob` raises.
     """
     try:
-        return _load_file(file.fileno(), offset, size)
+        return _load_file(descriptor, offset, size)
     except PermissionError:
-        _log.info("%s: its file system allows no execution; copying", file.name)
-    file.seek(offset)
-    return load_blob(Blob.from_bytes(file.read(size)))
+        _log.info("code is copied: the file's system or its layout allows no execution")
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        file.seek(offset)
+        return load_blob(Blob.from_bytes(file.read(size)))
 
 
 def _load_file(descriptor: int, offset: int, size: int) -> LoadedCode:

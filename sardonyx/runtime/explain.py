@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base import sizes
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
 from sardonyx.codegen.form import COPY
@@ -43,7 +44,7 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     for purpose, other in engine.variants.items():
         lines += ["", f"another plan, for {purpose}:"]
         lines += [f"  {line}" for line in explain(other, verbose=verbose).splitlines()]
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def memory(engine: Engine) -> dict[str, Any]:
@@ -71,9 +72,9 @@ def _all_plans(engine: Engine) -> list[Engine]:
 
 
 def _has_lists(engine: Engine) -> bool:
-    """Whether it waits for lengths of lists."""
-    unranked = engine.record.unranked
-    return any(info.shape for info in engine.inputs if info.name in unranked)
+    """Whether it waits for lengths of lists, fed or computed."""
+    without_shape = {info.name for info in engine.inputs if not info.shape}
+    return not without_shape.issuperset(engine.record.unranked)
 
 
 def _summary(engine: Engine) -> str:
@@ -141,9 +142,8 @@ def _memory(engine: Engine) -> str:
 
 def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
     commands = [(k, c) for k, c in enumerate(plan.commands) if verbose or isinstance(c, Command)]
-    costs = {k: _value(c.cost_ns, known) for k, c in commands if isinstance(c, Command)}
-    whole = sum(c for c in costs.values() if c is not None)
-    shares = whole > 0 and None not in costs.values() and len(costs) > 1
+    parts = estimated_shares(plan, known)
+    shares = len(parts) > 1 and any(part is not None for part in parts.values())
     width = max((len(c.kernel) for _, c in commands if isinstance(c, Command)), default=0)
     heading = "kernels, with shares of a run's time that are estimated, not measured, and nodes:"
     lines = [heading] if shares else []
@@ -151,7 +151,8 @@ def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
         if not isinstance(command, Command):
             lines.append(f"{number:4d} {command}")
             continue
-        share = f" {100 * (costs[number] or 0) / whole:3.0f} %" if shares else ""
+        part = parts[number]
+        share = "" if not shares else " " * 6 if part is None else f" {100 * part:3.0f} %"
         name = f"{command.kernel:{width}s}{share}"
         if command.library is not None:
             name += f" or library: {command.library.function}"
@@ -160,6 +161,22 @@ def _kernels(plan: Plan, known: Mapping[str, int], verbose: bool) -> list[str]:
         if verbose:
             lines += [f"       {text}" for text in _details(plan, command, known)]
     return lines
+
+
+def estimated_shares(plan: Plan, known: Mapping[str, int]) -> dict[int, float | None]:
+    """What part of a run's time each kernel is estimated to take, by the command's number.
+
+    The parts are between 0 and 1, and those that are known make 1 together. None where sizes are
+    not known: before a run, or of a branch that was not taken, whose sizes no run has brought.
+    """
+    costs: dict[int, int | None] = {}
+    for number, command in enumerate(plan.commands):
+        if isinstance(command, Command):
+            cost = _value(command.cost_ns, known)
+            # Where a symbol has no value of this run, what is computed of it may be anything.
+            costs[number] = None if cost is None or cost < 0 else cost
+    whole = sum(cost for cost in costs.values() if cost is not None)
+    return {k: None if c is None or not whole else c / whole for k, c in costs.items()}
 
 
 def _nodes(command: Command, room: int | None) -> str:

@@ -82,7 +82,7 @@ def names_of(inputs: Iterable[ValueInfo]) -> dict[str, str]:
 
 def _written_out(size: Dim, names: Mapping[str, str]) -> str | None:
     """A size in the file's names of others; None if something else is in it."""
-    symbols = sizes.atoms_of(size, "symbol")
+    symbols = sizes.leaves_of(size)
     if not all(atom.name in names for atom in symbols):
         return None  # only a run knows it
     if sizes.as_atom(size) is None and not all(names[a.name].isidentifier() for a in symbols):

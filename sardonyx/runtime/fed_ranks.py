@@ -14,9 +14,56 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 
+#: The name of a type, and sizes: what a plan that waits for the shape of a tensor is made for.
+FedShape = tuple[str, tuple[int, ...]]
+
 #: No array of NumPy's has more axes. So many elements of a list are followed, too
 #: (`tensor.symbolic.ELEMENTS_LIMIT`), also where two stand for each axis, as in pads.
 MOST_AXES = 64
+
+
+def shape_of(feed: Any, info: ValueInfo) -> FedShape:
+    """What `runtime.deciding.give_shapes` needs to know of an input, from what a run is fed.
+
+    Raises:
+        InvalidArgument: The feed is of another type or rank, or a list of too many elements.
+    """
+    where = f"input {info.name}"
+    _check_type(feed, info, where)
+    wanted = len(info.shape)
+    if feed.ndim != wanted:
+        what = "The feed has the wrong rank"
+        do = "Feed a list of numbers" if wanted == 1 else ""
+        raise InvalidArgument(message(where, what, expected=str(wanted), got=str(feed.ndim), do=do))
+    return shape_of_computed(feed, where)
+
+
+def shape_of_computed(array: Any, where: str) -> FedShape:
+    """The same of a tensor that a plan of its own computes.
+
+    Raises:
+        InvalidArgument: It is a list of too many elements, or of a type that no tensor has.
+    """
+    shape = tuple(map(int, array.shape))
+    if len(shape) == 1 and shape[0] > MOST_AXES:  # each would be an axis of a plan
+        what = "A list that decides how many axes there are is too long"
+        expected = f"at most {MOST_AXES} elements"
+        do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
+        raise InvalidArgument(message(where, what, expected=expected, got=str(shape[0]), do=do))
+    kind = from_numpy(array.dtype.newbyteorder("="))
+    if kind is None:
+        raise InvalidArgument(message(where, f"No tensor has the type {array.dtype}"))
+    return kind.name, shape
+
+
+def _check_type(feed: Any, info: ValueInfo, where: str) -> None:
+    if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
+        raise InvalidArgument(
+            message(
+                where, "The type of the feed is wrong",
+                expected=info.dtype.type_text, got=str(feed.dtype),
+            )
+        )  # fmt: skip
 
 
 def rank_of(feed: Any, info: ValueInfo) -> int:
@@ -40,25 +87,8 @@ def rank_of(feed: Any, info: ValueInfo) -> int:
             got, do = str(sorted(ranks)), "Feed tensors that have as many axes as each other"
             raise InvalidArgument(message(where, what, expected="one number", got=got, do=do))
         return ranks.pop() if ranks else 1
-    if from_numpy(feed.dtype.newbyteorder("=")) is not info.dtype:
-        raise InvalidArgument(
-            message(
-                where, "The type of the feed is wrong",
-                expected=info.dtype.type_text, got=str(feed.dtype),
-            )
-        )  # fmt: skip
-    if not info.shape:
-        return int(feed.ndim)
-    if feed.ndim != 1:
-        what, do = "The feed has the wrong rank", "Feed a list of numbers"
-        raise InvalidArgument(message(where, what, expected="1", got=str(feed.ndim), do=do))
-    length = int(feed.shape[0])
-    if length > MOST_AXES:  # each would be an axis of a plan
-        what = "A list that decides how many axes there are is too long"
-        expected = f"at most {MOST_AXES} elements"
-        do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
-        raise InvalidArgument(message(where, what, expected=expected, got=str(length), do=do))
-    return length
+    _check_type(feed, info, where)
+    return int(feed.ndim)
 
 
 def _axes_of(item: Any, where: str) -> int:

@@ -17,7 +17,8 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
-from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, STATE, WORD
+from sardonyx.runtime.makers import find_maker
+from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, LARGEST_BYTES, STATE, WORD
 from sardonyx.runtime.recycled import Recycled
 
 #: A run that is estimated to take no longer is not worth to let go of Python's lock, or a thread.
@@ -185,9 +186,11 @@ class Frame:
         spec = self._image.plan.outputs[number]
         shape = tuple(self.table("slots")[self._image.output_slots[number]].tolist())
         if any(size < 0 for size in shape):
-            what = f"Its shape would be {shape} for these feeds"
-            kind = self._image.misfit(self.table("slots"), spec.segment)
-            raise kind(message(f"output {spec.name}", what))
+            slots = self.table("slots")
+            blamed = find_maker(self._image, slots, spec.segment, LARGEST_BYTES)
+            what = f"The shape of the output {spec.name} would be {shape} for these feeds"
+            where = f"output {spec.name}" if blamed is None else blamed.where
+            raise self._image.misfit(slots, spec.segment)(message(where, what))
         return shape, spec.dtype.stored
 
     def reserve_results(self, segment: int) -> None:
@@ -239,7 +242,7 @@ class Frame:
         self._set_state(segment, "given", 1)
 
     def note_fault(self, name: str, value: int) -> None:
-        """Note the command, or one of the two numbers, of a fault that was found elsewhere."""
+        """Note the command, or one of the three numbers, of a fault that was found elsewhere."""
         self._set(f"fault_{name}", value)
 
     def go_on(self, command: int) -> None:

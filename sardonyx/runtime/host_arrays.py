@@ -1,4 +1,4 @@
-"""Tensors in the plan's memory as arrays."""
+"""Tensors in the plan's memory as arrays, and bytes as texts."""
 
 from __future__ import annotations
 
@@ -41,3 +41,14 @@ def _in_a_row(shape: tuple[int, ...], strides: Sequence[int]) -> bool:
             return False
         expected *= size
     return True
+
+
+def text_of(raw: bytes) -> str:
+    """Bytes as text in UTF-8; other bytes become what gives them back."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def texts_of_bytes(array: Array) -> Array:
+    """An array of bytes, of NumPy's kind S or V, as an array of str."""
+    texts = [text_of(bytes(item)) for item in array.reshape(-1).tolist()]
+    return np.array([*texts, None], object)[:-1].reshape(array.shape)

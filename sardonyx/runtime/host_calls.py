@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.conversion import as_rounded, rounded
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import (
     EngineError,
@@ -34,7 +35,7 @@ from sardonyx.plan.plan import (
     Plan,
 )
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.host_arrays import array_at
+from sardonyx.runtime.host_arrays import array_at, text_of, texts_of_bytes
 from sardonyx.runtime.native_layout import WORD
 from sardonyx.runtime.storage import Array
 
@@ -131,9 +132,24 @@ def _as_text(value: object, where: str) -> str:
         # Text of a class of its own may compare as it likes.
         return value if type(value) is str else str.__str__(value)
     if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
+        return text_of(value)
     what = "An element is no string"
     raise InvalidArgument(message(where, what, expected="str", got=type(value).__name__))
+
+
+def _written_out(value: object, where: str) -> str:
+    """An element of a feed as text: `str()` of what is none, as onnxruntime takes it."""
+    if type(value) is str:
+        return value
+    try:
+        text = str.__str__(str(value))
+    except (SardonyxError, MemoryError):
+        raise
+    except Exception as error:  # `__str__` of any class
+        what = f"str() of an element, a {type(value).__name__}, fails: {error}"
+        raise InvalidArgument(message(where, what)) from error
+    claim(sys.getsizeof(text))
+    return text
 
 
 class HostTable:
@@ -266,7 +282,7 @@ class HostTable:
 
     def _checked(self, value: Any, result: HostResult) -> Array:
         dtype = result.dtype.numpy
-        array = np.asarray(value, dtype) if not isinstance(value, np.ndarray) else value
+        array = as_rounded(value, dtype) if not isinstance(value, np.ndarray) else value
         if array.dtype != dtype:
             raise _misfit("element type", dtype, array.dtype)
         if array.ndim != result.rank:
@@ -292,18 +308,24 @@ def _memory(result: HostResult) -> tuple[np.dtype[Any], int]:
 
 
 def _string_array(feed: object, where: str) -> Array:
-    array = np.asarray(feed)
+    """A feed as an array of str.
+
+    Bytes of a type of NumPy's are text in UTF-8. Elements of an array of objects, or of a list, are
+    `str()` of what they are.
+
+    Raises:
+        InvalidArgument: It is an array of another type, or `str()` of an element fails.
+    """
+    array = np.asarray(feed) if isinstance(feed, np.ndarray) else np.asarray(feed, object)
     claim(_ELEMENT_BYTES * array.size)  # an array of few bytes can repeat them without end
-    if array.dtype.kind == "T":
-        return array.astype(object)
-    if array.dtype.kind == "V" and array.dtype.fields is None:
-        # Bytes of one length; unlike those of kind S, NumPy cuts no zeros off their ends.
-        texts = [bytes(item) for item in array.reshape(-1).tolist()]
-        return np.array([*texts, None], object)[:-1].reshape(array.shape)
-    if array.dtype.kind not in "OUS" and array.size:
+    kind = array.dtype.kind
+    if kind == "S" or (kind == "V" and array.dtype.fields is None):
+        return texts_of_bytes(array)
+    if kind not in "OTU" and array.size:
         what = "The feed has the wrong element type"
         raise InvalidArgument(message(where, what, expected="string", got=str(array.dtype)))
-    return array.astype(object)
+    texts = [_written_out(item, where) for item in array.reshape(-1).astype(object)]
+    return np.array([*texts, None], object)[:-1].reshape(array.shape)
 
 
 def _fed(value: Any, type_: DType, where: str) -> Any:
@@ -352,21 +374,19 @@ def _number(value: Any, dtype: DType, whole: ObjectType, where: str) -> Any:
     """One number of a map, as a Python number that is one of the type."""
     try:
         plain = operator.index(value) if dtype.is_integer else value
-        return np.asarray(plain, dtype.numpy).reshape(()).item()
+        return as_rounded(plain, dtype.numpy).reshape(()).item()
     except (ValueError, TypeError, OverflowError):
         raise _wrong(where, whole, value) from None
 
 
 def _fed_array(value: Any, dtype: DType, where: str) -> Array:
     if dtype is dtypes.STRING:
-        texts = _string_array(value, where)
-        flat = [_as_text(t, where) for t in texts.reshape(-1).tolist()]
-        return np.array([*flat, None], object)[:-1].reshape(texts.shape)
+        return _string_array(value, where)
     try:
         array = np.asarray(value)
         claim(array.size * dtype.numpy.itemsize)
         if not isinstance(value, np.ndarray):
-            array = array.astype(dtype.numpy)
+            array = rounded(array, dtype.numpy)
     except (ValueError, TypeError, OverflowError) as error:
         what = f"An item, a {type(value).__name__}, is no array: {error}"
         raise InvalidArgument(message(where, what)) from None

@@ -18,12 +18,13 @@ from sardonyx.codegen.kept_layers import from_text, to_text
 from sardonyx.codegen.layers import Layer
 from sardonyx.runtime.cache import Cache, digest
 from sardonyx.runtime.choices import changed_at
-from sardonyx.runtime.files import CHECKED_BYTES
 from sardonyx.runtime.known import KnownKernels
 from sardonyx.tensor.tensor import Buffer
 
 _log = get_logger("compile")
 _KIND = "layers"
+#: The layers that were written last are kept, up to so many bytes: each process reads them all.
+_MOST_BYTES = 4 * 2**20
 
 
 class KnownLayers:
@@ -84,7 +85,7 @@ class KnownLayers:
             return
         # Another process may have written meanwhile. What it writes now is lost, and made again.
         every = {k: v for k, v in self._read().items() if k not in lines} | lines
-        left, latest = CHECKED_BYTES, list[bytes]()
+        left, latest = _MOST_BYTES, list[bytes]()
         for name, line in reversed(every.items()):
             left -= len(name) + len(line) + 2
             if left < 0:

@@ -6,12 +6,13 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sardonyx.base.errors import SardonyxError
 from sardonyx.base.forks import loading_library
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.target import host_target
 from sardonyx.kernel.program import Program
 from sardonyx.runtime.cache import default_cache, digest, engine_digest
-from sardonyx.runtime.executable import LoadedCode, load_blob
+from sardonyx.runtime.executable import LoadedCode, load_blob, load_part
 
 if TYPE_CHECKING:
     from sardonyx.codegen.elf import Part
@@ -28,6 +29,7 @@ def programs() -> Sequence[Program]:
         native_apart,
         native_bind,
         native_capsule,
+        native_checksum,
         native_execute,
         native_mode,
         native_pack,
@@ -51,20 +53,32 @@ def programs() -> Sequence[Program]:
         native_pool.spin(), native_apart.set_apart(), *native_mode.flushing(),
         native_runs.read_integers(), native_runs.read_texts(), native_replay.rewrite(),
         native_replay.replay(),
-        native_capsule.let_go(), *native_capsule.letting_go(),
+        native_capsule.let_go(), *native_capsule.letting_go(), native_checksum.checksum(),
     ]  # fmt: skip
 
 
 def _load(kind: str, make: Callable[[], Sequence[Program]]) -> LoadedCode:
     """Functions of the run time, from the cache or compiled."""
-    cache = default_cache()
-    path = cache.get(digest(kind, engine_digest()), kind)
-    if path is not None:
-        return load_blob(path)
+    found = _cached(kind)
+    if found is not None:
+        return found
     from sardonyx.runtime.units import Units
 
-    with Units(host_target(), cache) as units:
+    with Units(host_target(), default_cache()) as units:
         return _kept(kind, _begun(units, make())())
+
+
+def _cached(kind: str) -> LoadedCode | None:
+    """The functions of a kind, if the cache has them."""
+    entry = default_cache().open(digest(kind, engine_digest()), kind)
+    if entry is None:
+        return None
+    with entry:
+        try:
+            return load_part(entry.descriptor, 0, entry.size)
+        except (SardonyxError, OSError) as error:
+            _log.warning("the run time's functions in the cache are not usable: %s", error)
+            return None
 
 
 def _begun(units: Units, functions: Sequence[Program]) -> Waiting:
@@ -81,8 +95,8 @@ def _kept(kind: str, part: Part) -> LoadedCode:
     from sardonyx.codegen.blob import blob_of
 
     blob = blob_of([part], host_target())
-    path = default_cache().put(digest(kind, engine_digest()), kind, blob.to_bytes())
-    return load_blob(blob if path is None else path)
+    default_cache().put(digest(kind, engine_digest()), kind, blob.to_bytes(), lasting=True)
+    return _cached(kind) or load_blob(blob)
 
 
 def kinds() -> dict[str, Callable[[], Sequence[Program]]]:
@@ -122,7 +136,7 @@ class Begun:
 
     def __init__(self, units: Units) -> None:
         self._units = units
-        is_there = _found is not None or default_cache().get(digest(_KIND, engine_digest()), _KIND)
+        is_there = _found is not None or default_cache().has(digest(_KIND, engine_digest()), _KIND)
         self._wait = None if is_there else _begun(units, programs())
 
     @property
@@ -169,6 +183,7 @@ class Library:
         replay: (record, event) -> code.
         read_integers: (data, size, tag, numbers, used) -> count.
         read_texts: (data, size, tag, codes, table, used) -> count.
+        checksum: (data, count, states, next, most) -> count.
         letting_go: Addresses of (what): a capsule, and what DLPack's first and second form hold.
     """
 
@@ -205,6 +220,9 @@ class Library:
         self.read_texts: Callable[[int, int, int, int, int, int], int] = released(
             word, *run, pointer
         )(code.address("read_texts"))
+        self.checksum: Callable[[int, int, int, int, int], int] = released(
+            word, pointer, word, pointer, pointer, word
+        )(code.address("checksum"))
         names = ("let_go_of_capsule", "let_go_of_managed", "let_go_of_versioned")
         self.letting_go: tuple[int, ...] = tuple(code.address(name) for name in names)
 

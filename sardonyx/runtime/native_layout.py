@@ -99,7 +99,8 @@ FRAME = Record(
     "image slots dims bases offsets arguments jobs free states capacities valid clock"
     " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
     " cancel cancel_word command block launches launcher"
-    " fault fault_command fault_a fault_b positions together stopped recorder"
+    " fault fault_command fault_a fault_b fault_c pad1 pad2 pad3"
+    " positions together stopped recorder pad4 pad5 pad6 pad7"
     " context_fault context_scratch context_scratch_bytes context_thread context_functions"
     " context_command context_cancel pad9"
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sardonyx.base.records import dataclass
@@ -12,6 +11,7 @@ from sardonyx.codegen.target import Target
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.files import Entry
 from sardonyx.runtime.image import Code
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
@@ -85,7 +85,7 @@ class Provider(Protocol):
             NotImplemented: The provider has no way to run one.
         """
 
-    def load(self, path: Path) -> Any:
+    def load(self, entry: Entry) -> Any:
         """What `generate` wrote, as `executable` takes it."""
 
     def executable(

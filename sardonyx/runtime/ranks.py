@@ -1,10 +1,10 @@
 """Models with inputs of unknown rank: what is known of them before a run brings the ranks.
 
 Nothing is compiled before that. The graph is inferred with ranks that are only tried, for the types
-of its outputs, and for errors that no rank would mend. Two more kinds of input may decide how many
-axes there are: a list of whole numbers of any length, as the shape of a Reshape, and a sequence or
-an optional whose tensors have an undeclared rank. Their *rank* is that length, or that of the
-tensors; they wait for runs only where the model cannot be lowered without.
+of its outputs, and for errors that no rank would mend. More may decide how many axes there are: a
+sequence or an optional whose tensors have an undeclared rank, and the shapes of tensors, fed or
+computed, such as the length of a list that is the shape of a Reshape. Plans wait for these only
+where the model cannot be lowered without.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
 from sardonyx.ops.registry import record_of, where
 from sardonyx.passes.pipeline import optimise
+from sardonyx.runtime.deciding import Decider, decider_of, deciders_of, give_shapes
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.fed_ranks import MOST_AXES
+from sardonyx.runtime.fed_ranks import MOST_AXES, FedShape
 
 _logger = get_logger("session")
+
+#: What a plan waits for: a rank, or a type and a shape.
+Fact = int | FedShape
 
 #: Ranks that are tried, the likeliest first.
 _TRIED = (4, 3, 2, 1, 0, 5, 6)
@@ -42,9 +46,22 @@ def unranked_inputs(graph: Graph) -> tuple[str, ...]:
     return tuple(v.name for v in graph.inputs if v.kind == "tensor" and v.shape is None)
 
 
-def inputs_that_may_decide(graph: Graph) -> tuple[str, ...]:
-    """Names of lists of any length, and of sequences and optionals of tensors of unknown rank."""
-    return tuple(v.name for v in graph.inputs if _is_list(v) or _inside(v) is not None)
+def inputs_that_may_decide(graph: Graph) -> dict[str, Decider | None]:
+    """Lists of any length, and sequences and optionals of tensors of unknown rank, by name.
+
+    None for those whose rank would decide.
+    """
+    found: dict[str, Decider | None] = {}
+    for value in graph.inputs:
+        if _is_list(value):
+            found[value.name] = decider_of(value)
+        elif _inside(value) is not None:
+            found[value.name] = None
+    return found
+
+
+def _trials(decider: Decider | None, number: int) -> Sequence[Fact]:
+    return [number] if decider is None else list(decider.trials(number))
 
 
 def _is_list(value: Value) -> bool:
@@ -68,7 +85,7 @@ def give_ranks(graph: Graph, ranks: Mapping[str, int]) -> None:
     Tensors in sequences and optionals get that rank, too.
     """
     for value in graph.inputs:
-        if value.name not in ranks or _is_list(value):
+        if value.name not in ranks:
             continue
         rank, inside = ranks[value.name], _inside(value)
         axes = tuple(sizes.symbol(f"{value.name}.{axis}") for axis in range(rank))
@@ -78,108 +95,138 @@ def give_ranks(graph: Graph, ranks: Mapping[str, int]) -> None:
             value.shape = axes
 
 
-def give_lengths(graph: Graph, lengths: Mapping[str, int]) -> None:
-    """Give lists of any length so many elements."""
-    for value in graph.inputs:
-        if value.name in lengths and _is_list(value):
-            value.shape = (lengths[value.name],)
+def give(graph: Graph, facts: Mapping[str, Fact]) -> None:
+    """Give values ranks, or types and shapes."""
+    give_ranks(graph, {name: fact for name, fact in facts.items() if isinstance(fact, int)})
+    give_shapes(graph, {name: fact for name, fact in facts.items() if not isinstance(fact, int)})
 
 
 def inputs_that_decide(
-    graph: Graph, refused: SardonyxError, refusal: Callable[[Graph], SardonyxError | None]
-) -> dict[str, int]:
-    """Ranks of inputs with which the graph can be lowered: of as few as must be known.
+    graph: Graph,
+    spent: Graph,
+    refused: SardonyxError,
+    refusal: Callable[[Graph], SardonyxError | None],
+) -> dict[str, Fact]:
+    """What the graph can be lowered with: ranks and shapes of as few values as must be known.
 
     Args:
         graph: Stays as it is.
+        spent: The copy of it that was refused.
         refused: Why it cannot be lowered as it is.
         refusal: Why a copy of it, which may be changed, cannot be lowered either; None if it can.
 
     Raises:
         SardonyxError: The refusal that comes whatever they are, or what to declare.
     """
-    deciding = inputs_that_may_decide(graph)
-    names = ", ".join(deciding)
-    _logger.info("Lengths or ranks of %s are tried, as without them: %s", names, refused)
-    count = 0
+    return _Search(graph, refused, refusal).run(deciders_of(spent, refused))
 
-    def tried(ranks: Mapping[str, int]) -> SardonyxError | None:
-        nonlocal count
-        if count == _MOST_TRIALS:
+
+class _Search:
+    """Tries ranks and shapes, each time with the whole model."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        refused: SardonyxError,
+        refusal: Callable[[Graph], SardonyxError | None],
+    ) -> None:
+        self._graph, self._refused, self._refusal = graph, refused, refusal
+        self._deciding = inputs_that_may_decide(graph)
+        self._nodes = list(graph.nodes)
+        self._numbers = {f"[{where(node)}]": k for k, node in enumerate(self._nodes)}
+        self._candidates = _candidates(graph)
+        self._count = 0
+        #: What the refusal that came furthest through the nodes asks for.
+        self._asked: list[Decider] = []
+        self._furthest, self._best, self._last = -2, dict[str, Fact](), refused
+
+    def run(self, asked: list[Decider]) -> dict[str, Fact]:
+        """See `inputs_that_decide`; `asked` is what the first refusal is about."""
+        if not self._deciding:
+            self._deciding.update((decider.name, decider) for decider in asked)
+        if not self._deciding:
+            raise self._refused
+        while True:
+            names = ", ".join(self._deciding)
+            what = "Lengths or ranks of %s are tried, as without them: %s"
+            _logger.info(what, names, self._refused)
+            self._asked = asked
+            try:
+                found = self._fitting()
+                break
+            except SardonyxError:
+                more = {d.name: d for d in self._asked if d.name not in self._deciding}
+                if not more or self._count >= _MOST_TRIALS:
+                    raise
+                self._deciding.update(more)
+
+        def suffice(known: tuple[str, ...]) -> bool:
+            return bool(known) and self._tried({name: found[name] for name in known}) is None
+
+        needed = _needed((), tuple(found), suffice)
+        names = ", ".join(needed)
+        _logger.info("After %d trials: plans wait for lengths or ranks of %s", self._count, names)
+        return {name: found[name] for name in needed}
+
+    def _tried(self, facts: Mapping[str, Fact]) -> SardonyxError | None:
+        if self._count == _MOST_TRIALS:
             what = (
                 "The number of axes of the model's tensors depends on too many inputs: "
-                f"{count} trials did not tell which numbers fit. Without any: {refused}"
+                f"{self._count} trials did not tell which numbers fit. Without any: {self._refused}"
             )
             do = "Declare how many elements the lists have, or how many axes the items have"
-            raise errors.NotImplemented(message(_inputs(deciding), what, do=do))
-        count += 1
-        trial = graph.clone()
-        give_ranks(trial, ranks)
-        give_lengths(trial, ranks)
-        return refusal(trial)
+            raise errors.NotImplemented(message(_inputs(tuple(self._deciding)), what, do=do))
+        self._count += 1
+        trial = self._graph.clone()
+        give(trial, facts)
+        reason = self._refusal(trial)
+        if reason is not None and self._place(reason) > self._furthest:
+            self._furthest, self._best, self._last = self._place(reason), dict(facts), reason
+            self._asked = deciders_of(trial, reason) or self._asked
+        return reason
 
-    found = _ranks_that_fit(graph, refused, tried)
+    def _place(self, reason: SardonyxError) -> int:
+        text = str(reason)
+        return next((k for head, k in self._numbers.items() if text.startswith(head)), -1)
 
-    def suffice(known: tuple[str, ...]) -> bool:
-        return bool(known) and tried({name: found[name] for name in known}) is None
+    def _fitting(self) -> dict[str, Fact]:
+        """Facts of all that may decide, with which the graph can be lowered.
 
-    needed = _needed((), tuple(found), suffice)
-    _logger.info("After %d trials: plans wait for lengths or ranks of %s", count, ", ".join(needed))
-    return {name: found[name] for name in needed}
-
-
-def _ranks_that_fit(
-    graph: Graph,
-    refused: SardonyxError,
-    tried: Callable[[Mapping[str, int]], SardonyxError | None],
-) -> dict[str, int]:
-    """Such ranks of all `inputs_that_may_decide`.
-
-    First the same for all. From those that come furthest through the nodes on, ranks of what the
-    refused node depends on are changed one by one, as long as that comes further.
-    """
-    names = inputs_that_may_decide(graph)
-    nodes = list(graph.nodes)
-    numbers = {f"[{where(node)}]": k for k, node in enumerate(nodes)}
-
-    def node_of(reason: SardonyxError) -> int:
-        return next((k for text, k in numbers.items() if str(reason).startswith(text)), -1)
-
-    reasons: list[SardonyxError] = []
-    furthest, best, last = -2, dict[str, int](), refused
-    candidates = _candidates(graph)
-    for rank in candidates:
-        ranks = dict.fromkeys(names, rank)
-        reason = tried(ranks)
-        if reason is None:
-            return ranks
-        reasons.append(reason)
-        if node_of(reason) > furthest:
-            furthest, best, last = node_of(reason), ranks, reason
-    if len({str(reason) for reason in reasons}) == 1:
-        raise reasons[0]
-    if furthest <= node_of(refused):
-        raise refused  # no length helps
-    known = frozenset(names)
-    goes_on = True
-    while goes_on:
-        goes_on = False
-        read = [name for name in _read_by(nodes[furthest]) if name in known]
-        for name, rank in itertools.product(read, candidates):
-            ranks = best | {name: rank}
-            reason = tried(ranks)
+        First the same for all. From those that come furthest through the nodes on, those that the
+        refused node depends on are changed one by one, as long as that comes further.
+        """
+        self._furthest, self._best, self._last = -2, {}, self._refused
+        reasons: list[SardonyxError] = []
+        for number in self._candidates:
+            facts = {name: _trials(d, number)[0] for name, d in self._deciding.items()}
+            reason = self._tried(facts)
             if reason is None:
-                return ranks
-            if node_of(reason) > furthest:
-                furthest, best, last, goes_on = node_of(reason), ranks, reason, True
-                break
-    what = "The number of axes of the model's tensors depends on it, and no number that was tried"
-    raise errors.NotImplemented(
-        message(
-            _inputs(read or names), f"{what} fits: {last}",
-            do="Declare how many elements the list has, or how many axes its items have",
-        )
-    ) from refused  # fmt: skip
+                return facts
+            reasons.append(reason)
+        is_single = all(len(_trials(d, 1)) == 1 for d in self._deciding.values())
+        if is_single and len({str(reason) for reason in reasons}) == 1:
+            raise reasons[0]
+        if self._furthest <= self._place(self._refused):
+            raise self._refused  # no length helps
+        goes_on = True
+        while goes_on:
+            goes_on, before = False, self._furthest
+            read = [name for name in _read_by(self._nodes[before]) if name in self._deciding]
+            for name, number in itertools.product(read, self._candidates):
+                for fact in _trials(self._deciding[name], number):
+                    facts = self._best | {name: fact}
+                    if self._tried(facts) is None:
+                        return facts
+                    goes_on = goes_on or self._furthest > before
+                if goes_on:
+                    break
+        what = "The number of axes of the model's tensors depends on it, and no number that was"
+        raise errors.NotImplemented(
+            message(
+                _inputs(read or tuple(self._deciding)), f"{what} tried fits: {self._last}",
+                do="Declare how many elements the list has, or how many axes its items have",
+            )
+        ) from self._refused  # fmt: skip
 
 
 def _inputs(names: Sequence[str]) -> str:
@@ -234,7 +281,7 @@ def outputs_of_unranked(
     level: int,
     numbers: Mapping[str, int],
     names: tuple[str, ...],
-    fitting: Mapping[str, int] | None = None,
+    fitting: Mapping[str, Fact] | None = None,
 ) -> tuple[ValueInfo, ...]:
     """The outputs of a graph with inputs of unknown rank: types as inferred, shapes as declared.
 
@@ -243,19 +290,22 @@ def outputs_of_unranked(
         level: The optimisation level.
         numbers: Sizes of named dimensions.
         names: The inputs whose rank is unknown.
-        fitting: Ranks of them that are known to do.
+        fitting: Ranks and shapes of them that are known to do.
 
     Raises:
         InvalidGraph, NotImplemented: As inference, where no rank can help.
     """
     reasons = []
-    deciding = inputs_that_may_decide(graph)
-    known = [names, names + deciding] if deciding else [names]
-    likely = [dict.fromkeys(some, rank) for some in known for rank in _TRIED]
-    for ranks in [fitting] if fitting else likely:
+    deciding = dict[str, Decider | None].fromkeys(names) | inputs_that_may_decide(graph)
+    known = [dict.fromkeys(names)] + ([deciding] if len(deciding) > len(names) else [])
+    likely: list[Mapping[str, Fact]] = [
+        {name: _trials(decider, rank)[0] for name, decider in some.items()}
+        for some in known
+        for rank in _TRIED
+    ]
+    for facts in [fitting] if fitting else likely:
         trial = graph.clone()
-        give_ranks(trial, ranks)
-        give_lengths(trial, ranks)
+        give(trial, facts)
         try:
             optimise(trial, level, sizes=numbers, after="infer shapes")
         except (InvalidGraph, errors.NotImplemented) as reason:

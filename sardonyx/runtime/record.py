@@ -14,7 +14,7 @@ from sardonyx.plan import serial
 from sardonyx.plan.plan import Appended, Plan
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 
-_HEADER = b"sdxsession 5\n"
+_HEADER = b"sdxsession 6\n"
 
 
 #: dtype, shape, offset in the file, bytes.
@@ -38,6 +38,7 @@ class Record:
         appended: The outputs that continue an input, see `plan.appending`.
         facts: What profiles say of the plan, see `plan.facts`.
         denotations: What axes of the inputs stand for, where the file says it.
+        remarks: What users are warned of in the file, each time that a session is made of it.
     """
 
     inputs: tuple[ValueInfo, ...]
@@ -52,6 +53,7 @@ class Record:
     appended: list[Appended] = field(default_factory=list)
     facts: bytes = b""
     denotations: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def files_unchanged(self) -> bool:
         """Whether the external data that went into the session is still the same."""
@@ -75,6 +77,7 @@ class Record:
             "appended": [[a.input, a.output, a.axis] for a in self.appended],
             "facts": len(self.facts),
             "denotations": self.denotations,
+            "remarks": self.remarks,
         }  # fmt: skip
         text = json.dumps(head).encode()
         plan = serial.to_bytes(self.plan)
@@ -109,6 +112,7 @@ class Record:
             [Appended(*numbers) for numbers in head["appended"]],
             written[end:],
             tuple(head["denotations"]),
+            tuple(head["remarks"]),
         )
 
 

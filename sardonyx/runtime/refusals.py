@@ -15,14 +15,16 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.context import FAULTS
-from sardonyx.plan.plan import Command, Guard, Plan
+from sardonyx.kernel.context import FAULTS, name_of_range
+from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument, SizeArgument
 from sardonyx.plan.steering import GUARD, MEASURE, OFFSET, fault_of_turn
 from sardonyx.plan.steps import Measure
+from sardonyx.runtime.arena import Words
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
+from sardonyx.runtime.makers import find_maker
 from sardonyx.runtime.native_execute import CANCELLED
 from sardonyx.runtime.native_layout import (
     AXIS,
@@ -32,6 +34,7 @@ from sardonyx.runtime.native_layout import (
     BAD_OFFSET,
     BAD_SIZE,
     DIVISION,
+    LARGEST_BYTES,
     OVERFLOW,
     UNEQUAL,
 )
@@ -66,19 +69,20 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         left, right = (int(slots[image.tape.slot(x, guard.segment)]) for x in sides)
         return _unequal(guard, left, right, frame, image)
     if code in (OVERFLOW, DIVISION):
-        what = "is too large" if code == OVERFLOW else "divides by zero or a negative number"
-        text = f"The size {image.tape.expressions[number]!r} {what} for these feeds"
-        return image.misfit(slots, 0)(message("run", text))
+        where, text = _impossible(code, number, image, slots)
+        return image.misfit(slots, 0)(message(where, text))
     if code == BAD_SIZE:
         buffer = plan.buffers[number]
         dim = buffer.size_bytes
         grown = buffer.kind == "grown"
         size = frame.get("detail_b") if grown else int(slots[image.tape.slot(dim, buffer.segment)])
         text = f"These feeds ask for a buffer of {_value(dim, size)} bytes"
-        writer = writer_of(plan, number)
-        text += f", written by {writer}" if writer else ""
+        blamed = find_maker(image, slots, buffer.segment, LARGEST_BYTES)
+        where = (blamed and blamed.where) or writer_of(plan, number) or "run"
+        if blamed is not None and blamed.shape:
+            text += f": it makes the shape {_shape(blamed.shape)}"
         kind = image.misfit(slots, 0) if size < 0 else OutOfMemory
-        return kind(message("run", text))
+        return kind(message(where, text))
     if code == BAD_ARENA:
         text = f"These feeds ask for {number} bytes of intermediate values"
         first = largest_values(image, slots, frozenset([0]))
@@ -88,10 +92,54 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         where = command.where if isinstance(command, Command) else str(command)
         return image.misfit(slots, 0)(message(where, "These feeds give it a negative size"))
     if code == BAD_MEASURE:
-        return _mismeasured(image.measures[number], frame.get("detail_b"))
+        return _mismeasured(plan, image.measures[number], frame.get("detail_b"))
     if code == BAD_OFFSET:
         return EngineError(message("plan", "A command's argument lies outside its buffer"))
     return EngineError(message("run", f"The native code gave {code}"))
+
+
+def _impossible(code: int, number: int, image: Image, slots: Words) -> tuple[str, str]:
+    """Where, and what, an instruction of the tape that has no result belongs to."""
+    tape = image.tape
+    size = tape.expressions[number]
+    segment = next(k for k, (first, end) in enumerate(tape.ranges) if first <= number < end)
+    blamed = find_maker(image, slots, segment, LARGEST_BYTES)
+    where = _user(image.plan, size) if blamed is None else blamed.where
+    if code != OVERFLOW:
+        return where, f"The size {_named(size)}divides by zero or a negative number for these feeds"
+    if blamed is None or not blamed.shape:
+        return where, f"The size {_named(size)}is too large for these feeds"
+    return where, f"The shape {_shape(blamed.shape)} that it makes is too large for these feeds"
+
+
+#: Longer expressions tell a reader nothing.
+_MOST_LETTERS = 60
+
+
+def _named(size: Dim) -> str:
+    """A size as the names of dimensions say it, if they do in a few words."""
+    text = repr(size)
+    return f"{text} " if len(text) <= _MOST_LETTERS else ""
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """A shape whose sizes may have any number of digits."""
+    return f"[{', '.join(str(d) if abs(d) < 2**63 else 'over 2^63' for d in shape)}]"
+
+
+def _user(plan: Plan, size: Dim) -> str:
+    """The first command that asks for a size."""
+    for command in plan.commands:
+        if isinstance(command, Command):
+            asked = [command.blocks, command.cost_ns, command.scratch_bytes]
+            for a in command.arguments:
+                if isinstance(a, SizeArgument):
+                    asked.append(a.value)
+                elif isinstance(a, PointerArgument):
+                    asked += [a.offset_bytes, plan.buffers[a.buffer].size_bytes]
+            if any(size is d for d in asked):
+                return command.where
+    return "run"
 
 
 def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) -> SardonyxError:
@@ -108,13 +156,15 @@ def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) ->
     )
 
 
-def _mismeasured(measure: Measure, value: int) -> InvalidArgument:
+def _mismeasured(plan: Plan, measure: Measure, value: int) -> InvalidArgument:
     high = measure.high
     expected = f"from {measure.low!r} to {high!r}"
     is_beyond = isinstance(high, int) and high != LARGEST and value > high  # an axis, as a rule
     kind = IndexOutOfRange if is_beyond else InvalidArgument
     what = f"It computes the size {value}"
-    return kind(message(f"node {', '.join(measure.origin)}", what, expected=expected))
+    where = f"node {', '.join(measure.origin)}"
+    named = (m.where for m in plan.makers if m.where.startswith(f"{where} ("))  # with its operator
+    return kind(message(next(named, where), what, expected=expected))
 
 
 def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:
@@ -123,7 +173,7 @@ def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxErr
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)
     if kind == MEASURE:
-        return _mismeasured(image.measures[number], a)
+        return _mismeasured(image.plan, image.measures[number], a)
     if kind == OFFSET:
         return EngineError(message("plan", "A command's argument lies outside its buffer"))
     what = "A size that the run computes is too large, or divides by zero or a negative number"
@@ -141,6 +191,10 @@ def fault(code: int, frame: Frame, plan: Plan, cancel: CancelFlag | None) -> Exc
     command = plan.commands[frame.get("fault_command")]
     if not isinstance(command, Command):
         return RuntimeException(message("run", f"Step {command} failed with code {code}"))
-    text = FAULTS.get(code, f"fault {code}")
-    text = text.format(a=frame.get("fault_a"), b=frame.get("fault_b"))
+    a, b, c = (frame.get(f"fault_{name}") for name in "abc")
+    name = name_of_range(code)
+    if name is not None:
+        what, expected = f"{name} is out of range", f"{b} to {c}"
+        return IndexOutOfRange(message(command.where, what, expected=expected, got=str(a)))
+    text = FAULTS.get(code, f"fault {code}").format(a=a, b=b)
     return _FAULT_ERRORS.get(code, RuntimeException)(message(command.where, text))

@@ -39,7 +39,7 @@ from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest
 from sardonyx.runtime.cancel import CancelFlag, time_limit
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.entries import read_engine, write_engine
+from sardonyx.runtime.entries import read_engine, repeat_remarks, write_engine
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.record import Record
 from sardonyx.runtime.variants import Variants
@@ -152,6 +152,7 @@ def _create(source: Any, options: EngineOptions) -> Engine:
         kept, built = None, None
         if engine is None and key is not None and tuned is None and cache is not None:
             kept, built = _kept_plan(source, options, provider, timings, budget, cache)
+        loads = engine is None and built is None
         if engine is None:
             with compiled(source, options, provider, timings, budget, cache, built) as built:
                 if key is not None and state_of(source) != state:
@@ -163,6 +164,8 @@ def _create(source: Any, options: EngineOptions) -> Engine:
                 engine.claims = built.claims
     finally:
         remembering.forget()
+    if not loads:
+        repeat_remarks(engine.record)
     may_be_general = not options.general and may_contradict(engine.record.plan)
     log = (options.least_level, options.logid)
     engine.tuned = tuned
@@ -223,7 +226,7 @@ def tuned_for(
         if wanted:
             _logger.warning("SARDONYX_TUNE has no effect: there is no disk cache to keep results")
         return None
-    if not wanted and cache.get(key, "tuned") is None:
+    if not wanted and not cache.has(key, "tuned"):
         return None
     with compiling:
         from sardonyx.runtime.choices import read
@@ -288,7 +291,7 @@ def _maker(
         if not all(is_unchanged(path, identity) for path, identity in files):
             _logger.warning("the model's files were changed: there is no plan for such feeds")
             return None
-        for name in ("ones", "ranks", "lengths"):  # those that the plan itself is for, and more
+        for name in ("ones", "ranks", "shapes"):  # those that the plan itself is for, and more
             if name in changes:
                 changes[name] = getattr(options, name) | changes[name]
         return create_engine(source, replace(options, cancel=None, **changes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.codegen.compile import emit_assembly
 from sardonyx.codegen.module import emit_module
 from sardonyx.codegen.target import host_target
@@ -76,7 +77,7 @@ def plan_text(plan: Plan) -> str:
             f"  {number}: {command.kernel}({arguments}) in {command.blocks!r} blocks"
             f"  # {' '.join(command.origin)}"
         )
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def _argument(argument: Any) -> str:

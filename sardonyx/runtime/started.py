@@ -20,6 +20,11 @@ class Started:
         """Whether `finish` would not wait."""
         return True
 
+    @property
+    def needs_looks(self) -> bool:
+        """Whether the run ends early only while somebody asks whether it `is_over`."""
+        return False
+
     def close_when_over(self, descriptor: int) -> bool:
         """Have a file's descriptor closed when the run is over; False if it is already.
 

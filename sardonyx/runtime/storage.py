@@ -60,6 +60,11 @@ class DeviceArray:
         """The number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The addresses that it lies between now. Asking for `address` may move what grows."""
+        return self.address, self.address + self.nbytes
+
     def __deepcopy__(self, memo: object) -> Any:
         return self.kind.copy_of(self)
 
@@ -251,6 +256,23 @@ def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
     if not isinstance(result, np.ndarray):
         what = "A value that is no tensor has no memory to be put in"
         raise InvalidArgument(message(f"output {name}", what, got=type(result).__name__))
+    if isinstance(target, (np.ndarray, DeviceArray)):
+        held = fitted(name, target, result.shape, result.dtype)
+        write(held, result)
+        return held
+    return target.copy_of(result)
+
+
+def again(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:
+    """A result that stands somewhere already, where it is wanted once more.
+
+    Raises:
+        InvalidArgument: Bound memory does not fit.
+    """
+    if not isinstance(result, (np.ndarray, DeviceArray)):
+        return result
+    if target is None:
+        return to_host(result).copy()
     if isinstance(target, (np.ndarray, DeviceArray)):
         held = fitted(name, target, result.shape, result.dtype)
         write(held, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import errors
@@ -19,6 +19,7 @@ from sardonyx.base.log import get_logger, scope
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
+    from sardonyx.runtime.fed_ranks import FedShape
     from sardonyx.runtime.recording import Sink
 
 _logger = get_logger("session")
@@ -108,21 +109,21 @@ class Variants:
         self,
         ranks: dict[str, int],
         error: ContradictingSizes | None = None,
-        lengths: Container[str] = (),
+        shapes: Mapping[str, FedShape] | None = None,
     ) -> Engine | None:
         """The plan for inputs of these ranks; `error` says that others are declared.
 
-        The ranks of `lengths` are lengths of lists.
+        Other tensors that decide how many axes there are have these `shapes`.
 
         Raises:
             InvalidArgument: The model cannot take them.
             NotImplemented: With these ranks it needs something that is not supported.
         """
-        words = {name: "length" if name in lengths else "rank" for name in ranks}
-        purpose = ", ".join(f"{name} of {words[name]} {rank}" for name, rank in ranks.items())
-        of_lists = {name: rank for name, rank in ranks.items() if name in lengths}
-        others = {name: rank for name, rank in ranks.items() if name not in lengths}
-        return self._for_feeds(purpose, error, ranks=others, lengths=of_lists)
+        given = {name: f"rank {rank}" for name, rank in ranks.items()}
+        for name, (_, dims) in (shapes or {}).items():
+            given[name] = f"length {dims[0]}" if len(dims) == 1 else f"shape {list(dims)}"
+        purpose = ", ".join(f"{name} of {what}" for name, what in given.items())
+        return self._for_feeds(purpose, error, ranks=ranks, shapes=dict(shapes or {}))
 
     def of_outputs(self, names: tuple[str, ...]) -> Engine | None:
         """The plan that computes these outputs alone; None if there is none."""

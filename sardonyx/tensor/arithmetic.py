@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.base import dtypes
+from sardonyx.base.conversion import rounded, to_double
 from sardonyx.base.dtypes import BOOL, DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.tensor.rounding import NEAREST, Rounding, round_power
@@ -166,7 +167,7 @@ def constant(value: object, dtype: DType, into: np.dtype[Any]) -> Array:
     """A literal of type `dtype`, in the NumPy dtype `into`."""
     given = np.asarray(value)
     if dtype is not dtypes.FLOAT8E8M0 or into == np.float64:
-        return given.astype(into)
+        return rounded(given, into)
     return to_narrow(given.astype(np.float64), dtype)  # to which zero is no NaN
 
 
@@ -181,13 +182,13 @@ def cast(
     if source.is_float and target.is_integer:
         return _float_to_integer(x.astype(np.float64), target, into)
     if target.is_narrow_float and into != np.float64:
-        return to_narrow(x.astype(np.float64), target, rounding)
+        return to_narrow(to_double(x), target, rounding)
     if target.bits < 8 and target.is_integer:
         low = x.astype(np.int64) & ((1 << target.bits) - 1)
         if target.kind == "i":
             low -= (low >> (target.bits - 1)) << target.bits
         return low.astype(into)
-    return x.astype(into)
+    return rounded(x, into)
 
 
 def to_narrow(x: Array, target: DType, rounding: Rounding = NEAREST) -> Array:
@@ -197,7 +198,7 @@ def to_narrow(x: Array, target: DType, rounding: Rounding = NEAREST) -> Array:
     if rounding.saturate:
         limit = float(ml_dtypes.finfo(target.numpy).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
         x = np.clip(x, -limit, limit)
-    return x.astype(target.numpy)
+    return rounded(x, target.numpy)
 
 
 def combine(re: Array, im: Array, into: np.dtype[Any]) -> Array:

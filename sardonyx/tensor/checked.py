@@ -1,8 +1,9 @@
 """Checks of indices that stay where a load is replaced by what is loaded.
 
-`check_index` faults where an index is outside of its axis. It lies in the index that it checks. An
-axis along which all elements are the same has them whatever the index is, so the index goes when
-the load is replaced by what is loaded. Then the check goes beside the element.
+`check_index` faults where an index is outside of its axis, `check_range` where a number is outside
+of a range. It lies in the number that it checks. An axis along which all elements are the same has
+them whatever the index is, so the index goes when the load is replaced by what is loaded. Then the
+check goes beside the element.
 
 An operand that decides nothing (a condition whose choices are equal) is dropped only if nothing is
 checked where it is computed, neither indices nor divisors (`can_be_dropped`). Where an operator
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.noted_checks import may_divide_by_zero, may_refuse
+from sardonyx.tensor.operations import CHECKS
 from sardonyx.tensor.scalar import Scalar, compare, constant, make_node
 from sardonyx.tensor.tensor import Buffer, Call, Tensor
 from sardonyx.tensor.traverse import bodies_of, held_in, loads_of, parts_of, topological
@@ -27,7 +29,7 @@ Checks = tuple[Scalar, ...]
 
 def checks_of(x: Scalar) -> Checks:
     """The checks made wherever the expression is evaluated, each once: also those inside others."""
-    if x.op == "check_index":  # kept in itself it would be a cycle
+    if x.op in CHECKS:  # kept in itself it would be a cycle
         return (*_find_checks(x), x)
     if x._checks is None:
         x._checks = _find_checks(x)
@@ -67,7 +69,8 @@ def with_checks(x: Scalar, checks: Checks) -> Scalar:
     for check in reversed(checks):
         if check not in checks_of(x):
             # It is always passed, and so the other value never taken.
-            passed, other = compare("ge", check, 0), constant(1, x.dtype)
+            low = check.arguments[1] if check.op == "check_range" else 0
+            passed, other = compare("ge", check, low), constant(1, x.dtype)
             x = make_node("select", x.dtype, (passed, x, other))
     return x
 

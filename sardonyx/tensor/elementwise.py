@@ -131,8 +131,13 @@ def assume_broadcast(shape: Shape, wanted: Shape, where: str, what: str) -> None
 
 def load_broadcast(x: Tensor, at: tuple[Dim, ...]) -> Scalar:
     """The element that `x`, broadcast to more or longer axes, has at `at`."""
-    skip = len(at) - len(x.shape)
-    return scalar.load(x, tuple(broadcast_index(d, at[skip + k]) for k, d in enumerate(x.shape)))
+    return scalar.load(x, broadcast_indices(x.shape, at))
+
+
+def broadcast_indices(shape: Shape, at: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The indices of the element that a tensor, broadcast to more or longer axes, has at `at`."""
+    skip = len(at) - len(shape)
+    return tuple(broadcast_index(d, at[skip + k]) for k, d in enumerate(shape))
 
 
 def broadcast_index(extent: Dim, index: Dim) -> Dim:

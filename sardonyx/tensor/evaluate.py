@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import sizes
+from sardonyx.base.conversion import rounded
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Dim
@@ -169,7 +170,7 @@ class _Machine:
             result = self._contract(x)
         else:
             raise EngineError(message("evaluate", f"{x!r} is no tensor"))
-        return np.ascontiguousarray(result).reshape(shape).astype(self.numpy(x.dtype))
+        return rounded(np.ascontiguousarray(result).reshape(shape), self.numpy(x.dtype))
 
     def _buffer(self, x: Buffer) -> Array:
         given = self.buffers.get(x)
@@ -193,7 +194,7 @@ class _Machine:
                     f"evaluate {x.label}", "Bad shape", expected=str(shape), got=str(array.shape)
                 )
             )
-        return array.astype(self.numpy(x.dtype))
+        return rounded(array, self.numpy(x.dtype))
 
     def _call(self, x: Call) -> Array:
         key = x.invocation
@@ -202,7 +203,7 @@ class _Machine:
             self._calls[key] = (
                 self._region(x, operands) if x.kernel in REGIONS else (self._special(x, operands))
             )
-        return np.asarray(self._calls[key][x.output]).astype(self.numpy(x.dtype))
+        return rounded(np.asarray(self._calls[key][x.output]), self.numpy(x.dtype))
 
     def _region(self, x: Call, operands: list[Array]) -> Sequence[Array]:
         results = run_region(self, x, operands)

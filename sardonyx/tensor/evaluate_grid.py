@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sardonyx.base import sizes
@@ -77,6 +79,8 @@ class Grid:
             return arithmetic.bitcast(bits, x.dtype).astype(dtype)
         if x.op == "check_index":
             return self._check_index(operands[0], self._dim(x.dim, mask), mask)
+        if x.op == "check_range":
+            return self._check_range(x.payload, operands, mask)
         if x.op == "complex":
             return arithmetic.combine(operands[0], operands[1], dtype)
         if x.op in ("real", "imag"):
@@ -98,6 +102,16 @@ class Grid:
                 message("evaluate", f"The index {wrong} is outside of an axis of {extent}")
             )
         return moved
+
+    def _check_range(self, name: str, numbers: Sequence[Array], mask: Array) -> Array:
+        value, low, high = numbers
+        bad = ((value < low) | (value > high)) & mask
+        if np.any(bad):
+            got, *ends = (np.broadcast_to(x, bad.shape)[bad].flat[0] for x in (value, low, high))
+            expected = f"{ends[0]} to {ends[1]}"
+            what = f"{name} is out of range"
+            raise IndexOutOfRange(message("evaluate", what, expected=expected, got=str(got)))
+        return value
 
     def _load(self, x: Scalar, mask: Array) -> Array:
         array = self.machine.arrays[x.tensor]
@@ -130,7 +144,8 @@ class Grid:
 
     def _atom(self, atom: Atom, mask: Array) -> Array:
         if atom.kind == "symbol":
-            return np.asarray(self.machine.symbols[atom.name], dtype=np.int64)
+            value = sizes.evaluate(sizes.of_atom(atom), self.machine.symbols)
+            return np.asarray(value, dtype=np.int64)
         if atom.kind == "index":
             return self._atoms[atom]
         if atom.kind == "opaque":

@@ -203,23 +203,40 @@ def _check(
 def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim]) -> Iterator[Dim]:
     """By how much an index may leave its axis, at each corner where that is not known to be 0."""
     beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
-    never = integer.is_nonnegative(index) and integer.is_nonnegative(beyond)
-    if never and not sizes.opaque_in(index):  # which has no value for an empty axis
+    is_loaded = bool(sizes.opaque_in(index))  # such has no value for an empty axis
+    open_ends = [
+        which
+        for which, room in enumerate((index, beyond))
+        if is_loaded or not integer.is_nonnegative(room)
+    ]
+    if not open_ends:
         return
     variables = _variables(index)
     if variables is None or len(variables) > _MOST_VARIABLES:
         return
     ranges = [_ends(index, atom) for atom in variables]
     demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
-    for which in (0, 1):
+    for which in open_ends:
         room = beyond if which else index
-        if any(_never_negative(substitute(room - fact, equal)) for fact in known.facts):
+        if _follows(room, known.facts, equal):
             continue
         for corner in itertools.product(*(ends[which] for ends in ranges)):
             left = substitute(room, dict(zip(variables, corner, strict=True)))
             left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
                 yield integer.maximum(-left, 0)
+
+
+#: Facts of choices farther out are only tried if that is quick.
+_MOST_TRIED = 8
+
+
+def _follows(room: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bool:
+    """Whether a size is at least one of the facts, which are at least 0. The latest knows most."""
+    if any(integer.is_same(room, fact) for fact in reversed(facts)):
+        return True
+    near = reversed(facts[-_MOST_TRIED:])
+    return any(_never_negative(substitute(room - fact, equal)) for fact in near)
 
 
 def _never_negative(dim: Dim, depth: int = 6) -> bool:

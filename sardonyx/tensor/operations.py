@@ -12,3 +12,5 @@ BINARY = frozenset(
 OF_INTEGERS = frozenset("not popcount and or xor shl shr".split())
 OF_FLOATS = (UNARY | {"atan2", "copysign"}) - OF_INTEGERS - {"neg", "abs", "sign"}
 COMPARE = frozenset("eq ne lt le gt ge".split())
+#: What a run refuses data by; the value of each is its first operand where that is right.
+CHECKS = frozenset(("check_index", "check_range"))

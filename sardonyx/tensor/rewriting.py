@@ -7,14 +7,15 @@ from operator import is_
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim, opaque_in
-from sardonyx.base.substitution import rebuild
+from sardonyx.base.substitution import rebuild, rebuild_all
 from sardonyx.tensor.checked import Checks, checks_in, with_checks
-from sardonyx.tensor.operations import BINARY, COMPARE, UNARY
+from sardonyx.tensor.operations import BINARY, CHECKS, COMPARE, UNARY
 from sardonyx.tensor.scalar import (
     Scalar,
     binary,
     cast,
     check_index,
+    check_range,
     compare,
     load,
     make_load,
@@ -57,12 +58,13 @@ class Rewriting:
     """
 
     # Closures that call each other would be left to the collector.
-    __slots__ = ("_dims", "_memo", "_replace_load", "_table")
+    __slots__ = ("_dims", "_memo", "_rebuild", "_replace_load", "_table")
 
     def __init__(
         self, replace_load: Callable[[Scalar], Scalar | None], table: Mapping[Atom, Dim]
     ) -> None:
         self._replace_load, self._table = replace_load, table
+        self._rebuild = rebuild_all if any(a.kind == "symbol" for a in table) else rebuild
         self._memo: dict[Scalar, Scalar] = {}
         self._dims: dict[Dim, Dim] = {}
 
@@ -72,7 +74,7 @@ class Rewriting:
             return value
         found = self._dims.get(value)
         if found is None:
-            found = self._dims[value] = rebuild(value, self._atom)
+            found = self._dims[value] = self._rebuild(value, self._atom)
         return found
 
     def _atom(self, atom: Atom) -> Dim | None:
@@ -88,7 +90,7 @@ class Rewriting:
         return None
 
     def _touches(self, value: Dim) -> bool:
-        return any(a in self._table for a in sizes.atoms_of(value))
+        return any(a in self._table for a in sizes.atoms_of(value) | sizes.leaves_of(value))
 
     def visit(self, node: Scalar) -> Scalar:
         """The node as it is afterwards."""
@@ -136,7 +138,7 @@ class Rewriting:
         if any(atom in self._table for i in indices for atom in opaque_in(i)):
             return ()
         made = map(self.visit, checks_in(indices))
-        return tuple(check for check in made if check.op == "check_index")
+        return tuple(check for check in made if check.op in CHECKS)
 
 
 def _same(x: Scalar) -> Scalar | None:
@@ -179,6 +181,9 @@ def remake(node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
         return binary(node.op, *arguments)
     if node.op in UNARY:
         return unary(node.op, *arguments)
+    if node.op == "check_range":
+        value, low, high = arguments
+        return check_range(value, node.payload, low, high)
     return make_node(node.op, node.dtype, arguments, node.dim)
 
 

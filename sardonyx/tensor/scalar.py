@@ -29,12 +29,14 @@ class Scalar:
     """One node of a scalar expression.
 
     Attributes:
-        op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`, `complex`,
-            `real`, `imag`, or an elementwise name. Plans also have `fma`: a * b + c, rounded once.
+        op: `constant`, `size`, `load`, `cast`, `bitcast`, `select`, `check_index`,
+            `check_range`, `complex`, `real`, `imag`, or an elementwise name. Plans also have `fma`:
+            a * b + c, rounded once.
         dtype: Type of the value.
         arguments: Operands.
         payload: constant: the Python number. size: the symbolic integer. load: (tensor, indices).
-            check_index: the extent. cast: how it rounds (see `rounding`). Others: None.
+            check_index: the extent. check_range: what the number is called. cast: how it
+            rounds (see `rounding`). Others: None.
     """
 
     __slots__ = ("__weakref__", "_checks", "_loads", "arguments", "dtype", "op", "payload")
@@ -425,6 +427,31 @@ def check_index(value: Scalar, extent: Dim) -> Scalar:
             return size(extent + whole)
     note_check("index")
     return make_node("check_index", dtypes.INT64, (index,), extent)
+
+
+def check_range(value: Scalar, name: str, low: object, high: object) -> Scalar:
+    """A number of the data as int64; a fault outside [low, high], which names the number.
+
+    Args:
+        value: The number.
+        name: What it is called, one of `RANGED_NAMES`.
+        low: The smallest that is allowed: a number, a size or an int64 expression.
+        high: The largest.
+    """
+    number = cast(value, dtypes.INT64)
+    ends = lift(low, dtypes.INT64), lift(high, dtypes.INT64)
+    if decide_range(number, *ends):
+        return number
+    note_check("range")
+    return make_node("check_range", dtypes.INT64, (number, *ends), name)
+
+
+def decide_range(number: Scalar, low: Scalar, high: Scalar) -> bool:
+    """Whether a number is known to be in [low, high]."""
+    whole, *ends = map(whole_number, (number, low, high))
+    if whole is None or ends[0] is None or ends[1] is None:
+        return False
+    return integer.is_nonnegative(whole - ends[0]) and integer.is_nonnegative(ends[1] - whole)
 
 
 def as_index(value: Scalar, extent: Dim) -> Dim:

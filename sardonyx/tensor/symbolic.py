@@ -17,10 +17,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.conversion import rounded
 from sardonyx.base.dtypes import BOOL, DOUBLE, DType
 from sardonyx.base.sizes import Atom, Dim, Size
 from sardonyx.base.substitution import rebuild
 from sardonyx.tensor import scalar
+from sardonyx.tensor.arithmetic import working_dtype
 from sardonyx.tensor.checked import can_be_dropped
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
@@ -34,6 +36,7 @@ from sardonyx.tensor.tensor import (
     indices,
     reduced_indices,
 )
+from sardonyx.tensor.traverse import operands_of
 
 #: Tensors of more elements are not looked into.
 ELEMENTS_LIMIT = 64
@@ -92,15 +95,37 @@ def partial_elements_of(x: Tensor) -> Partial | None:
         return x.known if x.known is not None or x.value is None else (x.value,)  # type: ignore[return-value]  # floats of scales are kept, too
     if x in _memo:
         return _memo[x]
+    # Operands first: looked into one from inside the other, long chains exhaust Python's stack.
+    stack = [(x, False)]
+    while stack:
+        made, is_ready = stack.pop()
+        if made in _memo:
+            continue
+        if is_ready or not _is_small(made):
+            remember(made, _found_in(made))
+            continue
+        stack.append((made, True))
+        stack.extend((y, False) for y in operands_of(made) if _is_open(y))
+    return _memo[x]
+
+
+def _is_small(x: Tensor) -> bool:
     count = sizes.product(x.shape)
-    found: Partial | None = None
-    if isinstance(count, int) and count <= ELEMENTS_LIMIT:
-        try:
-            found = _contents(x)
-        except Unknown:
-            found = None
-    remember(x, found)
-    return found
+    return isinstance(count, int) and count <= ELEMENTS_LIMIT
+
+
+def _is_open(x: Tensor) -> bool:
+    """Whether contents may be found that were not looked for."""
+    return not isinstance(x, Buffer) and x not in _memo and 0 not in x.shape and _is_small(x)
+
+
+def _found_in(x: Tensor) -> Partial | None:
+    if not _is_small(x):
+        return None
+    try:
+        return _contents(x)
+    except Unknown:
+        return None
 
 
 def remember(x: Tensor, elements: Partial | None) -> None:
@@ -215,6 +240,8 @@ def _evaluate(x: Scalar, at: Mapping[Atom, Dim]) -> Element:
         return _cast(values[0], x.arguments[0].dtype, x.dtype)
     if op == "check_index":
         return _checked(values[0], _dim(x.dim, at))
+    if op == "check_range":
+        return _in_range(*values)
     if op in COMPARE:
         return _compare(op, values[0], values[1])
     if len(values) == 2:
@@ -276,7 +303,9 @@ def _cast(value: Element, source: DType, target: DType) -> Element:
     if target.is_narrow_float:
         raise Unknown
     if target.is_float:
-        return _rounded(float(value), target)
+        with np.errstate(all="ignore"):
+            given = value if source.is_float else _wrapped(int(value), source)
+            return float(rounded(np.asarray(given, source.numpy), target.numpy))
     if source.is_float:
         if not math.isfinite(value):
             raise Unknown
@@ -298,16 +327,12 @@ def _wrapped(value: Dim, dtype: DType) -> Dim:
     return value
 
 
-def _rounded(value: float, dtype: DType) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(value).astype(dtype.numpy))
-
-
 def _computed(function: Callable[..., object], dtype: DType, *operands: Element) -> float:
     """A float, unless a session's mode decides whether it, or an operand, is zero."""
     with np.errstate(all="ignore"):
         given = [np.float64(x) for x in operands]  # type: ignore[arg-type]  # none is symbolic
-        found = _rounded(float(function(*given)), dtype)  # type: ignore[arg-type]  # the tables give numbers
+        result = np.asarray(function(*given))
+        found = float(result.astype(working_dtype(dtype)).astype(dtype.numpy))
     smallest = np.finfo(np.float64 if dtype is DOUBLE else np.float32).tiny
     if any(0 < abs(x) < smallest for x in (*given, found)):
         raise Unknown
@@ -322,6 +347,14 @@ def _checked(value: Element, extent: Dim) -> Dim:
         return value
     if integer.is_nonnegative(-1 - value) and integer.is_nonnegative(sizes.add(value, extent)):
         return sizes.add(value, extent)
+    raise Unknown
+
+
+def _in_range(value: Element, low: Element, high: Element) -> Dim:
+    if isinstance(value, float) or isinstance(low, float) or isinstance(high, float):
+        raise Unknown
+    if integer.is_nonnegative(value - low) and integer.is_nonnegative(high - value):
+        return value
     raise Unknown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
@@ -197,7 +197,6 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
                 assume_equal(shape[k], d, "concat", f"The sizes of axis {k} differ")
                 shape[k] = d if isinstance(d, int) else shape[k]
     used = [part for part in parts if part.shape[axis] != 0] or [first]
-    shape[axis] = sizes.total(part.shape[axis] for part in used)
     if len(used) == 1:
         return used[0]
     if len(used) > _MOST_PARTS:  # choices among choices: of thousands one is found in few steps
@@ -205,10 +204,9 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
         while count * _MOST_PARTS < len(used):
             count *= _MOST_PARTS
         return concat([concat(used[k : k + count], axis) for k in range(0, len(used), count)], axis)
+    begins = running_totals(part.shape[axis] for part in used)
+    shape[axis] = begins[-1]
     at = indices(tuple(shape))
-    begins: list[Dim] = [0]
-    for part in used:
-        begins.append(begins[-1] + part.shape[axis])
     i = scalar.size(at[axis])
     value: Scalar | None = None
     for number in range(len(used) - 1, -1, -1):
@@ -226,14 +224,20 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
 def split(x: Tensor, axis: int, lengths: Sequence[Dim]) -> tuple[Tensor, ...]:
     """Parts of these lengths along an axis; their sum must be its size."""
     axis = normalise_axis(axis, len(x.shape), "split")
-    assume_equal(sizes.total(lengths), x.shape[axis], "split", "The lengths do not add up")
+    begins = running_totals(lengths)
+    assume_equal(begins[-1], x.shape[axis], "split", "The lengths do not add up")
     found = []
-    begin: Dim = 0
-    for length in lengths:
-        offset = begin
+    for length, offset in zip(lengths, begins, strict=False):
         found.append(_reindex_axis(x, axis, length, lambda i, offset=offset: i + offset))  # type: ignore[misc]  # a default binds the loop's variable
-        begin = sizes.add(begin, length)
     return tuple(found)
+
+
+def running_totals(lengths: Iterable[Dim]) -> list[Dim]:
+    """Where each of some parts begins, and where the last one ends; long sums are summarised."""
+    found: list[Dim] = [0]
+    for length in lengths:
+        found.append(integer.summarised(sizes.add(found[-1], length)))
+    return found
 
 
 def tile(x: Tensor, repeats: Sequence[Dim]) -> Tensor:
@@ -329,3 +333,11 @@ def gather(x: Tensor, positions: Tensor, axis: int = 0) -> Tensor:
         return scalar.load(x, (*at[:axis], index, *at[middle:]))
 
     return compute(shape, body)
+
+
+def summarised(x: Tensor) -> Tensor:
+    """`x`, with symbols in place of long sizes."""
+    shape = tuple(map(integer.summarised, x.shape))
+    if shape == x.shape:
+        return x
+    return make_map(shape, scalar.load(x, indices(shape)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,8 +11,8 @@ from typing import Any
 
 from sardonyx.api.session import InferenceSession
 from sardonyx.base import errors
-from sardonyx.base import sizes as polynomials
 from sardonyx.base.errors import SardonyxError
+from sardonyx.base.log import scope
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
@@ -21,6 +22,7 @@ from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
 from sardonyx.profiling.commands import describe, distinct
 from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.explain import estimated_shares
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import Sizes, check_sizes, explained, input_sizes
 
@@ -162,7 +164,8 @@ def explain_model(
     kernels = list(_kernels(engine, ""))
     options = session.get_session_options()
     level = int(options.graph_optimization_level)
-    graph = load(model)
+    with scope(logging.ERROR, ""):  # the session has warned of the file already
+        graph = load(model)
     fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
     nodes = _nodes(graph, kernels, level, options.free_dimension_overrides)
     told = chosen.told() if run else ""
@@ -184,27 +187,19 @@ def _kernels(engine: Engine, purpose: str) -> Iterator[KernelFacts]:
     plan, known = executable.plan, executable.sizes
     info = describe(plan, PlanFacts.from_bytes(engine.record.facts), known).commands
     commands = {k: c for k, c in enumerate(plan.commands) if isinstance(c, Command)}
-    costs = {k: _cost(c, known) for k, c in commands.items()}
-    whole = sum(cost or 0 for cost in costs.values())
+    shares = estimated_shares(plan, known)
     for number, command in commands.items():
-        own, cost = info[number], costs[number]
+        own = info[number]
         yield KernelFacts(
             purpose, number, own.kernel, "host" if command.host else executable.runs_on,
             own.operator, list(own.nodes), distinct(own.operators),
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.inputs],
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.outputs],
-            own.operations, None if cost is None or not whole else cost / whole,
+            own.operations, shares[number],
             command.library.function if command.library else "", command.note,
         )  # fmt: skip
     for name, other in engine.variants.items():
         yield from _kernels(other, name)
-
-
-def _cost(command: Command, known: Mapping[str, int]) -> int | None:
-    try:
-        return polynomials.evaluate(command.cost_ns, known)
-    except (KeyError, ZeroDivisionError):
-        return None
 
 
 # -- nodes --------------------------------------------------------------------------------------

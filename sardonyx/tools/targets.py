@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.files import check_target
 from sardonyx.loader.load import files_of
 
 Path = str | os.PathLike[str]
@@ -21,8 +22,8 @@ def check_targets(source: Any, *targets: Path | None) -> None:
         targets: The files to be written; None for none.
 
     Raises:
-        InvalidArgument: One is a file of the source, also by way of links, or it is a folder, or
-            has no folder that can be written to.
+        InvalidArgument: One is a file of the source, also by way of links, or it is no regular
+            file, or has no folder that can be written to.
     """
     wanted = [os.fspath(target) for target in targets if target is not None]
     own = list(_files(source)) if isinstance(source, str | os.PathLike) else []
@@ -34,8 +35,7 @@ def check_targets(source: Any, *targets: Path | None) -> None:
                 raise InvalidArgument(message(target, what, do="Give it a name of its own"))
         if any(os.path.abspath(target) == os.path.abspath(t) for t in wanted[:number]):
             raise InvalidArgument(message(target, "Two files to be written have this name"))
-        if os.path.isdir(target):
-            raise InvalidArgument(message(target, "A file cannot be written over a folder"))
+        check_target(target)
         folder = os.path.dirname(os.path.abspath(target))
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
             what = f"It cannot be written: the folder {folder} is not there, or is write-protected"

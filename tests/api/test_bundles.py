@@ -18,7 +18,8 @@ import sardonyx
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented
 from sardonyx.cli.main import main
 from sardonyx.runtime import bundle as bundles
-from sardonyx.runtime.bundle import FRONT, MAGIC, SUFFIX
+from sardonyx.runtime import checksums
+from sardonyx.runtime.bundle import FRONT, MAGIC, SUFFIX, VERSION
 from tests.support.session import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,13 @@ def made(name: str, options: sardonyx.SessionOptions | None = None) -> bytes:
 @pytest.fixture(scope="module")
 def products() -> bytes:
     return made("products")
+
+
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    text = "g (float[n, 1200] x) => (float[n, 1000] y) { y = MatMul(x, w) }"
+    model = model_of(text, {"w": floats(1200, 1000)}).SerializeToString()
+    return sardonyx.ModelCompiler(sardonyx.SessionOptions(), model).compile_to_bytes()
 
 
 @pytest.fixture
@@ -183,12 +191,33 @@ def test_what_this_machine_made_may_not_have_changed(tmp_path: Path) -> None:
     compiler.compile_to_file(path)
     sardonyx.InferenceSession(path)
     data = bytearray(path.read_bytes())
-    offset, size, _ = max(header_of(data)["sections"], key=lambda s: s[1])
+    offset, size, *_ = max(header_of(data)["sections"], key=lambda s: s[1])
     data[offset + size // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(Fail, match="damaged"):
         sardonyx.InferenceSession(path)
     assert main(["bundle", "--check", str(path)]) == 1
+
+
+@pytest.mark.parametrize("form", ["path", "bytes"])
+@pytest.mark.parametrize("damage", ["bit", "zeros", "last byte"])
+def test_large_constants_of_a_trusted_bundle_are_checked(
+    large: bytes, form: str, damage: str, tmp_path: Path
+) -> None:
+    data, path = bytearray(large), tmp_path / f"m{SUFFIX}"
+    offset, size, *_ = max(header_of(data)["sections"], key=lambda s: s[1])
+    assert size > checksums.SMALL_BYTES
+    if damage == "bit":
+        data[offset + size // 3] ^= 4
+    elif damage == "zeros":
+        data[offset + 8192 : offset + 12288] = bytes(4096)
+    else:
+        data[offset + size - 1] ^= 1
+    path.write_bytes(data)
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.load_model_format", "BUNDLE")
+    with pytest.raises(Fail, match="damaged: section .* is not the one that was written"):
+        sardonyx.InferenceSession(path if form == "path" else bytes(data), options)
 
 
 def header_of(data: bytes | bytearray) -> dict[str, Any]:
@@ -203,7 +232,7 @@ def with_header(data: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
     header = change(header) or header
     text = json.dumps(header).encode()
     digest = hashlib.blake2b(text, digest_size=16).digest()
-    front = FRONT.pack(MAGIC, 1, len(text), digest) + text
+    front = FRONT.pack(MAGIC, VERSION, len(text), digest) + text
     return front + data[len(front) :]
 
 
@@ -212,7 +241,7 @@ def flipped(section: str) -> Callable[[bytes], bytes]:
 
     def change(data: bytes) -> bytes:
         header = header_of(data)
-        offset, size, _ = header["sections"][header["plans"][0][section]]
+        offset, size, *_ = header["sections"][header["plans"][0][section]]
         place = offset + size // 2
         return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
@@ -240,7 +269,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty plans": (changed(lambda h: h.update(plans=[])), "no such section"),
     "strange section": (changed(lambda h: h["plans"][0].update(code=99)), "no such section"),
     "negative": (changed(lambda h: h["plans"][0].update(code=-1)), "no such section"),
-    "words": (changed(lambda h: h["sections"].insert(0, ["a", "b", "c"])), "makes no sense"),
+    "words": (changed(lambda h: h["sections"].insert(0, ["a", "b", "c", "d"])), "makes no sense"),
     "odd place": (changed(lambda h: h["sections"][0].__setitem__(0, 7)), "outside the file"),
     "deep": (changed(lambda h: h.update(sections={})), "no such section"),
     "engine": (changed(lambda h: h.update(run_time="0")), "another version of sardonyx"),

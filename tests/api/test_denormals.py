@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api import thread_pool
 from sardonyx.base import errors
 from tests.support.session import model_of
 
@@ -170,7 +171,7 @@ def test_branches_and_loops() -> None:
         assert not z.any()
 
 
-def test_threads_of_a_user_and_of_all_sessions() -> None:
+def test_threads_of_a_user_and_of_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[threading.Thread] = []
 
     def create(_: Any, work: Any) -> threading.Thread:
@@ -186,6 +187,8 @@ def test_threads_of_a_user_and_of_all_sessions() -> None:
     options.set_custom_join_thread_fn(lambda thread: thread.join(10))
     options.add_session_config_entry(KEY, "1")
     own = sardonyx.InferenceSession(MODEL.SerializeToString(), options)
+    monkeypatch.setattr(thread_pool, "_shared_sizes", None)
+    sardonyx.set_global_thread_pool_sizes()
     shared = session(use_per_session_threads=False)
     for which in (own, shared):
         np.testing.assert_array_equal(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api import thread_pool
 from sardonyx.base import errors, notes
 from tests.api import models
 
@@ -67,17 +68,25 @@ def test_wrong_values(name: str, value: Any) -> None:
         setattr(ort.SessionOptions(), name, value)
 
 
-def test_threads() -> None:
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions share threads all, or none of them: what onnxruntime refuses is refused."""
+    monkeypatch.setattr(thread_pool, "_shared_sizes", None)
     assert make(intra_op_num_threads=1)._engine.executable.team.threads == 1
     assert make(intra_op_num_threads=3)._engine.executable.team.threads == 3
-    ort.set_global_thread_pool_sizes(2, 0)
-    try:
-        shared = make(use_per_session_threads=False, intra_op_num_threads=1)
-        assert shared._engine.executable.team.threads == 2
-    finally:
-        ort.set_global_thread_pool_sizes(0, 0)
+    with pytest.raises(errors.Fail, match="there is no global thread pool"):
+        make(use_per_session_threads=False)
     with pytest.raises(errors.InvalidArgument):
         ort.set_global_thread_pool_sizes(-1)
+    ort.set_global_thread_pool_sizes(2, 0)
+    shared = make(use_per_session_threads=False, intra_op_num_threads=1)
+    assert shared._engine.executable.team.threads == 2
+    for given in ({}, {"use_per_session_threads": True}, {"intra_op_num_threads": 2}):
+        with pytest.raises(errors.Fail, match="must be False when using a global thread pool"):
+            make(**given)
+    with pytest.raises(errors.Fail, match="have already been created, cannot replace them"):
+        ort.set_global_thread_pool_sizes(3, 0)
+    assert make(use_per_session_threads=False)._engine.executable.team.threads == 2
+    assert ort.load(two_steps())._engine.executable.team.threads == 2
 
 
 def two_steps() -> bytes:

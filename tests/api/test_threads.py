@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api import thread_pool
 from sardonyx.api.thread_pool import setup_setting
 from sardonyx.base import errors
 from sardonyx.runtime import pool
@@ -73,7 +74,8 @@ def test_threads_of_a_session_are_made_and_joined_by_functions() -> None:
     assert not any(thread.is_alive() for thread in maker.joined)
 
 
-def test_threads_that_sessions_share() -> None:
+def test_threads_that_sessions_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_pool, "_shared_sizes", None)
     maker = Maker()
     sardonyx.set_global_thread_pool_sizes(2, 0)
     sardonyx.set_global_thread_functions(maker.create, maker.join, 7)
@@ -83,7 +85,6 @@ def test_threads_that_sessions_share() -> None:
             for _ in range(3)
         ]
     finally:
-        sardonyx.set_global_thread_pool_sizes(0, 0)
         sardonyx.set_global_thread_functions(None)
     for session in made:
         check(session)
@@ -148,18 +149,16 @@ def test_affinities_are_read(text: str, threads: int, want: Any) -> None:
         assert [set(x) for x in read_affinities(text, threads)] == want
 
 
-def test_affinities_of_shared_threads() -> None:
+def test_affinities_of_shared_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_pool, "_shared_sizes", None)
     sardonyx.set_global_thread_pool_sizes(3, 0)
-    try:
-        sardonyx.set_global_thread_affinities("1;1")
-        found = setup_setting(options(1, use_per_session_threads=False))
-        assert found is not None and found.affinities == (frozenset({0}),) * 2
-        with pytest.raises(errors.InvalidArgument, match="2 lists"):
-            sardonyx.set_global_thread_affinities("1")
-        sardonyx.set_global_thread_affinities("")
-        assert setup_setting(options(1, use_per_session_threads=False)) is None
-    finally:
-        sardonyx.set_global_thread_pool_sizes(0, 0)
+    sardonyx.set_global_thread_affinities("1;1")
+    found = setup_setting(options(1, use_per_session_threads=False))
+    assert found is not None and found.affinities == (frozenset({0}),) * 2
+    with pytest.raises(errors.InvalidArgument, match="2 lists"):
+        sardonyx.set_global_thread_affinities("1")
+    sardonyx.set_global_thread_affinities("")
+    assert setup_setting(options(1, use_per_session_threads=False)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,10 @@ import pytest
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.plan.dims import DimReader, DimWriter
+from sardonyx.plan.tape import Tape
+from sardonyx.plan.tape import evaluate as tape_values
 
 W = sizes.symbol("w")
 EXTENTS: list[Dim] = [
@@ -173,3 +177,70 @@ def test_variables_are_paired_with_what_replaces_them():
         sizes.in_place_of((sizes.add(i, j),), (n,))
     with pytest.raises(ValueError, match="zip"):
         sizes.in_place_of((i, j), (n,))
+
+
+def long_sum(count: int, name: str = "part") -> Dim:
+    """A sum of so many sizes, each of four atoms, as Slices of free axes have."""
+    parts = []
+    for k in range(count):
+        n = sizes.symbol(f"{name}{k}")
+        parts.append(integer.maximum(integer.minimum(n, k + 3) - integer.minimum(n, k), 0))
+    return sizes.total(parts)
+
+
+def test_short_sizes_are_not_summarised() -> None:
+    for dim in (7, W, *EXTENTS, long_sum(3)):
+        assert integer.summarised(dim) is dim
+
+
+def test_sizes_that_may_be_negative_are_not_summarised() -> None:
+    dim = long_sum(20) - W
+    assert integer.summarised(dim) is dim
+
+
+def test_a_long_size_is_a_symbol_beside_constants_and_factors() -> None:
+    dim = 4 * long_sum(20) + 8
+    short = integer.summarised(dim)
+    assert integer.weight(short) == 1
+    assert integer.summarised(dim) is short
+    assert integer.modulo(short, 4) == 0
+    assert integer.is_nonnegative(short - 8)
+    assert integer.known_equal(short, dim) is True
+    assert integer.known_equal(short, dim + 1) is False
+    numbers = {atom.name: 2 * k for k, atom in enumerate(sizes.leaves_of(dim))}
+    assert {atom.name for atom in sizes.leaves_of(short)} == set(numbers)
+    assert sizes.evaluate(short, numbers) == sizes.evaluate(dim, numbers)
+
+
+def test_measured_sizes_are_seen_in_what_stands_for_them() -> None:
+    assert sizes.is_measured(integer.summarised(long_sum(20) + sizes.measured("m", 0)))
+    assert not sizes.is_measured(integer.summarised(long_sum(20)))
+
+
+def test_replacements_reach_what_a_symbol_stands_for() -> None:
+    short = integer.summarised(integer.summarised(long_sum(20)) * W + long_sum(20, "other"))
+    (part,) = (atom for atom in sizes.leaves_of(short) if atom.name == "part7")
+    moved = substitute(short, {part: 9 * W})
+    numbers = {atom.name: 3 for atom in sizes.leaves_of(short)} | {"w": 5}
+    assert part not in sizes.leaves_of(moved)
+    assert sizes.evaluate(moved, numbers) == sizes.evaluate(short, numbers | {"part7": 45})
+
+
+@pytest.mark.parametrize("count", [10, 3000])
+def test_sizes_that_follow_from_sizes_stay_short(count: int) -> None:
+    """Of thousands of definitions, one in the other, none is worked out by a call in a call."""
+    total: Dim = 0
+    for k in range(count):
+        total = integer.summarised(total + sizes.symbol(f"n{k}") * (k % 3 + 1))
+        assert integer.weight(total) <= 25
+    numbers = {f"n{k}": k for k in range(count)}
+    wanted = sum(k * (k % 3 + 1) for k in range(count))
+    assert sizes.evaluate(total, numbers) == wanted
+    tape = Tape()
+    slot = tape.slot(total)
+    assert tape_values(tape, numbers)[slot] == wanted
+    writer = DimWriter()
+    written = writer.dim(total)
+    assert DimReader(writer.table).dim(written) is total
+    doubled = substitute(total, {sizes.variable(sizes.symbol("n1")): 2})
+    assert sizes.evaluate(doubled, numbers) == wanted + 2

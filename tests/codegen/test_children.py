@@ -295,9 +295,9 @@ def test_children_import_little(monkeypatch):
     done = subprocess.run(child.command(), capture_output=True, text=True, check=True)
     imported = set(done.stdout.split())
     assert {name for name in imported if name.startswith("sardonyx.")} == {
-        "sardonyx.base", "sardonyx.base.errors", "sardonyx.base.forks", "sardonyx.codegen",
-        "sardonyx.codegen.child", "sardonyx.codegen.compile", "sardonyx.codegen.elf",
-        "sardonyx.codegen.relocate",
+        "sardonyx.base", "sardonyx.base.errors", "sardonyx.base.forks", "sardonyx.base.printable",
+        "sardonyx.codegen", "sardonyx.codegen.child", "sardonyx.codegen.compile",
+        "sardonyx.codegen.elf", "sardonyx.codegen.relocate",
     }  # fmt: skip
     assert imported.isdisjoint({"ctypes", "dataclasses", "inspect", "numpy"})
 

@@ -58,7 +58,7 @@ def early():
 def faulty():
     b = Builder("faulty", [("flag", I1), ("n", I64)], kind="kernel")
     with b.parallel() as block, b.if_(b.parameter("flag")):
-        b.fault(1, block, b.parameter("n"))
+        b.fault(1, block, b.parameter("n"), 9)
     return b.program
 
 
@@ -96,6 +96,6 @@ def test_early_return(kernels):
 def test_first_fault_stays(kernels):
     kernels.fault[:] = 0
     kernels.run("faulty", 0, 5, end=4)
-    assert kernels.fault.tolist() == [0, 0, 0, 0]
+    assert kernels.fault.tolist() == [0, 0, 0, 0, 0]
     kernels.run("faulty", 1, 5, begin=2, end=4)
-    assert kernels.fault.tolist() == [1, 7, 2, 5]
+    assert kernels.fault.tolist() == [1, 7, 2, 5, 9]

@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 
-from sardonyx.codegen.target import host_target
-from sardonyx.loader.load import load as load_model
-from sardonyx.ops.lower import lower
-from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.build import compile_lowered
 from tests.support.session import check, model_of
+from tests.support.targets import TARGETS, compiled_for
 
 RANDOM = np.random.default_rng(0)
 
@@ -46,9 +42,8 @@ def test_attentions_of_other_sizes_are_right_and_share_a_kernel(name):
     shapes, kernels = CASES[name]
     model, feeds = attentions(*shapes)
     check(model, [feeds])
-    graph = load_model(model.SerializeToString())
-    optimise(graph)
-    compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("attention")]
-    assert len(names) == len(shapes)
-    assert len(set(names)) == kernels
+    for target in TARGETS:
+        calls = compiled_for(model, TARGETS[target]).main.calls
+        names = [c.kernel for c in calls if c.kernel.startswith("attention")]
+        assert len(names) == len(shapes), target
+        assert len(set(names)) == kernels, target

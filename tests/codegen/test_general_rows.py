@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 
-from sardonyx.codegen.target import host_target
-from sardonyx.loader.load import load as load_model
-from sardonyx.ops.lower import lower
-from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.build import compile_lowered
 from tests.support.session import check, model_of
+from tests.support.targets import TARGETS, compiled_for
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,13 +57,16 @@ def test_windows_of_other_sizes_are_right(name):
     check(model(name), [{"x": weights(*MODELS[name][2])}])
 
 
+def kernels_of(model, kind, target):
+    """Names of the kernels of one kind, one for each call."""
+    calls = compiled_for(model, TARGETS[target]).main.calls
+    return [c.kernel for c in calls if c.kernel.startswith(kind)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MODELS)
-def test_windows_that_differ_in_their_sizes_share_a_kernel(name):
-    graph = load_model(model(name).SerializeToString())
-    optimise(graph)
-    compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    kernels = {c.kernel for c in compiled.main.calls if c.kernel.startswith("rows")}
-    assert 1 <= len(kernels) <= MODELS[name][3]
+def test_windows_that_differ_in_their_sizes_share_a_kernel(name, target):
+    assert len(set(kernels_of(model(name), "rows", target))) == MODELS[name][3]
 
 
 def sequences(*images, step=1):
@@ -97,12 +96,10 @@ def test_windows_over_sequences_share_a_kernel(step):
     images = (32, 16, 32), (64, 8, 64), (48, 24, 32)
     made = sequences(*images, step=step)
     check(made, [{f"x{k}": weights(2, h * w, 8) for k, (_, h, w) in enumerate(images)}])
-    graph = load_model(made.SerializeToString())
-    optimise(graph)
-    compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    names = [c.kernel for c in compiled.main.calls if c.kernel.startswith("rows")]
-    assert len(names) == len(images)
-    assert len(set(names)) == 1
+    for target in TARGETS:
+        names = kernels_of(made, "rows", target)
+        assert len(names) == len(images), target
+        assert len(set(names)) == 1, target
 
 
 def gated(pool, *images):
@@ -119,29 +116,33 @@ def gated(pool, *images):
     return model_of(f"g (float[2, 8, 32, 32] x) => ({results}) {{ {' '.join(text)} }}", held)
 
 
-# Name -> pool, images, kernels of maps and of pools: short rows, parts of vectors and short
-# reductions have kernels of their own.
+# Name -> pool, images, kernels of maps and of pools for vectors of 16, 8 and 4 floats: short rows,
+# parts of vectors and short reductions have kernels of their own.
 GATED = {
-    "means": ("GlobalAveragePool", ((128, 32, 32), (256, 16, 8), (144, 8, 8)), 1, 1),
-    "maxima": ("GlobalMaxPool", ((128, 32, 32), (256, 16, 8), (144, 4, 8)), 1, 1),
-    "short rows": ("GlobalAveragePool", ((32, 32, 32), (48, 16, 8)), 2, 2),
-    "part of a vector": ("GlobalMaxPool", ((128, 32, 32), (136, 16, 8), (160, 8, 8)), 2, 2),
-    "few to reduce": ("GlobalAveragePool", ((128, 4, 4), (256, 2, 2), (144, 32, 32)), 1, 3),
+    "means": ("GlobalAveragePool", ((128, 32, 32), (256, 16, 8), (144, 8, 8)), "111", "111"),
+    "maxima": ("GlobalMaxPool", ((128, 32, 32), (256, 16, 8), (144, 4, 8)), "111", "111"),
+    "short rows": ("GlobalAveragePool", ((32, 32, 32), (48, 16, 8)), "221", "221"),
+    "part of a vector": ("GlobalMaxPool", ((128, 32, 32), (136, 16, 8), (160, 8, 8)), "211", "211"),
+    "few to reduce": ("GlobalAveragePool", ((128, 4, 4), (256, 2, 2), (144, 32, 32)), "111", "333"),
 }
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_maps_and_means_of_other_sizes_are_right_and_share_kernels(name):
+def test_maps_and_means_of_other_sizes_are_right(name):
+    pool, images, *_ = GATED[name]
+    check(gated(pool, *images), [{"x": weights(2, 8, 32, 32)}])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", GATED)
+def test_maps_and_means_of_other_sizes_share_kernels(name, target):
     pool, images, maps, pools = GATED[name]
     made = gated(pool, *images)
-    check(made, [{"x": weights(2, 8, 32, 32)}])
-    graph = load_model(made.SerializeToString())
-    optimise(graph)
-    compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    for kind, most in ("map", maps), ("rows", pools):
-        names = [c.kernel for c in compiled.main.calls if c.kernel.startswith(kind)]
+    width = (16, 8, 4).index(TARGETS[target].lanes(32))
+    for kind, counts in ("map", maps), ("rows", pools):
+        names = kernels_of(made, kind, target)
         assert len(names) == len(images)
-        assert len(set(names)) == most
+        assert len(set(names)) == int(counts[width])
 
 
 def test_maps_of_elements_that_lie_apart_keep_their_form():
@@ -154,7 +155,5 @@ def test_maps_of_elements_that_lie_apart_keep_their_form():
     )
     shapes = {"a": (2, 128, 8, 8), "b": (2, 8, 8, 128), "c": (2, 256, 16, 4), "d": (2, 16, 4, 256)}
     check(made, [{name: weights(*shape) for name, shape in shapes.items()}])
-    graph = load_model(made.SerializeToString())
-    optimise(graph)
-    compiled, _ = compile_lowered(graph, lower(graph), host_target())
-    assert len({c.kernel for c in compiled.main.calls if c.kernel.startswith("map")}) == 2
+    for target in TARGETS:
+        assert len(set(kernels_of(made, "map", target))) == 2, target

@@ -10,10 +10,16 @@ from sardonyx.codegen.blob import Blob, build, link
 from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES, PIPELINES, compile_text, emit_assembly
 from sardonyx.codegen.target import host_target
 from sardonyx.runtime import executable
-from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.executable import load_blob, load_part
 from tests.support.programs import INPUTS, PROGRAMS, SWITCH, TABLE, VECTOR
 
 PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+def load_file(path):
+    """What a file has."""
+    with path.open("rb") as file:
+        return load_part(file.fileno(), 0, path.stat().st_size)
 
 
 def run(code, x):
@@ -39,7 +45,7 @@ def test_file_round_trip(tmp_path):
     assert Blob.from_bytes(blob.to_bytes() + b"more") == blob
     path = tmp_path / "code"
     path.write_bytes(blob.to_bytes() + b"bytes behind the image")
-    code = load_blob(path)
+    code = load_file(path)
     assert run(code, 2) == 30
     assert code.symbols == ("main", "table")
     with pytest.raises(NotFound, match="no function 'absent'"):
@@ -50,13 +56,13 @@ def test_file_round_trip(tmp_path):
 def test_file_is_borrowed_and_falls_back_to_memory(tmp_path, monkeypatch):
     path = tmp_path / "code"
     path.write_bytes(build(TABLE, host_target()).to_bytes())
-    assert load_blob(path).from_file
+    assert load_file(path).from_file
 
     def refuse(*_):
         raise PermissionError(1, "noexec")
 
     monkeypatch.setattr(executable, "_map_file", refuse)
-    code = load_blob(path)
+    code = load_file(path)
     assert not code.from_file
     assert run(code, 3) == 40
 
@@ -80,7 +86,7 @@ def test_damaged_file_is_refused(tmp_path, position):
     path = tmp_path / "code"
     path.write_bytes(data)
     with pytest.raises(EngineError):
-        load_blob(path)
+        load_file(path)
 
 
 def test_cut_or_empty_file_is_refused(tmp_path):
@@ -88,7 +94,7 @@ def test_cut_or_empty_file_is_refused(tmp_path):
     for size in (0, 3, 100, 4096):
         path.write_bytes(build(TABLE, host_target()).to_bytes()[:size])
         with pytest.raises(EngineError, match="empty|cut short"):
-            load_blob(path)
+            load_file(path)
 
 
 def function(body: str, before: str = "") -> str:
@@ -158,9 +164,9 @@ def test_code_for_another_processor_is_refused(tmp_path):
     other = Blob(blob.image, blob.symbols, "riscv64-rvv")
     path = tmp_path / "code"
     path.write_bytes(other.to_bytes())
-    for source in (other, path):
+    for load, source in ((load_blob, other), (load_file, path)):
         with pytest.raises(InvalidArgument, match="for another processor.*got riscv64-rvv"):
-            load_blob(source)
+            load(source)
 
 
 ZEROING = f"""
@@ -209,7 +215,7 @@ EXITING = """
 import ctypes, threading, time
 from sardonyx.codegen.blob import build
 from sardonyx.codegen.target import host_target
-from sardonyx.runtime.executable import load_blob
+from sardonyx.runtime.executable import load_blob, load_part
 code = load_blob(build('''
 define void @spin(ptr %p) nounwind {
 entry:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base.errors import InvalidArgument, NotImplemented, SardonyxError
+from sardonyx.base.errors import InvalidArgument, SardonyxError
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(11)
@@ -84,13 +84,15 @@ def test_a_result_has_the_rank_that_a_fed_list_leaves() -> None:
     check(_model(text, opset=18), [{"x": _X[0], "a": a} for a in given])
 
 
-def test_a_result_whose_rank_a_run_computes_is_refused() -> None:
+def test_a_result_whose_rank_a_run_computes() -> None:
     text = """(float[A,B] x, float[K] k) => (float[P] y) {
       i = NonZero(k) z = Constant<value_ints=[0]>() a = Squeeze(i, z)
       y = ReduceSum<keepdims=0>(x, a)
     }"""
-    with pytest.raises(NotImplemented, match="how many axes"):
-        _session(text)
+    session, x = _session(text), np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axes in ((1,), (0,), (0, 1)):
+        k = np.isin(np.arange(3), axes).astype(np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x, "k": k})[0], x.sum(axis=axes))
 
 
 def test_squeeze_and_unsqueeze() -> None:

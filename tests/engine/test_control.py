@@ -471,3 +471,56 @@ def test_a_binding_whose_data_want_another_plan():
         session.run_with_iobinding(binding)
         want = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": held})[0]
         np.testing.assert_array_equal(out, want)
+
+
+_ENDS_BY_ITSELF = """g (int64 m, int64 k) => (int64 n, int64[s] all) {
+    c = Constant<value = bool {1}>() zero = Constant<value = int64 {0}>()
+    t = %s
+    n, all = Loop(t, c, zero) <body = b (int64 i, bool go, int64 v)
+        => (bool on, int64 w, int64 e) {
+        one = Constant<value = int64 {1}>() w = Add(v, one) e = Mul(i, w) on = Less(w, k) }> }"""
+
+
+@pytest.mark.parametrize("trips", ["Identity(m)", "Add(m, zero)", "Abs(m)"])
+def test_any_number_of_trips_is_taken(trips: str) -> None:
+    session = sardonyx.InferenceSession(
+        model_of(_ENDS_BY_ITSELF % trips, opset=19).SerializeToString()
+    )
+    for m in (2**61 - 1, 2**61, 2**62, 2**63 - 1, 3, 0):
+        n, everything = session.run(None, {"m": np.array(m), "k": np.array(5)})
+        count = min(m, 5)
+        assert (n, everything.tolist()) == (count, [i * (i + 1) for i in range(count)])
+    if trips != "Abs(m)":
+        for m in (-1, -(2**61), -(2**63)):
+            n, everything = session.run(None, {"m": np.array(m), "k": np.array(5)})
+            assert (n, everything.tolist()) == (0, [])
+
+
+def test_any_number_of_trips_of_a_loop_inside_another() -> None:
+    session = sardonyx.InferenceSession(
+        model_of(
+            """g (int64 m) => (int64 n) {
+            c = Constant<value = bool {1}>() zero = Constant<value = int64 {0}>()
+            n = Loop(m, c, zero) <body = b (int64 i, bool go, int64 v) => (bool on, int64 w) {
+                three = Constant<value = int64 {3}>()
+                w = Loop(m, go, v) <body = d (int64 j, bool go2, int64 u) => (bool on2, int64 x) {
+                    one = Constant<value = int64 {1}>() x = Add(u, one) on2 = Less(j, i) }>
+                on = Less(i, three) }> }"""
+        ).SerializeToString()
+    )
+    assert session.run(None, {"m": np.array(2**63 - 1)}) == [1 + 2 + 3 + 4]
+
+
+#: First, limit, step: distances that 64 bits with a sign do not hold.
+_FAR_APART = [
+    (2**62, 2**62 + 3, 1), (-(2**63), 2**63 - 1, 2**62), (2**63 - 1, -(2**63), -(2**62)),
+    (-(2**63), -(2**63) + 5, 2), (2**63 - 1, -(2**63), -(2**63)), (5, 1, -2), (5, 1, 2), (0, 10, 3),
+]  # fmt: skip
+
+
+def test_ranges_of_numbers_far_apart() -> None:
+    text = "g (int64 a, int64 b, int64 c) => (int64[n] y) { y = Range(a, b, c) }"
+    session = sardonyx.InferenceSession(model_of(text).SerializeToString())
+    for bounds in _FAR_APART:
+        (y,) = session.run(None, dict(zip("abc", map(np.array, bounds), strict=True)))
+        assert y.tolist() == [*range(*bounds)]

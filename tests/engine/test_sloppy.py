@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.base import errors, knobs
@@ -72,6 +75,38 @@ def test_newer_operators_than_known(caplog: pytest.LogCaptureFixture) -> None:
     session = sardonyx.InferenceSession(model.SerializeToString())
     assert np.array_equal(session.run(None, {"x": X})[0], Y)
     assert "imports version 99" in caplog.text
+
+
+def test_warnings_about_a_file_come_with_each_session(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """From the cache, from the plan of a model that differs in weights, and from a bundle, too."""
+    path, other, bundle = (tmp_path / n for n in ("model.onnx", "other.onnx", "model.bundle"))
+    with knobs.override("SARDONYX_CACHE", str(tmp_path / "cache")):
+        model = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["" : 99]> g (float[n,4] x) => (float[n,4] y)'
+            " { y = MatMul(x, w) }"
+        )
+        for place, number in ((path, 1), (path, 1), (other, 2)):
+            del model.graph.initializer[:]
+            weight = np.full((4, 4), number, np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+            onnx.save(model, place)
+            caplog.clear()
+            sardonyx.InferenceSession(place)
+            told = [r for r in caplog.records if "imports version 99" in r.getMessage()]
+            assert [r.levelname for r in told] == ["WARNING"]
+        options = sardonyx.SessionOptions()
+        options.log_severity_level = 3
+        caplog.clear()
+        sardonyx.InferenceSession(path, options)
+        assert not caplog.records
+        sardonyx.ModelCompiler(sardonyx.SessionOptions(), str(path)).compile_to_file(str(bundle))
+        options = sardonyx.SessionOptions()
+        options.add_session_config_entry("session.load_model_format", "BUNDLE")
+        caplog.clear()
+        sardonyx.InferenceSession(bundle, options)
+        assert "imports version 99" in caplog.text
 
 
 def test_an_unused_input_is_still_fed() -> None:

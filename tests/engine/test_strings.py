@@ -17,11 +17,16 @@ def _texts(*items: Any) -> Any:
     return np.array(items, object)
 
 
-def _session(text: str, opset: int = 20) -> sardonyx.InferenceSession:
+def onnx_model(text: str, opset: int = 20) -> bytes:
     model = model_of(f"g {text}", opset=opset)
     for domain, version in (("ai.onnx.ml", 3), ("com.microsoft", 1)):
         model.opset_import.append(onnx.helper.make_opsetid(domain, version))
-    return sardonyx.InferenceSession(model.SerializeToString())
+    written: bytes = model.SerializeToString()
+    return written
+
+
+def _session(text: str, opset: int = 20) -> sardonyx.InferenceSession:
+    return sardonyx.InferenceSession(onnx_model(text, opset))
 
 
 _ABC = _texts("a", "bb", "ß∂", "", "a")
@@ -232,14 +237,129 @@ def test_strings(name: str) -> None:
         ("a", "b"),
         np.array(["a", "b"]),
         np.array([b"a", b"b"]),
-        np.array(["a", b"b"], object),
+        np.array([b"a", b"b"]).astype("V1"),
         _texts("a", "x", "b", "x")[::2],
     ],
-    ids=["list", "tuple", "unicode", "bytes", "mixed", "strided"],
+    ids=["list", "tuple", "unicode", "bytes", "raw bytes", "strided"],
 )
 def test_ways_to_feed_strings(fed: Any) -> None:
     (got,) = _session("(string[N] x) => (string[N] y) { y = Identity(x) }").run(None, {"x": fed})
     _equal(got, _texts("a", "b"))
+
+
+class _Named(str):
+    def __str__(self) -> str:
+        return "its name"
+
+
+class _Unwritable:
+    def __init__(self, text: Any = None) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        if self.text is None:
+            raise ValueError("no")
+        text: str = self.text
+        return text
+
+
+#: An element of an array of objects -> its text, as onnxruntime 1.31.1 takes it.
+WRITTEN: list[tuple[Any, str]] = [
+    (float("nan"), "nan"), (None, "None"), (3, "3"), (True, "True"), (2.5, "2.5"),
+    (np.float32(1.5), "1.5"), (np.int64(4), "4"), (np.True_, "True"), (b"xy", "b'xy'"),
+    (np.bytes_(b"xy"), "b'xy'"), (np.datetime64("NaT"), "NaT"), (1 + 2j, "(1+2j)"),
+    ((1, 2), "(1, 2)"), (np.array([1, 2]), "[1 2]"), (np.array(1), "1"), (np.str_("q"), "q"),
+    (_Named("q"), "its name"), ("a\0", "a\0"), ("", ""),
+]  # fmt: skip
+
+
+def _column() -> Any:
+    column = np.empty(len(WRITTEN), object)
+    for k, (element, _) in enumerate(WRITTEN):
+        column[k] = element
+    return column
+
+
+def _spread(column: Any) -> Any:
+    wide = np.empty((len(column), 2), object)
+    wide[:, 0] = column
+    return wide[:, 0]
+
+
+class _Series:
+    """What a column of pandas is to this engine: it gives an array."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.column
+
+
+#: How a column is fed.
+GIVEN: dict[str, Any] = {
+    "array": lambda x: x,
+    "not side by side": _spread,
+    "backwards": lambda x: np.ascontiguousarray(x[::-1])[::-1],
+    "list": list,
+    "series": _Series,
+    "value": sardonyx.OrtValue.ortvalue_from_numpy,
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_elements_that_are_no_strings_are_written_out(given: str) -> None:
+    session = _session("(string[N] x) => (string[N] y) { y = Identity(x) }")
+    fed, want = GIVEN[given](_column()), [text for _, text in WRITTEN]
+    assert session.run(None, {"x": fed})[0].tolist() == want
+    assert session.run(["y"], {"x": fed})[0].tolist() == want  # as a run that was made before
+
+
+def test_other_ways_to_feed_what_is_no_string() -> None:
+    text = "(string[N] x) => (string[N] y) { y = Identity(x) }"
+    session, want = _session(text), [text for _, text in WRITTEN]
+    value = sardonyx.OrtValue.ortvalue_from_numpy(_column())
+    (got,) = session.run_with_ort_values(None, {"x": value})
+    assert got.numpy().tolist() == want
+    for bind in ("bind_cpu_input", "bind_ortvalue_input"):
+        binding = session.io_binding()
+        getattr(binding, bind)("x", _column() if bind == "bind_cpu_input" else value)
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        assert binding.copy_outputs_to_cpu()[0].tolist() == want
+    model = sardonyx.load(onnx_model(text))
+    assert np.asarray(model(x=_column())).tolist() == want
+    assert np.asarray(model(_column())).tolist() == want
+    sequence = _session(
+        "(seq(string[N]) x) => (string[N] y) <int64 i = {0}> { y = SequenceAt(x, i) }"
+    )
+    assert sequence.run(None, {"x": [_column()]})[0].tolist() == want
+    assert sequence.run(None, {"x": [list(_column())]})[0].tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("fed", "text"), [(np.array(None, object), "None"), (np.array(3, object), "3"), (b"x", "x")]
+)
+def test_one_element_that_is_no_string(fed: Any, text: str) -> None:
+    session = _session("(string x) => (string y) { y = Identity(x) }")
+    assert session.run(None, {"x": fed})[0].item() == text
+
+
+def test_matrices_of_what_is_no_string() -> None:
+    session = _session("(string[N,M] x) => (string[N,M] y) { y = Identity(x) }")
+    x = np.array([["a", None, 3], [4.5, b"q", True]], object)
+    for fed in (x, x.T, x[:, ::2], x[::-1]):
+        want = [[str(element) for element in row] for row in fed.tolist()]
+        assert session.run(None, {"x": fed})[0].tolist() == want
+
+
+def test_what_is_written_out_counts_as_memory() -> None:
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.memory_limit_bytes", str(16 << 20))
+    model = onnx_model("(string[N] x) => (string[N] y) { y = Identity(x) }")
+    session = sardonyx.InferenceSession(model, options)
+    with pytest.raises(errors.OutOfMemory):
+        session.run(None, {"x": np.array([_Unwritable("x" * (1 << 20))] * 100, object)})
 
 
 #: Graph, feeds, error, part of the message.
@@ -250,11 +370,23 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         errors.InvalidArgument,
         "string",
     ),
-    "an element that is no string": (
-        "(string[N] x) => (string[N] y) { y = Identity(x) }",
-        {"x": _texts("a", 3)},
+    "one number for strings": (
+        "(string x) => (string y) { y = Identity(x) }",
+        {"x": 3},
         errors.InvalidArgument,
-        "no string",
+        "Expected string, got int64",
+    ),
+    "an element that cannot be written out": (
+        "(string[N] x) => (string[N] y) { y = Identity(x) }",
+        {"x": _texts("a", _Unwritable())},
+        errors.InvalidArgument,
+        r"\[input x\] str\(\) of an element, a _Unwritable, fails: no",
+    ),
+    "an element whose text is none": (
+        "(string[N] x) => (string[N] y) { y = Identity(x) }",
+        {"x": _texts("a", _Unwritable(3))},
+        errors.InvalidArgument,
+        "returned non-string",
     ),
     "digits that only Python groups": (
         "(string[N] x) => (int32[N] y) { y = Cast<to=6>(x) }",

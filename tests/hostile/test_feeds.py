@@ -65,6 +65,13 @@ class Text(str):
     __eq__ = object.__eq__
 
 
+class WithoutText:
+    """What has no text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 def without_end(count: int, item: Any = None) -> Any:
     """An array of one element, which it repeats so often."""
     return as_strided(np.array([np.float32(1) if item is None else item]), (count,), (0,))
@@ -120,9 +127,11 @@ def test_truth_that_is_neither() -> None:
 
 STRINGS: list[tuple[Any, Any]] = [
     (np.array(["\udcff\ud800", "a\0b"], object), ["\udcff\ud800", "a\0b"]),
-    (np.array([b"\xff\xfe"], object), ["\udcff\udcfe"]),
+    (np.array([b"\xff\xfe"]), ["\udcff\udcfe"]),
+    (np.array([b"\xff\xfe"], object), [r"b'\xff\xfe'"]),
     (np.array([Text("t"), Text("t")], object), ["t", "t"]),
-    (np.array([1, None], object), InvalidArgument),
+    (np.array([1, None], object), ["1", "None"]),
+    (np.array([WithoutText()], object), InvalidArgument),
     (without_end(1 << 36, "a"), OutOfMemory),
 ]
 

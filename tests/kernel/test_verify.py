@@ -51,7 +51,7 @@ kernel scale(x %1: ptr, y %2: ptr, n %3: i64):
         if %10:
             $total: f32 = 1.0:f32
         else:
-            fault %4, 0:i64 {code=1}
+            fault %4, 0:i64, 0:i64 {code=1}
         while:
             %11: f32 = $total
             %12: i1 = lt %11, 8.0:f32

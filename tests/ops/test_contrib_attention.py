@@ -255,6 +255,60 @@ def test_group_query_attention(name, packed):
     check_contrib("GroupQueryAttention", inputs, all_facts, wanted, engine=engine)
 
 
+#: Places of last keys, whether queries see none after them, how far back they see, and which
+#: scores are given: before softmax (1) or after (2).
+SHOWN = [
+    ([4, 4], 1, -1, 1), ([4, 4], 1, -1, 2), ([4, 2], 1, -1, 1), ([4, 2], 1, -1, 2),
+    ([4, 2], 0, -1, 1), ([4, 0], 1, -1, 2), ([4, 4], 1, 2, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lasts", "causal", "window", "kind"), SHOWN)
+def test_scores_and_padding_of_grouped_heads(lasts, causal, window, kind):
+    """Scores of hidden keys are 0; queries that pad a prompt see those of its tokens alone."""
+    length, size = 5, D
+    q, k, v = (floats(BATCH, length, n * size) for n in (Q, KV, KV))
+    queries, keys, values = heads(q, Q), heads(k, KV), heads(v, KV)
+    keys, values = (np.repeat(x.astype(float), Q // KV, axis=1) for x in (keys, values))
+    scores = queries.astype(float) @ keys.swapaxes(2, 3) * size**-0.5
+    i, j = np.arange(length)[:, None], np.arange(length)[None]
+    seen = (j <= np.array(lasts)[:, None, None, None]) & ((j <= i) | (not causal))
+    if window > 0:
+        seen = seen & (j > i - window)
+    e = np.where(seen, np.exp(scores), 0)
+    # A query may see nothing at all only with a window, and behind its sequence.
+    shares = e / e.sum(-1, keepdims=True)
+    expected = [merged(shares @ values), None, None, np.where(seen, [scores, shares][kind - 1], 0)]
+    facts = {
+        "num_heads": Q, "kv_num_heads": KV, "qk_output": kind, "local_window_size": window,
+    } | ({} if causal else {"causal": 0})  # fmt: skip
+    inputs = [q, k, v, None, None, np.array(lasts, np.int32), np.array(length, np.int32)]
+    # onnxruntime writes no scores behind a shorter sequence: anything may be there.
+    is_whole = len(set(lasts)) == 1
+    check_contrib("GroupQueryAttention", inputs, facts, expected, engine=is_whole)
+    check_contrib("GroupQueryAttention", inputs, facts | {"qk_output": 0}, expected[:3])
+
+
+def test_caches_of_angles_of_any_width():
+    """A half of each head is turned, which only the shape of the caches says."""
+    q, k, v = floats(BATCH, 4, Q * D), floats(BATCH, 4, KV * D), floats(BATCH, 4, KV * D)
+    few = D // 4
+
+    def half(x):
+        a, b = x[..., :few], x[..., few : 2 * few]
+        c, s = (y[:4, :few][:, None] for y in (COSINES, SINES))
+        c, s = np.swapaxes(c, 0, 1), np.swapaxes(s, 0, 1)
+        return np.concatenate([a * c - b * s, b * c + a * s, x[..., 2 * few :]], -1)
+
+    turned_q, turned_k = merged(half(heads(q, Q))), merged(half(heads(k, KV)))
+    lasts, total = np.array([3, 3], np.int32), np.array(4, np.int32)
+    expected = grouped(turned_q, turned_k, v, None, None, lasts, 4, {})
+    inputs = [q, k, v, None, None, lasts, total, COSINES[:, :few].copy(), SINES[:, :few].copy()]
+    facts = {"num_heads": Q, "kv_num_heads": KV, "do_rotary": 1}
+    # onnxruntime takes widths of whole multiples of 8 alone.
+    check_contrib("GroupQueryAttention", inputs, facts, expected, engine=False)
+
+
 def test_biases_and_sinks_of_grouped_heads():
     q, k, v = floats(BATCH, 4, Q * D), floats(BATCH, 4, KV * D), floats(BATCH, 4, KV * D)
     lengths, total = np.array([3, 3], np.int32), np.array(4, np.int32)

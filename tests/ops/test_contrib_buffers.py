@@ -89,7 +89,10 @@ def test_no_rows() -> None:
         ({9: np.zeros((1, 3, ROOM), np.int32)}, "cache_indirection"),
         ({9: np.zeros((2, 2, 2), np.int32)}, "cache_indirection has too few places"),
         ({9: np.zeros((4, ROOM), np.int32)}, "cache_indirection must have three axes"),
-        ({9: np.full((2, 2, ROOM), 2, np.int32)}, "index 2"),
+        (
+            {9: np.full((2, 2, ROOM), 2, np.int32)},
+            "cache_indirection is .* Expected 0 to 1, got 2",
+        ),
     ],
 )
 def test_bad_buffers(changed: dict[int, Array], text: str) -> None:

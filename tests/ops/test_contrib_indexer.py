@@ -225,7 +225,7 @@ def test_entries(batch: int, length: int, waiting: int, ratio: int, top: int, ro
 
 def test_entries_that_a_query_does_not_see() -> None:
     x = _entries(1, 6, 0, 2)
-    x["position_ids"] = np.array([[-5, 0, 1, 4, 7, 99]])
+    x["position_ids"] = np.array([[0, 0, 1, 4, 7, 39]])
     facts = {"policy_mode": "csa", "compress_ratio": 2, "index_topk": 4}
     expected = _expected_entries(x, 2, 4)
     assert [(r >= 0).sum() for r in expected[0][0]] == [0, 0, 1, 2, 4, 4]

@@ -40,7 +40,7 @@ def _inputs(dtype: Any = np.float16, heads: int = SHARED, **more: Array) -> dict
         "value_cache": _floats(BLOCKS, BLOCK, SHARED, SIZE, dtype=dtype),
         "starts": STARTS, "pasts": PASTS, "table": TABLE,
         "selected": RANDOM.integers(-1, 9, (TOKENS, ENTRIES)).astype(np.int32),
-        "counts": np.array([5, 3, 0, 9], np.int32),
+        "counts": np.array([5, 3, 0, ENTRIES], np.int32),
         "auxiliary_key": _floats(2, ROOM, heads, SIZE, dtype=dtype),
         "auxiliary_value": _floats(2, ROOM, heads, SIZE, dtype=dtype),
         "auxiliary_lengths": np.array([4, 6], np.int32),

@@ -96,6 +96,34 @@ def test_aspect_ratio(policy, wanted):
     check_op("Resize", inputs, attributes, 18, constants=[3])
 
 
+#: How an empty list is there, and which of both it is.
+EMPTY = {
+    "a constant": "<float[0] e = {}, int64[0] n = {}>",
+    "a node": "<int64[0] n = {}, float[0] c = {}> { e = Identity(c)",
+    "made of others":
+        "<int64[0] n = {}, float[4] c = {1, 1, 2, 2}, int64[1] o = {0}> { e = Slice(c, o, o)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", EMPTY)
+@pytest.mark.parametrize("opset", [11, 13, 18, 19])
+@pytest.mark.parametrize("given", ["scales", "sizes"])
+def test_an_empty_list_is_none(how, opset, given):
+    """As quantisers and exporters of opset 11 write models; also as a result beside the other."""
+    values, _, nodes = EMPTY[how].partition("{ e")
+    values = values if how == "a constant" else EMPTY[how].partition("> {")[0] + ">"
+    nodes = "" if how == "a constant" else EMPTY[how].partition("> {")[2]
+    values = values[:-1] + ", int64[4] w = {1, 1, 4, 6}, float[4] f = {1, 1, 2, 3}>"
+    lists = "f, n" if given == "scales" else "e, w"
+    text = f"""g (float[1,1,2,2] x) => (float[1,1,P,Q] y, float[0] e) {values} {{
+        {nodes} y = Resize<mode = "nearest">(x, e, {lists}) }}"""
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    session = sardonyx.InferenceSession(model_of(text, opset=opset).SerializeToString())
+    y, empty = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, x.repeat(2, 2).repeat(3, 3))
+    assert empty.shape == (0,)
+
+
 def test_former_versions():
     up = np.repeat(np.repeat(X, 2, 2), 3, 3)
     scales = floats(1, 1, 2, 3)

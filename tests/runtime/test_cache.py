@@ -12,8 +12,8 @@ import sardonyx
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.runtime import cache as cache_module
-from sardonyx.runtime import files
 from sardonyx.runtime.cache import Cache, default_cache, digest, engine_digest, find_folder
+from sardonyx.runtime.folders import TEMPORARY, Folder, private_folder
 
 LIMIT = 10**9
 
@@ -23,15 +23,22 @@ def cache(tmp_path):
     return Cache(tmp_path, LIMIT)
 
 
-def test_put_and_get(cache):
-    assert cache.get("key", "kind") is None
-    path = cache.put("key", "kind", b"content")
-    assert cache.get("key", "kind") == path
+def path_in(cache, key="key"):
+    """Where an entry is."""
+    return cache.folder / "kind" / key
+
+
+def test_put_and_open(cache):
+    assert cache.open("key", "kind") is None
+    assert not cache.has("key", "kind")
+    digest_of_it = cache.put("key", "kind", b"content")
+    with cache.open("key", "kind") as entry:
+        assert (entry.digest, entry.size) == (digest_of_it, 7)
+        assert entry.map().tobytes() == entry.read() == b"content"
     assert cache.read("key", "kind") == b"content"
-    assert files.payload_bytes(path) == 7
-    assert path.read_bytes().startswith(b"content")
+    assert path_in(cache).read_bytes().startswith(b"content")
     assert cache.read("key", "other") is None
-    assert cache.put("key", "kind", b"newer") == path
+    assert cache.put("key", "kind", b"newer") != digest_of_it
     assert cache.read("key", "kind") == b"newer"
 
 
@@ -41,8 +48,8 @@ def test_writer_callback(cache):
         file.seek(500)
         file.write(b"middle")
 
-    path = cache.put("key", "kind", write)
-    assert files.read_entry(path) == b"\0" * 500 + b"middle" + b"\0" * 494
+    cache.put("key", "kind", write)
+    assert cache.read("key", "kind") == b"\0" * 500 + b"middle" + b"\0" * 494
 
 
 def test_failing_writer_leaves_nothing(cache):
@@ -52,14 +59,14 @@ def test_failing_writer_leaves_nothing(cache):
 
     with pytest.raises(ArithmeticError):
         cache.put("key", "kind", write)
-    assert list(cache.folder.rglob("*.*")) == []
-    assert cache.get("key", "kind") is None
+    assert list(cache.folder.rglob(".*")) == []
+    assert cache.open("key", "kind") is None
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\\b", "a\0"])
 def test_names_are_checked(cache, name):
     with pytest.raises(InvalidArgument, match="cannot name an entry"):
-        cache.get(name, "kind")
+        cache.open(name, "kind")
     with pytest.raises(InvalidArgument, match="cannot name an entry"):
         cache.put("key", name, b"")
 
@@ -75,46 +82,37 @@ DAMAGES = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_entries_are_removed(cache, name):
-    path = cache.put("key", "kind", b"content")
+    cache.put("key", "kind", b"content")
+    path = path_in(cache)
     path.write_bytes(DAMAGES[name](path.read_bytes()))
-    assert cache.get("key", "kind") is None
+    assert cache.open("key", "kind") is None
     assert not path.exists()
     cache.put("key", "kind", b"content")
     assert cache.read("key", "kind") == b"content"
 
 
-def test_large_entries_are_checked_for_length_only(cache, monkeypatch):
-    monkeypatch.setattr(files, "CHECKED_BYTES", 100)
-    path = cache.put("key", "kind", b"x" * 101)
-    data = path.read_bytes()
-    path.write_bytes(b"y" + data[1:])
-    assert cache.get("key", "kind") == path
-    path.write_bytes(data[1:])
-    assert cache.get("key", "kind") is None
-
-
 def test_least_recently_used_entries_are_evicted(tmp_path):
     cache = Cache(tmp_path, 1000)
     for index in range(3):
-        path = cache.put(f"key{index}", "kind", b"x" * 300)
-        os.utime(path, (index + 1, index + 1))
-    assert cache.get("key0", "kind") is not None  # touches it
+        cache.put(f"key{index}", "kind", b"x" * 300)
+        os.utime(path_in(cache, f"key{index}"), (index + 1, index + 1))
+    assert cache.has("key0", "kind")  # touches it
     cache.put("key3", "kind", b"x" * 300)
-    found = [index for index in range(4) if cache.get(f"key{index}", "kind")]
+    found = [index for index in range(4) if cache.has(f"key{index}", "kind")]
     assert found == [0, 3]
 
 
 def test_entry_above_the_limit_is_not_kept(tmp_path):
     cache = Cache(tmp_path, 1000)
     cache.put("small", "kind", b"x")
-    assert cache.put("large", "kind", b"x" * 2000) is None
-    assert cache.get("large", "kind") is None
+    cache.put("large", "kind", b"x" * 2000)
+    assert not cache.has("large", "kind")
 
 
 def test_leftovers_of_dead_processes_go(cache):
     folder = cache.folder / "kind"
     folder.mkdir()
-    old, fresh = folder / f"{files.TEMPORARY}old", folder / f"{files.TEMPORARY}fresh"
+    old, fresh = folder / f"{TEMPORARY}old", folder / f"{TEMPORARY}fresh"
     old.write_bytes(b"x")
     fresh.write_bytes(b"x")
     os.utime(old, (1, 1))
@@ -123,13 +121,14 @@ def test_leftovers_of_dead_processes_go(cache):
 
 
 def test_use_is_noted_at_most_daily(cache):
-    path = cache.put("key", "kind", b"x")
+    cache.put("key", "kind", b"x")
+    path = path_in(cache)
     before = path.stat().st_mtime - 1000
     os.utime(path, (before, before))
-    cache.get("key", "kind")
+    cache.has("key", "kind")
     assert path.stat().st_mtime == pytest.approx(before, abs=1)
     os.utime(path, (before - 10**6, before - 10**6))
-    cache.get("key", "kind")
+    cache.has("key", "kind")
     assert path.stat().st_mtime > before
 
 
@@ -139,17 +138,17 @@ def test_read_only_folder(cache, monkeypatch):
     def refuse(*_args, **_named):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files, "_temporary_in", refuse)
+    os.utime(path_in(cache), (5, 5))
+    monkeypatch.setattr(Folder, "temporary", refuse)
     monkeypatch.setattr(cache_module.os, "utime", refuse)
-    os_path = cache.get("key", "kind")
-    assert files.read_entry(os_path) == b"content"
+    assert cache.read("key", "kind") == b"content"
     assert cache.put("other", "kind", b"content") is None
 
 
 def test_no_folder_at_all():
     cache = Cache(None, LIMIT)
     assert cache.put("key", "kind", b"content") is None
-    assert cache.get("key", "kind") is None
+    assert cache.open("key", "kind") is None
     assert cache.read("key", "kind") is None
 
 
@@ -199,7 +198,7 @@ def test_untrusted_folders(bare, monkeypatch, tmp_path, caplog):
     assert find_folder() is None
     assert "others may write to it (mode 777)" in caplog.text
     folder.chmod(0o700)
-    monkeypatch.setattr(files.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     if folder.stat().st_uid != 0:
         assert find_folder() is None
     monkeypatch.undo()
@@ -218,7 +217,7 @@ def test_foreign_folder_is_refused(tmp_path, monkeypatch):
         st_uid, st_mode = 4321, 0o40700
 
     monkeypatch.setattr(Path, "stat", lambda *_args, **_named: Status)
-    assert files.private_folder(tmp_path) == "it belongs to user 4321"
+    assert private_folder(tmp_path) == "it belongs to user 4321"
 
 
 def test_many_writers(tmp_path):

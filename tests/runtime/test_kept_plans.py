@@ -9,7 +9,8 @@ from onnx import external_data_helper, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from sardonyx.base.errors import NoSuchFile
-from sardonyx.runtime import files, kept_plans
+from sardonyx.runtime import kept_plans
+from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import create_engine
 from tests.support.session import model_of
@@ -265,5 +266,5 @@ def test_large_tables_and_many_read_weights_are_not_kept(limit, read, monkeypatc
     create_engine(model("table", 1).SerializeToString())  # has a table, and reads no weight
     text, weights, _ = _READ["shape"]
     create_engine(model_of(text, {"w": weights[0]}).SerializeToString())
-    found = [json.loads(files.read_entry(path)) for path in cache.glob("read/*")]
+    found = [json.loads(default_cache().read(path.name, "read")) for path in cache.glob("read/*")]
     assert found == read

@@ -3,7 +3,6 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from sardonyx.codegen import form_tiles, product_forms
-from sardonyx.runtime import files
 from sardonyx.runtime.cache import default_cache
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.kept_plans import KeptPlan
@@ -131,7 +130,7 @@ def test_kernels_whose_code_is_gone_are_formed_again(counts, tmp_path):
 
 
 def exchanged(paths):
-    contents = [files.read_entry(path) for path in paths]
+    contents = [default_cache().read(path.name, path.parent.name) for path in paths]
     for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
         default_cache().put(path.name, path.parent.name, content)
 

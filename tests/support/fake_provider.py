@@ -84,7 +84,7 @@ class FakeProvider(provider.CudaProvider):
             self.fake.slots[code.address(program.name)] = len(program.parameters)
         return Generated(code, lambda: (b"", _Module(code)))
 
-    def load(self, path: Any) -> Any:
+    def load(self, entry: Any) -> Any:
         raise NotImplementedError("the tests' sessions on it have no cache to load kernels from")
 
     def executable(

@@ -39,7 +39,7 @@ class Kernels:
 
     def __init__(self, programs, target, **options):
         self.code = load_blob(build(emit_module(programs, target), target, **options))
-        self.fault = np.zeros(4, np.int64)
+        self.fault = np.zeros(5, np.int64)
         self.context = np.zeros(SIZE_BYTES // 8, np.int64)
         self.context[FIELDS["fault"] // 8] = self.fault.ctypes.data
         self.context[FIELDS["command"] // 8] = 7

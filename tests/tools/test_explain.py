@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import sardonyx
 from sardonyx.base import errors
 from sardonyx.cli.main import main
+from sardonyx.runtime.explain import estimated_shares
 from sardonyx.tools.explain import explain_model
 from tests.support.session import model_of
 from tests.wheels.fetch import Unreachable
@@ -175,3 +177,45 @@ def test_errors_are_a_line(
     printed = capsys.readouterr().err.strip()
     assert "\n" not in printed
     assert text in printed
+
+
+_UNTAKEN = """g (float[n] x, bool c, bool d) => (float[a] y) {
+    zero = Constant<value_float = 0.0>() chosen = Greater(x, zero)
+    y = If(c) <then_branch = t () => (float[e] r) { r = Relu(x) },
+        else_branch = f () => (float[h] s) {
+            k = Compress(x, chosen)
+            shape = Constant<value_ints = [1, 1, -1]>() flat = Constant<value_ints = [-1]>()
+            s = If(d) <then_branch = p () => (float[u] v) {
+                image = Reshape(k, shape) m = Conv(image, w) v = Reshape(m, flat) },
+                else_branch = q () => (float[o] z) { z = Exp(k) }> }> }"""
+_REPEATED = """g (float[n,4] x, int64 m) => (float[n,4] y) {
+    c = Constant<value = bool {1}>()
+    y = Loop(m, c, x) <body = b (int64 i, bool go, float[n,4] v) => (bool on, float[n,4] w) {
+        on = Identity(go)
+        w = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+            body = s (float[n] q) => (float[n] r) { r = Tanh(q) }>(v) }> }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds"),
+    [
+        (_UNTAKEN, {"c": np.array(True), "d": np.array(True)}),
+        (_UNTAKEN, {"c": np.array(False), "d": np.array(True)}),
+        (_UNTAKEN, {"c": np.array(False), "d": np.array(False)}),
+        (_REPEATED, {"m": np.array(3)}),
+        (_REPEATED, {"m": np.array(2**63 - 1)}),
+    ],
+    ids=["not taken", "taken", "one is taken", "repeated", "no end"],
+)
+def test_shares_are_parts_of_a_whole(text: str, feeds: dict[str, Any]) -> None:
+    session = sardonyx.InferenceSession(
+        model_of(text, {"w": np.ones((1, 1, 3), np.float32)}).SerializeToString()
+    )
+    x = np.ones(9 if text is _UNTAKEN else (9, 4), np.float32)
+    if feeds.get("m", np.array(0)) < 9:
+        session.run(None, {"x": x, **feeds})
+    plan, known = session._engine.executable.plan, session._engine.executable.sizes
+    shares = [s for s in estimated_shares(plan, known).values() if s is not None]
+    assert all(0 <= s <= 1 for s in shares)
+    assert not shares or sum(shares) == pytest.approx(1)
+    assert not re.search(r"-\d+ %", session.explain())

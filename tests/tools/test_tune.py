@@ -304,7 +304,7 @@ def test_defaults_that_fail_end_it(tmp_path: Path) -> None:
 
 def test_resumed(tmp_path: Path) -> None:
     bench = _Ends(_one_thread, 4, KeyboardInterrupt)
-    bench.kernels = ({"ep": CPU},)
+    bench.kernels = ({"ep": CPU, "results": {}, "validators": {}},)
     _run(bench, TuneOptions(), tmp_path)
     with open(tmp_path / "journal", "a") as file:
         file.write('{"torn')
@@ -381,8 +381,10 @@ def test_drawing() -> None:
 
 
 def test_outcomes_are_what_was_written() -> None:
-    settings = Settings(CUDA, {"a": "1"}, {"execution_mode": 1}, {"b": "2"}, ({"ep": CPU},), True)
+    kernels = {"ep": CPU, "results": {}, "validators": {}}
+    config = {"session.disable_winograd": "1"}
+    settings = Settings(CUDA, {"use_tf32": "1"}, {"execution_mode": 1}, config, (kernels,), True)
     outcome = Outcome(settings, (0.5, 0.7), (0.1,), 3.0, 1.0, 0.01, "", 0.1, True)
     assert Outcome.from_json(outcome.to_json()) == outcome
-    with pytest.raises(InvalidArgument, match="no settings"):
+    with pytest.raises(InvalidArgument, match="'nonsense' may not be set"):
         Settings.from_json({"session_options": {}, "nonsense": 1})

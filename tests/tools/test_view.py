@@ -337,7 +337,7 @@ def test_a_model_that_does_not_run(tmp_path: Path, caplog: pytest.LogCaptureFixt
         (["{model}", "--runs", "0"], "no whole number from 1"),
         (["{model}", "--output", "{model}"], "It would replace the model"),
         (["{model}", "--output", "{folder}/no/x.html"], "cannot be written"),
-        (["{folder}/none.json"], "No such file or directory"),
+        (["{folder}/none.json"], "There is no such file"),
     ],
 )  # fmt: skip
 def test_what_the_command_refuses(
@@ -349,7 +349,7 @@ def test_what_the_command_refuses(
     except SystemExit as ended:
         status = int(ended.code or 0)
     found = capsys.readouterr()
-    assert status == (1 if "No such file" in reason else 2)
+    assert status == (1 if "no such file" in reason else 2)
     assert reason in found.err
     assert found.err.count("\n") == 1
     assert list(model.parent.iterdir()) == [model]

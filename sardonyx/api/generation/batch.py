@@ -33,7 +33,7 @@ class Batch:
         pad: The token that fills up shorter ones.
         room: How many tokens caches are made for.
         inputs: What is fed in each step as it is.
-        run_options: Of each run.
+        run_options: Of each run, unless one has its own.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Batch:
         inputs: Mapping[str, Any],
         run_options: RunOptions | None = None,
     ) -> None:
-        self._session, self._decoder, self._run_options = session, decoder, run_options
+        self.session, self._decoder, self.run_options = session, decoder, run_options
         self._extra = {name: _as_value(value) for name, value in inputs.items()}
         self._lengths = np.array([len(p) for p in prompts], np.int64)
         width = int(self._lengths.max())
@@ -61,23 +61,25 @@ class Batch:
         self._values = {c.info.name: self._empty(c, batch, room) for c in decoder.caches}
         self._begun = False
 
-    def prompt(self) -> Array:
+    def prompt(self, options: RunOptions | None) -> Array:
         """Run the prompts; gives scores of the tokens that follow: float32[batch, vocabulary]."""
         ids, width = self._ids, self._ids.shape[1]
         positions = np.maximum(np.cumsum(self._is_token, 1) - 1, 0)
         if not self._decoder.takes_one:
             places = self._lengths - 1 if self._decoder.is_grouped else np.full(len(ids), width - 1)
-            return self._run(ids, positions, self._is_token, self._lengths - 1, width, places)
+            ends = self._lengths - 1
+            return self._run(options, ids, positions, self._is_token, ends, width, places)
         scores = None
         for k in range(width):
             part, upto = slice(k, k + 1), self._is_token[:, : k + 1]
             ends = np.full(len(ids), k)
             first = np.zeros(len(ids), np.int64)
-            scores = self._run(ids[:, part], positions[:, part], upto, ends, k + 1, first)
+            now = ids[:, part], positions[:, part], upto
+            scores = self._run(options, *now, ends, k + 1, first)
         assert scores is not None  # noqa: S101 - no prompt is empty
         return scores
 
-    def step(self, tokens: Sequence[int]) -> Array:
+    def step(self, tokens: Sequence[int], options: RunOptions | None) -> Array:
         """Run one more token of each sequence; gives the scores as `prompt` does."""
         ids = np.array(tokens, np.int64)[:, None]
         positions = self._lengths.copy()
@@ -89,10 +91,12 @@ class Batch:
         else:
             self._is_token = np.concatenate([self._is_token, ones], 1)
         places = np.zeros(len(ids), np.int64)
-        return self._run(ids, positions[:, None], self._is_token, positions, total, places)
+        mask, columns = self._is_token, positions[:, None]
+        return self._run(options, ids, columns, mask, positions, total, places)
 
     def _run(
         self,
+        options: RunOptions | None,
         ids: Array,
         positions: Array,
         mask: Array,
@@ -110,7 +114,7 @@ class Batch:
         }  # fmt: skip
         feeds = {v.name: _fed(v, facts[role]) for role, v in self._decoder.inputs.items()}
         feeds |= self._values | self._extra
-        results = self._session.run_with_ort_values(None, feeds, self._run_options)
+        results = self.session.run_with_ort_values(None, feeds, options)
         for cache in self._decoder.caches:
             if not (cache.is_encoder and self._begun):
                 self._values[cache.info.name] = results[cache.output]
@@ -120,7 +124,7 @@ class Batch:
     def _empty(self, cache: Cache, batch: int, room: int) -> OrtValue:
         """A cache without a token, on the session's device."""
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
-        memory = self._session._kind
+        memory = self.session._kind
         axis = cache.axis
         if axis is not None:
             make = getattr(memory, "with_room", new_with_room)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sardonyx.api.generation.batch import Batch
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
+from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.shown import facts
 from sardonyx.api.spelling import names_arguments, nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import Fail, InvalidArgument, message
 from sardonyx.base.texts import counted
-
-if TYPE_CHECKING:
-    from sardonyx.api.run_options import RunOptions
 
 #: Token sequences that end a text, or a function of the new tokens that says whether it ends.
 Stop = Sequence[Sequence[int]] | Callable[[Sequence[int]], bool]
@@ -75,6 +73,9 @@ class Generation:
         return self
 
     def __next__(self) -> Any:
+        return self._next(self._batch.run_options)
+
+    def _next(self, run_options: RunOptions | None) -> Any:
         if self._is_broken:
             raise Fail(message(_WHERE, "An earlier step failed", do="Generate anew"))
         if all(self.finish_reasons):
@@ -82,7 +83,10 @@ class Generation:
         # A step that failed has changed some of the caches, perhaps.
         self._is_broken = True
         batch = self._batch
-        scores = batch.prompt() if self._fed is None else batch.step(self._fed)
+        if self._fed is None:
+            scores = batch.prompt(run_options)
+        else:
+            scores = batch.step(self._fed, run_options)
         seen = [[*p, *n] for p, n in zip(self._prompts, self._new, strict=True)]
         chosen = self._choosing.choose(scores, seen)
         given: list[int | None] = []
@@ -99,10 +103,16 @@ class Generation:
         return self
 
     async def __anext__(self) -> Any:
-        """The next tokens; the model runs in a thread of asyncio's pool."""
-        import asyncio  # a third of the package's import: who awaits has it already
+        """The next tokens; the model runs in a thread, as in `run_async`, until it is cancelled."""
+        options = (self._batch.run_options or RunOptions()).ended_apart()
 
-        found = await asyncio.to_thread(next, self, self)
+        def work() -> Any:
+            try:
+                return self._next(options)
+            except StopIteration:  # no coroutine may raise it
+                return self
+
+        found = await self._batch.session._in_a_thread(work, options.cancel_flag)
         if found is self:
             raise StopAsyncIteration
         return found

@@ -12,7 +12,7 @@ from sardonyx.kernel.program import Constant, Operand
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.special.frame import KernelFrame, volume, without
 from sardonyx.kernel.special.task import SpecialTask, special
-from sardonyx.kernel.types import I64
+from sardonyx.kernel.types import F64, I64
 
 #: Blocks among which the rows are divided if only the run knows how many there are.
 _PARTS = 64
@@ -25,7 +25,8 @@ def build_scan(task: SpecialTask, symbol: str) -> Kernel:
     """x, perhaps an int64 axis of one element -> y like x; kind, exclusive, reverse, axis.
 
     Along the last axis, unless there is a second operand or an attribute, counted from the end. A
-    block is one row, or a part of them, or a few vectors of columns.
+    block is one row, or a part of them, or a few vectors of columns. What floats run up to is held
+    in float64, and rounded once for each result: errors do not grow along the axis.
     """
     return _Scan(task, symbol).build()
 
@@ -101,15 +102,19 @@ class _Scan:
     ) -> None:
         """Rows in step: each says where its element of a number lies."""
         b, frame = self.b, self.frame
-        start = Constant(value_type(self.x.dtype).with_lanes(lanes), self.neutral)
+        kind = value_type(self.x.dtype)
+        held = F64 if kind.is_float else kind
+        start = Constant(held.with_lanes(lanes), self.neutral)
         totals = [b.variable(start, name="total") for _ in rows]
         with b.long_for(0, length) as i:
             number = b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i
             for row, total in zip(rows, totals, strict=True):
                 place, before = row(number), total.get()
-                after = b.binary(self.op, before, frame.load(self.x, place, lanes))
+                term = b.convert(frame.load(self.x, place, lanes), held)
+                after = b.binary(self.op, before, term)
                 total.set(after)
-                frame.store(self.y, place, before if self.exclusive else after)
+                result = before if self.exclusive else after
+                frame.store(self.y, place, b.convert(result, kind))
 
     def _along_any(self, part: Operand) -> None:
         """This part of the rows along the axis that the second operand names."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
+from sardonyx.base.printable import printable_lines
 from sardonyx.tools.convert.detect import open_source
 from sardonyx.tools.convert.source import Array, Source, Wishes
 from sardonyx.tools.targets import check_targets
@@ -73,7 +74,7 @@ class Report:
             lines.append(f"  {'ok   ' if o.is_within(self.tolerance) else 'WRONG'} {o.name}: {how}")
         verdict = "agrees with" if self.is_right else "DIFFERS FROM"
         lines.append(f"The file {verdict} the source (tolerance {self.tolerance:g}).")
-        return "\n".join(lines)
+        return printable_lines(lines)
 
 
 def convert(

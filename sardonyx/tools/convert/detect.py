@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, SardonyxError, message
+from sardonyx.base.files import check_file
 from sardonyx.tools.convert.source import Source, attribute, package, unpickled
 from sardonyx.tools.convert.table_source import BoostedSource, SklearnSource
 from sardonyx.tools.convert.tensorflow_source import TensorflowSource
@@ -65,15 +66,16 @@ def _opened(path: str, framework: str | None, trusted: bool) -> tuple[str | None
             expected = "a model's file, or package.module:name"
             raise NoSuchFile(message(path, what, expected=expected))
         return framework, _made(attribute(path))
+    is_folder = os.path.isdir(path)
+    if not is_folder:
+        check_file(path)  # what reads it would wait for a pipe
     lower = path.lower()
     if lower.endswith(_PICKLES):
         return framework, unpickled(path, trusted)
-    if os.path.isdir(path) or framework == "tensorflow" or lower.endswith((".keras", ".h5")):
+    if is_folder or framework == "tensorflow" or lower.endswith((".keras", ".h5")):
         tf = package("tensorflow", "tensorflow", path)
-        folder = os.path.isdir(path)
-        return "tensorflow", tf.saved_model.load(path) if folder else tf.keras.models.load_model(
-            path
-        )
+        load = tf.saved_model.load if is_folder else tf.keras.models.load_model
+        return "tensorflow", load(path)
     if lower.endswith((".pt2", ".pt", ".pth")) or framework == "torch":
         return "torch", _torch_file(path, trusted)
     if lower.endswith(".txt") or framework == "lightgbm":

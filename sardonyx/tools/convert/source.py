@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, installing, message
+from sardonyx.base.files import open_file
 
 Array = np.ndarray[Any, Any]
 #: Sizes of inputs by name, and the names of those that may change: axis -> name.
@@ -100,8 +102,8 @@ def unpickled(path: str, trusted: bool) -> Any:
         return package("joblib", "sklearn", path).load(path)
     import pickle
 
-    with open(path, "rb") as file:
-        return pickle.load(file)  # noqa: S301 - the caller trusts it
+    with open_file(path) as file:
+        return pickle.load(io.BufferedReader(cast(io.RawIOBase, file)))  # noqa: S301 - the caller trusts it
 
 
 def rows(random: np.random.Generator, features: int, count: int = 100) -> Array:

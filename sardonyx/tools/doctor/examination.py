@@ -172,10 +172,9 @@ def _cache(found: Findings) -> None:
         if space < _LITTLE_SPACE_BYTES:
             found.remark(f"the cache's disk has {gigabytes(space)} left")
     key = f"doctor-{os.getpid()}"
-    path = cache.put(key, "doctor", b"a test")
-    is_sound = path is not None and cache.read(key, "doctor") == b"a test"
-    if path is not None:
-        path.unlink(missing_ok=True)
+    is_sound = cache.put(key, "doctor", b"a test") is not None
+    is_sound = is_sound and cache.read(key, "doctor") == b"a test"
+    cache.remove(key, "doctor")
     found.add(section, "writable", "yes" if is_sound else "no")
     if not is_sound:
         found.problem("the cache's folder cannot be written: set SARDONYX_CACHE to another one")
@@ -188,7 +187,7 @@ def _used(cache: Cache) -> tuple[int, int]:
     for folder, _, names in os.walk(cache.folder):
         for name in names:
             try:
-                size += os.stat(os.path.join(folder, name)).st_size
+                size += os.lstat(os.path.join(folder, name)).st_size
             except OSError:  # another process has dropped it
                 continue
             count += 1

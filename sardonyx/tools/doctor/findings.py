@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sardonyx.base.printable import printable_lines
 from sardonyx.base.texts import from_home, home
 
 #: A path: from its first slash to what ends it. Words such as `and/or` have none before a letter.
@@ -56,7 +57,7 @@ class Findings:
         lines += [f"broken: {text}" for text in self.problems]
         if not self.problems:
             lines.append("everything that was tested works")
-        return "\n".join(lines)
+        return printable_lines(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

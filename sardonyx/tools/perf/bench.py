@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
+from sardonyx.base.files import read_file
 from sardonyx.tools.engines import engine_module
 from sardonyx.tools.made_up import explained
 from sardonyx.tools.perf.data import DataSet, data_sets, difference, free_sizes
@@ -68,7 +68,7 @@ class Bench:
         self.checked = 0
         self.sizes = ""
         sizes = free_sizes(model, settings)
-        source: Any = Path(model).read_bytes() if settings.from_memory else model
+        source: Any = read_file(model) if settings.from_memory else model
         with _errors_of(settings.engine):
             options = self._options(sizes.named)
             begin = time.perf_counter()

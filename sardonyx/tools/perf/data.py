@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
 from sardonyx.ir.constant import Array
+from sardonyx.loader import arrays
 from sardonyx.loader.load import decode_model
 from sardonyx.loader.messages import read_tensor
 from sardonyx.loader.source import FileSource
@@ -114,15 +113,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
         NoSuchFile: There is no such file.
         InvalidArgument: It is none of arrays by name, or has not all of them.
     """
-    if not path.is_file():
-        raise NoSuchFile(message(str(path), "There is no such file of inputs"))
-    try:
-        held = np.load(path)
-        if isinstance(held, np.lib.npyio.NpzFile):
-            with held:
-                held = dict(held)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidArgument(message(str(path), f"It is no .npz file ({error})")) from None
+    held = arrays.read_arrays(path)
     if not isinstance(held, dict):
         raise InvalidArgument(message(str(path), "It holds no arrays by name"))
     missing = [name for name in names if name not in held]

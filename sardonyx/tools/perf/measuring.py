@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from sardonyx.base.errors import InvalidArgument, NoSuchFile, message
+from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import check_file
 from sardonyx.tools.perf.bench import Bench, Progress, Round
 from sardonyx.tools.perf.process import Process
 from sardonyx.tools.perf.result import Comparison, Measurement
@@ -161,6 +162,5 @@ def _set(found: Measurement, values: dict[str, Any]) -> None:
 
 def _path(model: str | os.PathLike[str]) -> str:
     path = os.fspath(model)
-    if not os.path.isfile(path):
-        raise NoSuchFile(message(path, "There is no such model"))
+    check_file(path)
     return path

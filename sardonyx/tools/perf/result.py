@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import read_file
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
 from sardonyx.tools.perf.settings import Settings
@@ -189,16 +191,15 @@ def check_result(path: str) -> None:
 
     Raises:
         InvalidArgument: It does.
-        OSError: It cannot be read.
+        Fail: It cannot be read.
     """
     if path.lower().endswith(".json") or not os.path.exists(path):
         return
-    with open(path, "rb") as held:
-        for number, line in enumerate(held, 1):
-            if not _LINE.fullmatch(line):
-                what = f"Lines of results cannot be added to it: line {number} is none of them"
-                do = "Give another file, or one that ends in .json, which is replaced"
-                raise InvalidArgument(message(path, what, do=do))
+    for number, line in enumerate(io.BytesIO(read_file(path)), 1):
+        if not _LINE.fullmatch(line):
+            what = f"Lines of results cannot be added to it: line {number} is none of them"
+            do = "Give another file, or one that ends in .json, which is replaced"
+            raise InvalidArgument(message(path, what, do=do))
 
 
 def write_result(found: Measurement | Comparison, path: str) -> None:
@@ -212,10 +213,7 @@ def write_result(found: Measurement | Comparison, path: str) -> None:
     if path.lower().endswith(".json"):
         data = json.dumps(found.to_json(), indent=1).encode() + b"\n"
     else:
-        before = b""
-        if os.path.exists(path):
-            with open(path, "rb") as held:
-                before = held.read()
+        before = read_file(path) if os.path.exists(path) else b""
         data = before + found.csv().encode()
     with replacing(path) as file:
         file.write(data)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.api.settings import Settings
+from sardonyx.base.bounded_json import MOST_BYTES, parse_json
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import check_target, read_file
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome
 from sardonyx.tools.tune.search import Bench
 
@@ -34,17 +36,19 @@ class Journal:
         self._kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
         # A search that finds nothing leaves no file.
         self._header = json.dumps(dict(header)) + "\n"
-        if resume and path.is_file():
+        check_target(path)
+        if resume and path.exists():
             self._read(dict(header))
             self._header = ""
 
     def _read(self, header: dict[str, Any]) -> None:
-        lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")
+        name = str(self._path)
+        lines = read_file(name, MOST_BYTES).decode("utf-8", "replace").split("\n")
         # The last line ends without a newline if its writer was killed: it is measured again.
         complete, torn = lines[:-1], lines[-1]
         try:
-            entries = [json.loads(line) for line in complete]
-        except ValueError:
+            entries = [parse_json(line, name, is_strict=False) for line in complete]
+        except InvalidArgument:
             entries = []
         if not entries or entries[0] != header:
             what = "It is of another search: model, inputs, device or options differ"

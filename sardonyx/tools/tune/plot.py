@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
-from html import escape
 
+from sardonyx.base.printable import printable
 from sardonyx.tools.tune.outcome import Outcome
 
 _ROW, _LEFT, _WIDTH, _RIGHT, _TOP = 24, 240, 420, 150, 56
@@ -27,7 +28,7 @@ def drawing(outcomes: Sequence[Outcome], best: Outcome, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}"><style>{_STYLE}</style>'
         f'<rect width="{width}" height="{height}" fill="#fff"/>'
-        f'<text class="title" x="12" y="22">{escape(title)}</text>'
+        f'<text class="title" x="12" y="22">{_escaped(title)}</text>'
         f'<text x="12" y="42">cost of each trial, as a share of the defaults\' (less is better)'
         f'</text><line class="one" x1="{one:.1f}" x2="{one:.1f}" y1="{_TOP - 6}" '
         f'y2="{height - 10}"/>'
@@ -42,11 +43,11 @@ def _row(outcome: Outcome, is_best: bool, number: int, scale: float, most: float
     middle = top + _ROW // 2
     name = outcome.name if len(outcome.name) < 36 else outcome.name[:34] + "..."
     label = (
-        f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{escape(name)}'
-        f"<title>{escape(outcome.name)}</title></text>"
+        f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{_escaped(name)}'
+        f"<title>{_escaped(outcome.name)}</title></text>"
     )
     if not outcome.ratios:
-        why = escape(outcome.failure[:60])
+        why = _escaped(outcome.failure[:60])
         return label + f'<text class="why" x="{_LEFT + 4}" y="{middle + 4}">{why}</text>'
     low, high = (_LEFT + scale * min(x, most) for x in outcome.bounds)
     kind = "best" if is_best else "slow" if outcome.is_slow or not outcome.works else "bar"
@@ -56,5 +57,9 @@ def _row(outcome: Outcome, is_best: bool, number: int, scale: float, most: float
     return (
         f'{label}<rect class="{kind}" x="{_LEFT}" y="{top + 4}" width="{length:.1f}" '
         f'height="{_ROW - 8}"/><line class="line" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" '
-        f'y2="{middle}"/><text x="{_LEFT + _WIDTH + 8}" y="{middle + 4}">{escape(note)}</text>'
+        f'y2="{middle}"/><text x="{_LEFT + _WIDTH + 8}" y="{middle + 4}">{_escaped(note)}</text>'
     )
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text))

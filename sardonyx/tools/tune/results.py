@@ -10,6 +10,7 @@ from typing import Any
 from sardonyx.api import settings as stored
 from sardonyx.api.version import __version__
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.files import check_target
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
@@ -92,6 +93,7 @@ def check_place(path: Path) -> None:
     """
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise InvalidArgument(message(str(path), "Settings cannot be written there"))
+    check_target(path)
     if path.exists():
         stored.read(path)
 

@@ -16,7 +16,8 @@ from sardonyx.api import settings as stored
 from sardonyx.api.providers import available
 from sardonyx.api.settings import Settings
 from sardonyx.api.spelling import nearest
-from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
+from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.files import check_file
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
 from sardonyx.tools.tune.bench import ProcessBench
@@ -90,8 +91,7 @@ def tune(
     """
     path, wanted = os.fspath(model), options or TuneOptions()
     providers = _providers(wanted)
-    if not os.path.exists(path):
-        raise NoSuchFile(message(path, "There is no such model"))
+    check_file(path)
     if settings:
         check_place(Path(settings))
     feeds, facts = examine(path, wanted)

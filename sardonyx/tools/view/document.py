@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.base.errors import Fail, installing, message
+from sardonyx.base.printable import printable
 
 _WEB = Path(__file__).parent / "web"
 #: In this order they are one script.
@@ -43,16 +44,29 @@ def document(data: Any, title: str) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{html.escape(_valid(title))}</title>\n<style>{style}</style></head>\n<body>\n"
+        f"<title>{html.escape(printable(title))}</title>\n<style>{style}</style></head>\n<body>\n"
         f'{body}\n<script type="application/json" id="data">{embedded(data)}</script>\n'
         f"<script>{library}</script>\n<script>{own}</script>\n</body></html>\n"
     )
 
 
 def embedded(data: Any) -> str:
-    """JSON that may stand in a `script` element: nothing in it looks like a tag or a comment."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    """JSON that may stand in a `script` element: nothing in it looks like a tag or a comment.
+
+    Its texts are `printable`, since a browser obeys marks of direction, too.
+    """
+    text = json.dumps(_printable(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _printable(data: Any) -> Any:
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, dict):
+        return {printable(str(name)): _printable(value) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):  # columns of numbers, most of them
+        return [x if type(x) is int else _printable(x) for x in data]
+    return data
 
 
 def own_script() -> str:
@@ -84,8 +98,3 @@ def _harmless(script: str) -> str:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _valid(text: str) -> str:
-    """Without halves of surrogates, which no file can hold."""
-    return text.encode("utf-8", "replace").decode()

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO, cast
 
+from sardonyx.base.bounded_json import parse_json
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.files import open_file
 from sardonyx.profiling.profile import Profile
 
 Event = dict[str, Any]
 #: Characters of a line that is looked at.
 _LONGEST = 1 << 24
+#: Characters of a trace that has no lines of events, and so is in memory as a whole.
+_MOST = 1 << 30
 
 
 def is_profile(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as JSON does; no model does.
 
     Raises:
-        InvalidArgument: It is a folder.
-        OSError: It cannot be read.
+        NoSuchFile, InvalidArgument, Fail: See `files.open_file`.
     """
-    if os.path.isdir(path):
-        raise InvalidArgument(message(os.fspath(path), "This is not a regular file"))
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     return start[:1] in (b"[", b"{") and start[1:2] in b' \t\r\n"{]}'
 
@@ -44,7 +46,7 @@ def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
 
     Raises:
         InvalidArgument: It is no trace, or there are no events in it.
-        OSError: It cannot be read.
+        NoSuchFile, Fail: See `files.open_file`.
     """
     name = os.fspath(path)
     count = 0
@@ -57,9 +59,16 @@ def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
         raise InvalidArgument(message(name, what, expected="what end_profiling() or save() wrote"))
 
 
+def _opened(path: str | os.PathLike[str]) -> TextIO:
+    """A file as text, in which what is no UTF-8 is replaced."""
+    return io.TextIOWrapper(
+        io.BufferedReader(cast(io.RawIOBase, open_file(path))), "utf-8-sig", "replace"
+    )
+
+
 def _has_lines(path: str | os.PathLike[str]) -> bool:
     """Whether a line has the bracket alone, and the next one an event."""
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with _opened(path) as file:
         first, second = file.readline(_LONGEST), file.readline(_LONGEST)
     return first.strip() == "[" and second.rstrip().endswith(("}", "},"))
 
@@ -67,9 +76,9 @@ def _has_lines(path: str | os.PathLike[str]) -> bool:
 def _of_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
     name = os.fspath(path)
     broken = 0
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
+    with _opened(path) as file:
         file.readline()
-        for number, line in enumerate(file, 2):
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), ""), 2):
             text = line.strip().removesuffix(",")
             if broken:
                 what = f"Line {broken} is no event, and others follow"
@@ -79,22 +88,18 @@ def _of_lines(path: str | os.PathLike[str]) -> Iterator[Any]:
             if not text:
                 continue
             try:
-                yield json.loads(text.removesuffix("]") if text.endswith("}]") else text)
-            except (ValueError, RecursionError):
+                event = text.removesuffix("]") if text.endswith("}]") else text
+                yield parse_json(event, name, is_strict=False)
+            except InvalidArgument:
                 broken = number
 
 
 def _of_whole(path: str | os.PathLike[str]) -> list[Any]:
     name = os.fspath(path)
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        text = file.read()
-    try:
-        found = json.loads(text)
-    except RecursionError:
-        raise InvalidArgument(message(name, "It is nested too deeply for a profile")) from None
-    except ValueError as error:
-        what = "It is neither a profile nor a model"
-        raise InvalidArgument(message(name, what, got=str(error))) from None
+    with _opened(path) as file:
+        text = file.read(_MOST)
+    what = "It is neither a profile nor a model"
+    found = parse_json(text, name, most=_MOST - 1, is_strict=False, otherwise=what)
     if isinstance(found, dict):
         found = found.get("traceEvents")
     if not isinstance(found, list):

@@ -10,7 +10,7 @@ loop5:
   %v8 = phi i64 [%begin, %entry], [%v11, %endif10]
   br i1 %v2, label %then9, label %endif10
 then9:
-  call void @"sardonyx.fault"(ptr %context, i64 1, i64 %v8, i64 %v4)
+  call void @"sardonyx.fault"(ptr %context, i64 1, i64 %v8, i64 %v4, i64 9)
   br label %endif10
 endif10:
   %v11 = add nsw i64 %v8, 1
@@ -20,7 +20,7 @@ after6:
   ret void
 }
 
-define internal void @"sardonyx.fault"(ptr %context, i64 %code, i64 %a, i64 %b) noinline cold #0 {
+define internal void @"sardonyx.fault"(ptr %context, i64 %code, i64 %a, i64 %b, i64 %c) noinline cold #0 {
   %record = load ptr, ptr %context, align 8
   %pair = cmpxchg ptr %record, i64 0, i64 %code seq_cst seq_cst
   %first = extractvalue { i64, i1 } %pair, 1
@@ -34,6 +34,8 @@ write:
   store i64 %a, ptr %third, align 8
   %fourth = getelementptr i8, ptr %record, i64 24
   store i64 %b, ptr %fourth, align 8
+  %fifth = getelementptr i8, ptr %record, i64 32
+  store i64 %c, ptr %fifth, align 8
   br label %done
 done:
   ret void

@@ -1,0 +1,187 @@
+"""What lies beside a pixel does not change an output that does not read it: Winograd's tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+from sardonyx.base import knobs
+from tests.support.session import model_of
+
+_RANDOM = np.random.default_rng(32)
+#: Of the root of an output's own sums of x^2 and w^2: see `sardonyx.kernel.winograd.MOST_UNEVEN`.
+BOUND = 1e-5
+
+#: Channels, filters, groups, pads, taps apart, image, outputs of a tile.
+FORMS: dict[str, Any] = {
+    "F(4, 3)": (32, 40, 1, (1, 1, 1, 1), (1, 1), (14, 19), 4),
+    "F(2, 3)": (256, 256, 1, (1, 1, 1, 1), (1, 1), (9, 10), 2),
+    "groups": (64, 96, 2, (1, 0, 1, 2), (1, 1), (15, 17), 4),
+    "taps apart": (32, 32, 1, (2, 3, 2, 3), (2, 3), (18, 23), 4),
+    "no padding": (16, 16, 1, (0, 0, 0, 0), (1, 1), (17, 18), 4),
+    "wide padding": (16, 24, 1, (2, 3, 2, 2), (1, 1), (12, 13), 4),
+}
+VALUES = [1e3, 1e4, -1e6, 1e12, 1e19, -1e30, np.inf, -np.inf, np.nan]
+
+
+def _session(form: Any, *, direct: bool = False, tail: str = "") -> tuple[Any, Any]:
+    channels, filters, groups, pads, apart, _, outputs = form
+    weights = {
+        "w": _RANDOM.standard_normal((filters, channels // groups, 3, 3)).astype(np.float32),
+    }
+    text = f"""
+    g (float[n, {channels}, {form[5][0]}, {form[5][1]}] x) => (float[n, {filters}, p, q] y) {{
+        c = Conv<pads = {list(pads)}, dilations = {list(apart)}, group = {groups}>(x, w)
+        {tail or "y = Identity(c)"}
+    }}"""
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.disable_winograd", str(int(direct)))
+    session = sardonyx.InferenceSession(model_of(text, weights).SerializeToString(), options)
+    assert (f"winograd{outputs}" in session.explain()) != direct
+    return session, weights["w"]
+
+
+def _sums(x: Any, w: Any, form: Any) -> Any:
+    """Direct sums in float64."""
+    _, _, groups, pads, apart, *_ = form
+    x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    h, v = x.shape[2] - 2 * apart[0], x.shape[3] - 2 * apart[1]
+    parts = []
+    for data, filters in zip(np.split(x, groups, 1), np.split(w, groups), strict=True):
+        parts.append(0.0)
+        for i in range(3):
+            for j in range(3):
+                low, left = i * apart[0], j * apart[1]
+                window = data[:, :, low : low + h, left : left + v]
+                parts[-1] = parts[-1] + np.einsum("nchw,kc->nkhw", window, filters[:, :, i, j])
+    return np.concatenate(parts, 1)
+
+
+def _norms(x: Any, w: Any, form: Any) -> Any:
+    """For each output the root of its sums of squares: of what it reads, and of its filter."""
+    squares = np.where(np.isfinite(x), x, 0).astype(np.float64) ** 2
+    filters = (w.astype(np.float64) ** 2).sum((1, 2, 3))[:, None, None]
+    return (_sums(squares, np.ones_like(w), form) * filters) ** 0.5
+
+
+def _check(session: Any, w: Any, form: Any, x: Any) -> None:
+    (got,) = session.run(None, {"x": x})
+    with np.errstate(invalid="ignore"):
+        wanted = _sums(x.astype(np.float64), w.astype(np.float64), form)
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(got[~finite], wanted[~finite])
+    of = _norms(x, w, form)
+    error = np.abs(got[finite] - wanted[finite])
+    assert (error <= BOUND * of[finite]).all()
+
+
+def _image(form: Any, count: int = 2) -> Any:
+    return _RANDOM.standard_normal((count, form[0], *form[5])).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def made(request: pytest.FixtureRequest) -> Any:
+    form = FORMS[request.param]
+    return form, *_session(form)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_one_pixel(made: Any, value: float) -> None:
+    """In the middle, at each border, in other channels and images."""
+    form, session, w = made
+    channels, (height, width) = form[0], form[5]
+    for image, channel, y, x in (
+        (0, 0, height // 2, width // 2),
+        (1, channels - 1, 0, 0),
+        (0, channels // 2, height - 1, width - 1),
+        (1, 3, 0, width - 1),
+        (0, 5, 4, 5),
+    ):
+        fed = _image(form)
+        fed[image, channel, y, x] = value
+        _check(session, w, form, fed)
+
+
+def test_several_pixels_and_all_channels(made: Any) -> None:
+    form, session, w = made
+    height, width = form[5]
+    fed = _image(form)
+    fed[0, 1, 1, 1], fed[0, 2, 1, 2], fed[0, 3, 5, 5] = np.inf, -np.inf, 1e20
+    fed[1, :, 3, 4] = 1e6
+    fed[1, 0, height - 1, 0], fed[1, 7, 0, width - 1] = np.nan, -np.inf
+    _check(session, w, form, fed)
+    # Large and small everywhere; a large half; nothing but one pixel; nothing at all.
+    fed = _image(form) * 10 ** _RANDOM.uniform(-6, 6, (2, 1, *form[5])).astype(np.float32)
+    _check(session, w, form, fed)
+    fed = _image(form)
+    fed[..., : width // 2] *= 1e5
+    _check(session, w, form, fed)
+    fed = np.zeros_like(fed)
+    _check(session, w, form, fed)
+    fed[0, 0, 4, 4] = 1e6
+    _check(session, w, form, fed)
+    _check(session, w, form, np.full_like(fed, np.inf))
+
+
+@pytest.mark.parametrize("name", ["F(4, 3)", "F(2, 3)"])
+def test_not_finite_as_in_direct_sums(name: str) -> None:
+    form = FORMS[name]
+    state = _RANDOM.bit_generator.state
+    session, _ = _session(form)
+    _RANDOM.bit_generator.state = state
+    direct, _ = _session(form, direct=True)
+    for value in (np.inf, -np.inf, np.nan):
+        fed = _image(form)
+        fed[0, 1, 4, 4] = value
+        (got,), (wanted,) = session.run(None, {"x": fed}), direct.run(None, {"x": fed})
+        for is_so in (np.isnan, np.isposinf, np.isneginf):
+            np.testing.assert_array_equal(is_so(got), is_so(wanted))
+
+
+def test_an_epilogue_and_a_residual() -> None:
+    form = (32, 32, 1, (1, 1, 1, 1), (1, 1), (14, 19), 4)
+    session, w = _session(form, tail="r = Relu(c) y = Add(r, x)")
+    fed = _image(form)
+    fed[0, 3, 5, 5], fed[1, 0, 0, 0] = 1e6, -np.inf
+    (got,) = session.run(None, {"x": fed})
+    with np.errstate(invalid="ignore"):
+        wanted = np.maximum(_sums(fed.astype(np.float64), w.astype(np.float64), form), 0) + fed
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(got[~finite], wanted[~finite])
+    of = _norms(fed, w, form) + np.abs(fed)
+    assert (np.abs(got[finite] - wanted[finite]) <= BOUND * of[finite]).all()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "sse"])
+def test_each_target(isa: str) -> None:
+    form = FORMS["F(4, 3)"]
+    with knobs.override("SARDONYX_CPU", isa):
+        session, w = _session(form)
+    for value in VALUES:
+        fed = _image(form)
+        fed[0, 3, 5, 5] = value
+        _check(session, w, form, fed)
+
+
+def test_the_same_bits_on_any_number_of_threads() -> None:
+    form, results = FORMS["F(4, 3)"], []
+    fed = _image(form, 5)
+    fed[:, 3, 5, 5] = [1, 1e6, np.inf, 1e4, 1e30]
+    state = _RANDOM.bit_generator.state
+    for threads in (1, 2):
+        _RANDOM.bit_generator.state = state
+        w = _RANDOM.standard_normal((form[1], form[0], 3, 3)).astype(np.float32)
+        text = f"""g (float[n, {form[0]}, h, v] x) => (float[n, {form[1]}, h, v] y) {{
+            y = Conv<pads = [1, 1, 1, 1]>(x, w) }}"""
+        options = sardonyx.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = sardonyx.InferenceSession(model_of(text, {"w": w}).SerializeToString(), options)
+        results += [session.run(None, {"x": fed})[0] for _ in range(3)]
+        results.append(
+            np.concatenate([session.run(None, {"x": fed[k : k + 1]})[0] for k in range(5)])
+        )
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
