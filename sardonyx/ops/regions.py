@@ -152,31 +152,52 @@ class Repeated:
             before: The body's inputs before the carried ones.
             skipped: How many outputs come before the carried ones.
         """
+        told: set[int] = set()
         if isinstance(self.graph, Graph):
             states = range(len(before), len(before) + len(self.all))
             known = handed_on(self.graph, states, skipped)
             kept = [k for k in range(len(self.all)) if k not in self.lists]
-            self.captured = {number for number, k in enumerate(kept) if k in known}
+            told = {number for number, k in enumerate(kept) if k in known}
+        self.captured = set(told)
+        barred: set[int] = set()
         again = True
         while again:
-            again = False
-            self.outside = {}
-            self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
-            given = [
-                self._seen(x) if k in self.captured else self.inside[k]
-                for k, x in enumerate(self.initial)
-            ]
-            rest = iter(given)
-            carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
-            self.body = self.make_body([*before, *carried, *self.slices], self.outside)
-            self._put_lists_last(skipped)
-            for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
-                if number not in self.captured:
-                    again |= self._compare(number, output)
+            given = self._lower(before, skipped)
+            outputs = self.body.outputs[skipped:][: len(self.initial)]
+            # What is not handed on after all: what the body knew of other values had let it seem so.
+            wrong = {
+                k for k, x in enumerate(outputs)
+                if k in self.captured and k not in told and innermost(x) is not innermost(given[k])
+            }  # fmt: skip
+            barred |= wrong
+            self.captured -= wrong
+            compared = [self._compare(k, x) for k, x in enumerate(outputs) if k not in self.captured]
+            again = bool(wrong) or any(compared)
+            if not again:  # only what holds at the sizes that are left is sure
+                found = {
+                    k for k, x in enumerate(outputs)
+                    if k not in self.captured and k not in barred and self._is_unchanged(k, x)
+                }  # fmt: skip
+                self.captured |= found
+                again = bool(found)
         self.body.outputs = [
             x for k, x in enumerate(self.body.outputs) if k - skipped not in self.captured
         ]
         self.inside = [x for k, x in enumerate(self.inside) if k not in self.captured]
+
+    def _lower(self, before: Sequence[Tensor], skipped: int) -> list[Tensor]:
+        """Lower the body as what is known by now lets it be; gives what it reads as carried."""
+        self.outside = {}
+        self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
+        given = [
+            self._seen(x) if k in self.captured else self.inside[k]
+            for k, x in enumerate(self.initial)
+        ]
+        rest = iter(given)
+        carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
+        self.body = self.make_body([*before, *carried, *self.slices], self.outside)
+        self._put_lists_last(skipped)
+        return given
 
     def _seen(self, initial: Tensor) -> Tensor:
         """How the body sees a first value that it reads as it reads what is outside."""
@@ -221,9 +242,6 @@ class Repeated:
 
     def _compare(self, number: int, output: Tensor) -> bool:
         inside, again = self.inside[number], False
-        if self._is_unchanged(number, output):
-            self.captured.add(number)
-            return True
         dtype = join(inside.dtype, output.dtype)
         if dtype is None:
             what = f"Carried value {number} changes its type"

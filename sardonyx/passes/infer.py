@@ -281,6 +281,11 @@ class _Inference:
         if isinstance(whole, Buffer) and known is whole.known and not assumes:
             self._tensors[value] = whole
             return
+        if known is None and _is_one_number(whole) and not assumes:
+            # Lengths of parts, however many there are: what reads them looks for the number.
+            self._tensors[value] = whole
+            self._first[whole] = value
+            return
         only = known[0] if known is not None and len(known) == 1 else None
         number = only if isinstance(only, (int, float)) else None
         self._tensors[value] = given = buffer(
@@ -309,6 +314,11 @@ class _Scope:
 
     def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
         self._inference.symbols.update(symbols)
+
+
+def _is_one_number(x: Tensor) -> bool:
+    """Whether all elements are one whole number, and only how many there are is left open."""
+    return isinstance(x, Map) and x.dtype.is_integer and x.body.op == "constant"
 
 
 def _known_by(node: Node, inputs: list[Tensor | None]) -> object:
