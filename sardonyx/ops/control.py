@@ -182,14 +182,14 @@ def _same_either_way(
     then: Body, otherwise: Body, outside: Outside, inside: set[Dim]
 ) -> dict[int, Tensor]:
     """By number, outputs that both branches only hand on, as they are outside."""
-    seen = {stand_in_: x for x, stand_in_ in outside.items()}
+    seen: dict[Tensor, Tensor] = {stand_in_: x for x, stand_in_ in outside.items()}
     found: dict[int, Tensor] = {}
     for number, (a, b) in enumerate(zip(then.outputs, otherwise.outputs, strict=True)):
         if a is not b:
             continue
         known = elements_of(a)
-        if a in seen or a in outside:
-            found[number] = seen.get(a, a)
+        if a in seen:
+            found[number] = seen[a]
         elif isinstance(a, Buffer) and a.constant is not None:
             found[number] = a
         elif known is not None and not any(is_inside(d, inside) for d in (*a.shape, *known)):

@@ -146,44 +146,42 @@ class Repeated:
         self.body = Body([])
 
     def settle(self, before: Sequence[Tensor], skipped: int) -> None:
-        """Lower the body until the sizes of what is carried fit.
+        """Lower the body until the sizes of what is carried fit, and what never changes is read.
 
         Args:
             before: The body's inputs before the carried ones.
             skipped: How many outputs come before the carried ones.
         """
-        told: set[int] = set()
-        if isinstance(self.graph, Graph):
-            states = range(len(before), len(before) + len(self.all))
-            known = handed_on(self.graph, states, skipped)
-            kept = [k for k in range(len(self.all)) if k not in self.lists]
-            told = {number for number, k in enumerate(kept) if k in known}
-        self.captured = set(told)
-        barred: set[int] = set()
+        told = self._told(len(before), skipped)
+        self.captured, barred = set(told), set[int]()
         again = True
         while again:
             given = self._lower(before, skipped)
-            outputs = self.body.outputs[skipped:][: len(self.initial)]
-            # What is not handed on after all: what the body knew of other values had let it seem so.
+            outputs = dict(enumerate(self.body.outputs[skipped:][: len(self.initial)]))
+            # A branch was taken for granted, and what is known by now decides for the other one.
             wrong = {
-                k for k, x in enumerate(outputs)
-                if k in self.captured and k not in told and innermost(x) is not innermost(given[k])
-            }  # fmt: skip
+                k for k in self.captured - told if innermost(outputs[k]) is not innermost(given[k])
+            }
             barred |= wrong
             self.captured -= wrong
-            compared = [self._compare(k, x) for k, x in enumerate(outputs) if k not in self.captured]
-            again = bool(wrong) or any(compared)
+            carried = [k for k in outputs if k not in self.captured]
+            again = any([self._compare(k, outputs[k]) for k in carried]) or bool(wrong)
             if not again:  # only what holds at the sizes that are left is sure
-                found = {
-                    k for k, x in enumerate(outputs)
-                    if k not in self.captured and k not in barred and self._is_unchanged(k, x)
-                }  # fmt: skip
+                found = {k for k in carried if self._is_unchanged(k, outputs[k])} - barred
                 self.captured |= found
                 again = bool(found)
         self.body.outputs = [
             x for k, x in enumerate(self.body.outputs) if k - skipped not in self.captured
         ]
         self.inside = [x for k, x in enumerate(self.inside) if k not in self.captured]
+
+    def _told(self, before: int, skipped: int) -> set[int]:
+        """What the graph hands on, as `settle` counts."""
+        if not isinstance(self.graph, Graph):
+            return set()
+        known = handed_on(self.graph, range(before, before + len(self.all)), skipped)
+        others = (k for k in range(len(self.all)) if k not in self.lists)
+        return {number for number, k in enumerate(others) if k in known}
 
     def _lower(self, before: Sequence[Tensor], skipped: int) -> list[Tensor]:
         """Lower the body as what is known by now lets it be; gives what it reads as carried."""
@@ -228,9 +226,7 @@ class Repeated:
         changed, end = len(self.inside), len(results) - len(self.lists)
         made = dict(zip(self.lists, map(unstacked, results[end:]), strict=True))
         rest = iter(results[:changed])
-        kept = iter(
-            [x if k in self.captured else next(rest) for k, x in enumerate(self.initial)]
-        )
+        kept = iter([x if k in self.captured else next(rest) for k, x in enumerate(self.initial)])
         carried = (made[k] if k in made else next(kept) for k in range(len(self.all)))
         return (*carried, *results[changed:end])
 

@@ -194,15 +194,14 @@ def _length_of_each(split: Tensor) -> int | None:
     Of several, a scalar's last part may be a shorter one.
     """
     body = split.body if isinstance(split, Map) else None
-    if body is None or body.op != "constant":
-        found = elements_of(split)
-        if not found or len(set(found)) != 1:
-            return None
-        (each,) = set(found)
+    if body is not None and body.op == "constant":
+        every: set[object] = {body.payload}
     else:
-        each = body.payload
-    is_length = isinstance(each, int) and each > 0
-    return each if is_length and (split.rank == 1 or each == 1) else None
+        every = set(elements_of(split) or ())
+    each = every.pop() if len(every) == 1 else None
+    if not isinstance(each, int) or each <= 0:
+        return None
+    return each if split.rank == 1 or each == 1 else None
 
 
 def _known_lengths(size: Dim, split: Tensor | None) -> tuple[int, ...] | None:

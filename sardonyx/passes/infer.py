@@ -105,9 +105,7 @@ class _Inference:
         self.run(graph)
         return [self._tensor(value) for value in graph.outputs]
 
-    def body(
-        self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]
-    ) -> Body:
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
         """A graph of its own inside this one; `outside` gets what it reads beside its inputs."""
         inner = _Inference(graph, self._noted, self, outside)
         self._give(graph, inputs, inner)

@@ -20,6 +20,7 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
+from sardonyx.plan.rings import Ring
 from sardonyx.plan.steps import (
     Enter,
     Grow,
@@ -33,7 +34,6 @@ from sardonyx.plan.steps import (
     Step,
     Together,
 )
-from sardonyx.plan.rings import Ring
 from sardonyx.runtime.blocks import Block, RegionWork
 from sardonyx.runtime.branches import Chain, with_branches
 from sardonyx.runtime.independence import arranged
@@ -353,9 +353,9 @@ class PlanWriter:
         for ring, turn in turns.items():
             self._set(turn, ring.opposite(turn))
         through = sizes.add(region.counter, 1)
-        for symbol in (region.count, done, region.counter):
-            if symbol is not None:
-                self._set(symbol, through)
+        for number in (region.count, done, region.counter):
+            if number is not None:
+                self._set(number, through)
         if region.goes_on:
             exits.append((len(self._commands), *self._use(inner.outputs[0]), self._here))
             self._commands.append(Jump(_LATER))
@@ -411,7 +411,7 @@ class PlanWriter:
                 self._places.aliases[carried.inside] = (home, 0)
 
     def _count_for_rings(self, region: Repetition, work: RegionWork) -> Dim | None:
-        """The symbol of the number of iterations, if where rings end hangs on what ends the loop."""
+        """The symbol of the number of iterations, if it is needed and the loop may end early."""
         is_open = region.goes_on or region.condition is not None
         return sizes.measured(f"{region.counter!r} done", 0) if work.after and is_open else None
 
@@ -450,11 +450,10 @@ class PlanWriter:
         ends: dict[Ring, Dim] = {ring: integer.modulo(count, ring.slots) for ring in work.rings}
         if not isinstance(count, int):
             # Of a limit that no loop reaches, bytes would be no size.
-            found = {r: sizes.measured(f"{region.counter!r} end {r.members[0]}", 0) for r in ends}
-            for ring, symbol in found.items():
-                self._set(symbol, ends[ring])
-            self._enter(Segment(self._here, counters=tuple(map(sizes.name_of, found.values()))))
-            ends = found
+            for ring, end in ends.items():
+                ends[ring] = sizes.measured(f"{region.counter!r} end {ring.members[0]}", 0)
+                self._set(ends[ring], end)
+            self._enter(Segment(self._here, counters=tuple(map(sizes.name_of, ends.values()))))
         for ring in work.rings:
             for member, k in enumerate(ring.members):
                 copy = work.after.get(k)

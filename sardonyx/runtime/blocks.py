@@ -259,9 +259,7 @@ class Blocks:
         with self.forming.for_slices():
             block = self.block(outputs, body.assumptions, body.origins, body.measured, body.ends)
         made = iter(block.outputs)
-        block.outputs = [
-            kept[k] if k in kept else next(made) for k in range(len(body.outputs))
-        ]
+        block.outputs = [kept[k] if k in kept else next(made) for k in range(len(body.outputs))]
         return block
 
     def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:

@@ -53,7 +53,9 @@ def innermost(tensor: Tensor) -> Tensor:
     while is_index_map(found):
         assert isinstance(found, Map)  # noqa: S101 - narrows the type for the checker
         inner = found.body.tensor
-        maps = {inner: inner} if isinstance(inner, Map) and is_index_map(inner) else {}
+        maps: dict[Tensor, Map] = {}
+        if isinstance(inner, Map) and is_index_map(inner):
+            maps[inner] = inner
         composed = compose(found, maps)
         if composed is found:
             return tensor
