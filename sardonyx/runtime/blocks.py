@@ -282,9 +282,9 @@ class Blocks:
             needed = _sizes(region, call, blocks)
             return RegionWork(region, outside, results, [], blocks, [], last, needed)
         assert isinstance(region, Repetition)  # noqa: S101 - narrows the type for the checker
-        # A library's call with addresses that change from iteration to iteration is none.
-        sources = taken_over(region) if self.forming.options.accelerator is None else {}
-        rings = rings_of(region, sources) if self.forming.options.accelerator is None else []
+        moves = optional.RINGS not in self.without
+        sources = taken_over(region) if moves else {}
+        rings = rings_of(region, sources) if moves else []
         in_rings = {k for ring in rings for k in ring.members}
         skip = int(region.goes_on)
         kept = {skip + k: region.carried[source].inside for k, source in sources.items()}
