@@ -400,6 +400,12 @@ REFUSED_FEEDS: dict[str, tuple[str, dict[str, Any], str]] = {
         "float32",
     ),
     "missing": ("(seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }", {}, "missing"),
+    "fewer slices than there are": (
+        "(float[N] x, float[M] o) => (int64 n) { one = Constant<value_ints = [1]>() m = Shape(o)"
+        " l = Expand(one, m) s = SplitToSequence<axis = 0>(x, l) n = SequenceLength(s) }",
+        {"x": _floats(4), "o": _floats(3)},
+        "do not make up the axis, in node SplitToSequence",
+    ),
 }
 
 
