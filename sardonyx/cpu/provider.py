@@ -33,6 +33,7 @@ class CpuProvider:
         self.target: Target = host_target()
         self.key = self.target.key
         self.accelerator: Accelerator | None = None
+        self.without: frozenset[str] = frozenset()
 
     def check(self, lowered: LoweredGraph) -> None:
         """Nothing: the processor runs all that there is."""

@@ -18,6 +18,7 @@ from sardonyx.cuda.libraries import LibrarySettings, find_libraries
 from sardonyx.cuda.module import Module
 from sardonyx.cuda.settings import CudaSettings
 from sardonyx.kernel.grain import Tiling
+from sardonyx.plan import optional
 from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
@@ -55,6 +56,10 @@ class CudaProvider:
         EPFail: There is no driver, or its package is missing.
         InvalidArgument: There is no such device.
     """
+
+    #: Where the device steers, what follows a loop takes one more conditional node; calls of
+    #: libraries in a graph have the addresses that they were captured with.
+    without: frozenset[str] = frozenset({optional.RINGS})
 
     def __init__(self, device_id: int = 0, settings: CudaSettings | None = None) -> None:
         self.device = device(device_id)

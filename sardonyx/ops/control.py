@@ -34,7 +34,7 @@ from sardonyx.tensor.language import (
 from sardonyx.tensor.measuring import LARGEST
 from sardonyx.tensor.region import Body, Branches
 from sardonyx.tensor.symbolic import elements_of
-from sardonyx.tensor.tensor import Shape
+from sardonyx.tensor.tensor import Buffer, Shape
 
 Result = TypeVar("Result")
 
@@ -154,9 +154,14 @@ def if_1(
             return tuple(_either_way(lambda: scope.inline(chosen)))
     then, otherwise = (body for body in bodies if isinstance(body, Body))
     inside = then.symbols | otherwise.symbols
+    same = _same_either_way(then, otherwise, outside, inside)
+    for body in (then, otherwise):
+        body.outputs = [x for k, x in enumerate(body.outputs) if k not in same]
     outputs: list[tuple[Shape, DType]] = []
     finals: list[dict[int, Dim]] = []
-    for number, (a, b) in enumerate(zip(then.outputs, otherwise.outputs, strict=True)):
+    count = len(then.outputs) + len(same)
+    numbers = [k for k in range(count) if k not in same]
+    for number, a, b in zip(numbers, then.outputs, otherwise.outputs, strict=True):
         dtype = join(a.dtype, b.dtype)
         if dtype is None:
             what = f"The branches differ in the type of output {number}"
@@ -169,7 +174,27 @@ def if_1(
         outputs.append((tuple(final.get(k, d) for k, d in enumerate(a.shape)), dtype))
         finals.append(final)
     region = Branches(list(outside.values()), finals, decider, then, otherwise)
-    return results_of(scope, "if", region, outside, outputs)
+    results = iter(results_of(scope, "if", region, outside, outputs))
+    return tuple(same[k] if k in same else next(results) for k in range(count))
+
+
+def _same_either_way(
+    then: Body, otherwise: Body, outside: Outside, inside: set[Dim]
+) -> dict[int, Tensor]:
+    """By number, outputs that both branches only hand on, as they are outside."""
+    seen: dict[Tensor, Tensor] = {stand_in_: x for x, stand_in_ in outside.items()}
+    found: dict[int, Tensor] = {}
+    for number, (a, b) in enumerate(zip(then.outputs, otherwise.outputs, strict=True)):
+        if a is not b:
+            continue
+        known = elements_of(a)
+        if a in seen:
+            found[number] = seen[a]
+        elif isinstance(a, Buffer) and a.constant is not None:
+            found[number] = a
+        elif known is not None and not any(is_inside(d, inside) for d in (*a.shape, *known)):
+            found[number] = known_tensor(known, a.shape, a.dtype)
+    return found
 
 
 # -- Loop, and what Scan shares with it ----------------------------------------------------
@@ -207,8 +232,7 @@ def loop_1(
         repeated.body.outputs[0] = _one_bool(repeated)
     elif most == LARGEST:
         raise InvalidGraph(message("Loop", "Nothing ends it: no number, and no condition"))
-    results = repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
-    return repeated.in_order(results)
+    return repeated.region(most, begin, goes_on, [], (), 0 if goes_on else 1)
 
 
 def _one_bool(repeated: Repeated) -> Tensor:

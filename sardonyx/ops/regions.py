@@ -12,9 +12,11 @@ from sardonyx.base.integer import known_equal
 from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
+from sardonyx.ops.handed_on import handed_on
 from sardonyx.ops.lists import items_of, unstacked
 from sardonyx.ops.scope import Scope
 from sardonyx.tensor import scalar
+from sardonyx.tensor.composition import innermost
 from sardonyx.tensor.host import CONSTRUCT, call_behind, is_host_call, is_object
 from sardonyx.tensor.language import (
     Tensor,
@@ -104,10 +106,14 @@ def is_inside(dim: Dim, symbols: set[Dim]) -> bool:
 
 
 class Repeated:
-    """What is repeated: finds out which sizes change from iteration to iteration.
+    """What is repeated: finds out what changes from iteration to iteration.
+
+    A carried value that the body gives back as it was is its first value in every iteration, and
+    the result. So the body reads it as it reads what is outside, and it is not carried at all.
 
     Attributes:
         make_body: Makes the body, given what it reads.
+        captured: Which of what is carried never changes.
 
     Args:
         scope: What surrounds the node.
@@ -126,6 +132,7 @@ class Repeated:
         lists: Sequence[int] = (),
     ) -> None:
         self.scope = scope
+        self.graph = graph
         self.make_body: MakeBody = partial(scope.body, graph) if isinstance(graph, Graph) else graph
         self.all, self.lists = list(initial), lists
         self.initial = [x for k, x in enumerate(initial) if k not in lists]
@@ -133,28 +140,66 @@ class Repeated:
         self.counter = sizes.measured(f"{scope.name}:iteration", 0)
         self.changing: list[dict[int, Dim]] = [{} for _ in self.initial]
         self.dtypes = [x.dtype for x in self.initial]
+        self.captured: set[int] = set()
         self.outside: Outside = {}
         self.inside: list[Buffer] = []
         self.body = Body([])
 
     def settle(self, before: Sequence[Tensor], skipped: int) -> None:
-        """Lower the body until the sizes of what is carried fit.
+        """Lower the body until the sizes of what is carried fit, and what never changes is read.
 
         Args:
             before: The body's inputs before the carried ones.
             skipped: How many outputs come before the carried ones.
         """
+        told = self._told(len(before), skipped)
+        self.captured, barred = set(told), set[int]()
         again = True
         while again:
-            again = False
-            self.outside = {}
-            self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
-            rest = iter(self.inside)
-            carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
-            self.body = self.make_body([*before, *carried, *self.slices], self.outside)
-            self._put_lists_last(skipped)
-            for number, output in enumerate(self.body.outputs[skipped:][: len(self.initial)]):
-                again |= self._compare(number, output)
+            given = self._lower(before, skipped)
+            outputs = dict(enumerate(self.body.outputs[skipped:][: len(self.initial)]))
+            # A branch was taken for granted, and what is known by now decides for the other one.
+            wrong = {
+                k for k in self.captured - told if innermost(outputs[k]) is not innermost(given[k])
+            }
+            barred |= wrong
+            self.captured -= wrong
+            carried = [k for k in outputs if k not in self.captured]
+            again = any([self._compare(k, outputs[k]) for k in carried]) or bool(wrong)
+            if not again:  # only what holds at the sizes that are left is sure
+                found = {k for k in carried if self._is_unchanged(k, outputs[k])} - barred
+                self.captured |= found
+                again = bool(found)
+        self.body.outputs = [
+            x for k, x in enumerate(self.body.outputs) if k - skipped not in self.captured
+        ]
+        self.inside = [x for k, x in enumerate(self.inside) if k not in self.captured]
+
+    def _told(self, before: int, skipped: int) -> set[int]:
+        """What the graph hands on, as `settle` counts."""
+        if not isinstance(self.graph, Graph):
+            return set()
+        known = handed_on(self.graph, range(before, before + len(self.all)), skipped)
+        others = (k for k in range(len(self.all)) if k not in self.lists)
+        return {number for number, k in enumerate(others) if k in known}
+
+    def _lower(self, before: Sequence[Tensor], skipped: int) -> list[Tensor]:
+        """Lower the body as what is known by now lets it be; gives what it reads as carried."""
+        self.outside = {}
+        self.inside = [self.input(k, x) for k, x in enumerate(self.initial)]
+        given = [
+            self._seen(x) if k in self.captured else self.inside[k]
+            for k, x in enumerate(self.initial)
+        ]
+        rest = iter(given)
+        carried = [x if k in self.lists else next(rest) for k, x in enumerate(self.all)]
+        self.body = self.make_body([*before, *carried, *self.slices], self.outside)
+        self._put_lists_last(skipped)
+        return given
+
+    def _seen(self, initial: Tensor) -> Tensor:
+        """How the body sees a first value that it reads as it reads what is outside."""
+        return initial if self.scope.by_shapes else seen_inside(initial, self.outside)
 
     def _put_lists_last(self, skipped: int) -> None:
         """What the body adds to a list is a slice of a result, after all others."""
@@ -176,14 +221,14 @@ class Repeated:
         inside = self.body.symbols | own | {self.counter}
         return any(is_inside(d, inside) for d in shape)
 
-    def in_order(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results of the region as the node gives them: lists among what is carried."""
-        if not self.lists:
-            return tuple(results)
-        count = len(results) - len(self.lists)
-        made = dict(zip(self.lists, map(unstacked, results[count:]), strict=True))
-        kept, others = iter(results[: len(self.initial)]), results[len(self.initial) : count]
-        return (*(made[k] if k in made else next(kept) for k in range(len(self.all))), *others)
+    def _in_order(self, results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results of the region as the node gives them, with what never changes, and lists."""
+        changed, end = len(self.inside), len(results) - len(self.lists)
+        made = dict(zip(self.lists, map(unstacked, results[end:]), strict=True))
+        rest = iter(results[:changed])
+        kept = iter([x if k in self.captured else next(rest) for k, x in enumerate(self.initial)])
+        carried = (made[k] if k in made else next(kept) for k in range(len(self.all)))
+        return (*carried, *results[changed:end])
 
     def input(self, number: int, initial: Tensor) -> Buffer:
         """What the body reads of a carried value."""
@@ -214,6 +259,13 @@ class Repeated:
                 again = True
         return again
 
+    def _is_unchanged(self, number: int, output: Tensor) -> bool:
+        """Whether what the body gives is what it was given, or what was there before the loop."""
+        found = innermost(output)
+        if found is self.inside[number]:
+            return True
+        return isinstance(found, Buffer) and found is self._seen(self.initial[number])
+
     def region(
         self,
         trips: Dim,
@@ -223,7 +275,7 @@ class Repeated:
         reverse: Sequence[bool],
         unused_first: int = 0,
     ) -> tuple[Tensor, ...]:
-        """The call, once the body is settled.
+        """What the node gives, once the body is settled.
 
         Args:
             trips: How often at most.
@@ -240,13 +292,13 @@ class Repeated:
         skip = int(goes_on)
         outputs: list[tuple[Shape, DType]] = []
         finals: list[dict[int, Dim]] = []
-        for number, buffer_ in enumerate(self.inside):
+        kept = [k for k in range(len(self.initial)) if k not in self.captured]
+        for number, buffer_ in zip(kept, self.inside, strict=True):
             final = {axis: final_size(self.scope, number, axis) for axis in self.changing[number]}
             shape = tuple(final.get(k, d) for k, d in enumerate(buffer_.shape))
             outputs.append((shape, buffer_.dtype))
             finals.append(final)
-        carried_count = len(self.inside)
-        slices = body.outputs[skip + carried_count :]
+        slices = body.outputs[skip + len(kept) :]
         undecided = goes_on or condition is not None or trips == LARGEST
         count = sizes.measured(f"{self.scope.name}:count", 0) if undecided and slices else None
         places: list[Dim] = []
@@ -255,7 +307,7 @@ class Repeated:
                 what = "What iterations give is joined along a new axis"
                 raise InvalidGraph(message("body", what, expected="tensors", got=str(slice_.dtype)))
             final = {
-                axis + 1: final_size(self.scope, carried_count + number, axis + 1)
+                axis + 1: final_size(self.scope, len(self.initial) + number, axis + 1)
                 for axis, d in enumerate(slice_.shape)
                 if is_inside(d, inside)
             }
@@ -267,12 +319,13 @@ class Repeated:
             last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
             places.append(last if reverse and reverse[number] else self.counter)
         carried = [
-            Carried(stand_in(x, self.outside), b, changing)
-            for x, b, changing in zip(self.initial, self.inside, self.changing, strict=True)
+            Carried(stand_in(self.initial[k], self.outside), inside_, self.changing[k])
+            for k, inside_ in zip(kept, self.inside, strict=True)
         ]
         begin = None if condition is None else stand_in(condition, self.outside)
         region = Repetition(
             list(self.outside.values()), finals, trips, self.counter, begin, goes_on, carried,
             sliced, places, count, body,
         )  # fmt: skip
-        return results_of(self.scope, "loop", region, self.outside, outputs)
+        results = results_of(self.scope, "loop", region, self.outside, outputs)
+        return self._in_order(results)

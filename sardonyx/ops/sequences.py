@@ -26,9 +26,9 @@ from sardonyx.ops.object_values import (
 from sardonyx.ops.registry import op
 from sardonyx.ops.scalars import scalar_of
 from sardonyx.tensor.host import CONSTRUCT, Result, call_behind, host_call, is_object
-from sardonyx.tensor.language import concat, known_tensor, normalise_axis, split
+from sardonyx.tensor.language import assume_equal, concat, known_tensor, normalise_axis, split
 from sardonyx.tensor.symbolic import elements_of
-from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.tensor import Map, Tensor
 
 _OBJECTS = ("objects", "strings")
 #: Sequences of more items are not taken apart by name.
@@ -173,14 +173,35 @@ def split_to_sequence_11(
             parts = tuple(p.reshape(*p.shape[:axis], *p.shape[axis + 1 :]) for p in parts)
         if parts:
             return construct(parts)
+    each = 1 if split_ is None else _length_of_each(split_)
     shape: list[int | None] = [d if isinstance(d, int) else None for d in x.shape]
-    shape[axis] = None if split_ is not None else 1
+    shape[axis] = each
     if drop:
         del shape[axis]
     dtype = object_type("sequence", x.dtype, tuple(shape))
-    if split_ is None:
-        return split_sequence(x, axis, bool(keepdims), dtype)
+    if split_ is None or (each == 1 and split_.rank == 0):
+        return split_sequence(x, axis, not drop, dtype)
+    if each == 1:
+        what = "The lengths do not make up the axis"
+        assume_equal(split_.shape[0], x.shape[axis], "SplitToSequence", what)
+        return split_sequence(x, axis, True, dtype)
     return call_for_object("sequence.split", [x, split_], dtype, axis=axis, keepdims=bool(keepdims))
+
+
+def _length_of_each(split: Tensor) -> int | None:
+    """How long all parts are, if that is known and one number, however many they are.
+
+    Of several, a scalar's last part may be a shorter one.
+    """
+    body = split.body if isinstance(split, Map) else None
+    if body is not None and body.op == "constant":
+        every: set[object] = {body.payload}
+    else:
+        every = set(elements_of(split) or ())
+    each = every.pop() if len(every) == 1 else None
+    if not isinstance(each, int) or each <= 0:
+        return None
+    return each if split.rank == 1 or each == 1 else None
 
 
 def _known_lengths(size: Dim, split: Tensor | None) -> tuple[int, ...] | None:

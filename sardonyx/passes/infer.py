@@ -27,6 +27,7 @@ from sardonyx.ops.contents import DataDependent, depends_on_data
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.lower import with_short_sizes
 from sardonyx.ops.object_values import object_buffer
+from sardonyx.ops.regions import stand_in
 from sardonyx.ops.registry import apply, record_of, where
 from sardonyx.passes.expand import expansion_of
 from sardonyx.tensor.assumptions import collect
@@ -69,11 +70,18 @@ def infer(graph: Graph) -> dict[Node, str]:
 
 
 class _Inference:
-    def __init__(self, graph: Graph, noted: list[str], parent: _Inference | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        noted: list[str],
+        parent: _Inference | None = None,
+        outside: dict[Tensor, Buffer] | None = None,
+    ) -> None:
         self.unknown: dict[Node, str] = {}
         self.causes: dict[Node, DataDependent] = {}
         self.symbols: set[Dim] = set()
         self._graph, self._noted, self._parent = graph, noted, parent
+        self._outside = {} if outside is None else outside
         self._overridable = set(graph.overridable)
         self._tensors: dict[Value, Tensor] = {}
         self._first: dict[object, Value] = {}
@@ -97,9 +105,9 @@ class _Inference:
         self.run(graph)
         return [self._tensor(value) for value in graph.outputs]
 
-    def body(self, graph: Graph, inputs: Sequence[Tensor]) -> Body:
-        """A graph of its own inside this one."""
-        inner = _Inference(graph, self._noted, self)
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
+        """A graph of its own inside this one; `outside` gets what it reads beside its inputs."""
+        inner = _Inference(graph, self._noted, self, outside)
         self._give(graph, inputs, inner)
         with forgetting():
             inner.run(graph)
@@ -197,7 +205,9 @@ class _Inference:
         found = self._tensors.get(value)
         if found is None:
             if self._parent is not None and self._is_outside(value):
-                return self._parent._tensor(value)
+                found = self._parent._tensor(value)
+                stand_in(found, self._outside)
+                return found
             found = self._tensors[value] = self._make(value)
             self._first.setdefault(found, value)
         return found
@@ -269,6 +279,11 @@ class _Inference:
         if isinstance(whole, Buffer) and known is whole.known and not assumes:
             self._tensors[value] = whole
             return
+        if known is None and _is_one_number(whole) and not assumes:
+            # Lengths of parts, however many there are: what reads them looks for the number.
+            self._tensors[value] = whole
+            self._first[whole] = value
+            return
         only = known[0] if known is not None and len(known) == 1 else None
         number = only if isinstance(only, (int, float)) else None
         self._tensors[value] = given = buffer(
@@ -293,10 +308,15 @@ class _Scope:
         return self._inference.inline(graph, inputs)
 
     def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
-        return self._inference.body(graph, inputs)
+        return self._inference.body(graph, inputs, outside)
 
     def own(self, symbols: Iterable[Dim], call: Tensor) -> None:
         self._inference.symbols.update(symbols)
+
+
+def _is_one_number(x: Tensor) -> bool:
+    """Whether all elements are one whole number, and only how many there are is left open."""
+    return isinstance(x, Map) and x.dtype.is_integer and x.body.op == "constant"
 
 
 def _known_by(node: Node, inputs: list[Tensor | None]) -> object:

@@ -1,4 +1,4 @@
-"""Steps of planning that a session may do without; results are the same but for rounding."""
+"""Steps of planning that sessions and providers may do without; results differ by rounding."""
 
 #: Attention becomes one kernel: `plan.attention`.
 ATTENTION = "attention"
@@ -6,3 +6,5 @@ ATTENTION = "attention"
 INTEGERS = "integers"
 #: The orders of axes in memory are chosen: `plan.layout`.
 LAYOUTS = "layouts"
+#: What loops carry is computed where the next trip reads it: `plan.rings`.
+RINGS = "rings"

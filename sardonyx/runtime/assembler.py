@@ -20,6 +20,7 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
+from sardonyx.plan.rings import Ring
 from sardonyx.plan.steps import (
     Enter,
     Grow,
@@ -226,10 +227,14 @@ class PlanWriter:
             if stand_in is not actual:
                 self._places.aliases[stand_in] = (actual, 0)
         self._places.written.update((*work.results, *work.homes))
+        self._places.written.update(ring.memory for ring in work.rings)
+        left = {work.results[k] for ring in work.rings for k in ring.members} - {
+            work.results[k] for k in work.after
+        }
         for result, finals in zip(work.results, region.finals, strict=True):
             if finals:
                 self._grow(result)
-            else:
+            elif result not in left:
                 self._use(result)
         if isinstance(region, Branches):
             self._branches(region, work)
@@ -237,7 +242,8 @@ class PlanWriter:
             self._loop(region, work, block)
         self._here, self._around = before, around
         for result in work.results:
-            self._use(result)
+            if result not in left:
+                self._use(result)
 
     def _chain(self, chain: Chain, block: Block) -> None:
         """Works, one after the other."""
@@ -308,6 +314,10 @@ class PlanWriter:
                 if axis:
                     self._set(symbol, 0)
         earlier = self._begin_slices(region, inner)
+        done = self._count_for_rings(region, work)
+        turns = _turns(region, work)
+        for symbol in (*turns.values(), *(() if done is None else (done,))):
+            self._set(symbol, 0)
         if region.condition is not None:
             exits.append((len(self._commands), *self._use(region.condition), before))
             self._commands.append(Jump(_LATER))
@@ -317,11 +327,12 @@ class PlanWriter:
         self._commands.append(Jump(_LATER))
         changing = [s for c in region.carried for s in c.sizes.values()]
         following: dict[Dim, Dim] = {s: sizes.measured(f"{s!r}'", 0) for s in changing}
-        symbols = (region.counter, *changing, *following.values(), *earlier)
+        symbols = (region.counter, *changing, *following.values(), *earlier, *turns.values())
         here = self._enter(Segment(before, counters=tuple(map(sizes.name_of, symbols))))
         for sliced in region.sliced:
             offset = sizes.multiply(sliced.position, bytes_of(sliced.inside))
             self._places.aliases[sliced.inside] = (sliced.whole, offset)
+        settled = self._place_rings(region, work, turns)
         copies = self._place_slices(region, work)
         levels = self._block(inner)
         self._compare_slices(region, inner, earlier, levels)
@@ -336,13 +347,15 @@ class PlanWriter:
                 keep = sizes.multiply(each, before_it)
                 self._enlarge(growing, sizes.multiply(each, through), keep)
             self._call(copy, inner.origins)
-        self._carry_on(region, work, following)
+        self._carry_on(region, work, following, settled)
         for symbol, size in earlier.items():
             self._set(symbol, size)
+        for ring, turn in turns.items():
+            self._set(turn, ring.opposite(turn))
         through = sizes.add(region.counter, 1)
-        if region.count is not None:
-            self._set(region.count, through)
-        self._set(region.counter, through)
+        for number in (region.count, done, region.counter):
+            if number is not None:
+                self._set(number, through)
         if region.goes_on:
             exits.append((len(self._commands), *self._use(inner.outputs[0]), self._here))
             self._commands.append(Jump(_LATER))
@@ -352,6 +365,7 @@ class PlanWriter:
         for position, number, offset, segment in exits:
             self._commands[position] = JumpUnless(number, end, offset, segment)
         self._places.prolong(begin, end)  # another iteration may read it
+        self._leave_rings(region, work, before, done)
 
     def _begin_slices(self, region: Repetition, inner: Block) -> dict[Dim, Dim]:
         """Symbols of sizes of slices in the iteration before, with those of this one."""
@@ -378,6 +392,7 @@ class PlanWriter:
             self._guards.append(Guard(sizes.multiply(difference, is_later), 0, reason, segment))
 
     def _begin_carried(self, region: Repetition, work: RegionWork, block: Block) -> None:
+        places = _in_rings(work, 0)
         for k, (carried, home, copy) in enumerate(
             zip(region.carried, work.homes, work.first, strict=True)
         ):
@@ -388,8 +403,65 @@ class PlanWriter:
             for axis, symbol in carried.sizes.items():
                 self._set(symbol, carried.initial.shape[axis])
                 self._set(region.finals[k][axis], carried.initial.shape[axis])
+            ring = places.get(k)
+            if ring is not None:
+                self._places.aliases[copy.writes[0]] = ring
             self._call(copy, block.origins)
-            self._places.aliases[carried.inside] = (home, 0)
+            if ring is None:
+                self._places.aliases[carried.inside] = (home, 0)
+
+    def _count_for_rings(self, region: Repetition, work: RegionWork) -> Dim | None:
+        """The symbol of the number of iterations, if it is needed and the loop may end early."""
+        is_open = region.goes_on or region.condition is not None
+        return sizes.measured(f"{region.counter!r} done", 0) if work.after and is_open else None
+
+    def _place_rings(
+        self, region: Repetition, work: RegionWork, turns: Mapping[Ring, Dim]
+    ) -> set[int]:
+        """Let carried values in rings be read, and computed, where their slots are now.
+
+        Gives those that need no copy.
+        """
+        inner, skip = work.blocks[0], int(region.goes_on)
+        opposite = {ring: ring.opposite(turn) for ring, turn in turns.items()}
+        now = _in_rings(work, region.counter, turns)
+        next_ = _in_rings(work, sizes.add(region.counter, 1), opposite)
+        for k, place in now.items():
+            self._places.aliases[region.carried[k].inside] = place
+        computed = [ring.members[0] for ring in work.rings if not ring.is_closed]
+        self._fresh = {inner.outputs[skip + k] for k in computed}
+        copied = {
+            k
+            for k in computed
+            if not self._lead_to(inner.outputs[skip + k], *next_[k], work.last[0][k])
+        }
+        return now.keys() - copied
+
+    def _leave_rings(
+        self, region: Repetition, work: RegionWork, before: int, done: Dim | None
+    ) -> None:
+        """Copy the last values out of rings."""
+        if not work.after:
+            return
+        self._here = before
+        if done is not None:
+            self._enter(Segment(before, counters=(sizes.name_of(done),)))
+        count = region.trips if done is None else done
+        ends: dict[Ring, Dim] = {ring: integer.modulo(count, ring.slots) for ring in work.rings}
+        if not isinstance(count, int):
+            # Of a limit that no loop reaches, bytes would be no size.
+            for ring, end in ends.items():
+                ends[ring] = sizes.measured(f"{region.counter!r} end {ring.members[0]}", 0)
+                self._set(ends[ring], end)
+            self._enter(Segment(self._here, counters=tuple(map(sizes.name_of, ends.values()))))
+        for ring in work.rings:
+            for member, k in enumerate(ring.members):
+                copy = work.after.get(k)
+                if copy is not None:
+                    self._places.aliases[copy.reads[0]] = (
+                        ring.memory, ring.place(member, ends[ring])
+                    )  # fmt: skip
+                    self._call(copy, {})
 
     def _place_slices(
         self, region: Repetition, work: RegionWork
@@ -410,16 +482,23 @@ class PlanWriter:
                 left.append((result if growing else None, place, copy))
         return left
 
-    def _carry_on(self, region: Repetition, work: RegionWork, following: dict[Dim, Dim]) -> None:
+    def _carry_on(
+        self,
+        region: Repetition,
+        work: RegionWork,
+        following: dict[Dim, Dim],
+        settled: Container[int],
+    ) -> None:
         """Copy what is carried to where the next iteration reads it, and set its sizes."""
         inner = work.blocks[0]
         outputs = inner.outputs[int(region.goes_on) :]
-        for carried, buffer, home, copy in zip(
-            region.carried, outputs, work.homes, work.last[0], strict=False
+        for k, (carried, buffer, home, copy) in enumerate(
+            zip(region.carried, outputs, work.homes, work.last[0], strict=False)
         ):
             if carried.sizes:
                 self._enlarge(home, bytes_of(buffer))
-            self._call(copy, inner.origins)
+            if k not in settled:
+                self._call(copy, inner.origins)
         for k, (carried, buffer) in enumerate(zip(region.carried, outputs, strict=False)):
             for axis, symbol in carried.sizes.items():
                 self._set(following[symbol], buffer.shape[axis])
@@ -439,3 +518,34 @@ class PlanWriter:
     def _set(self, symbol: Dim, value: Dim) -> None:
         """Give a counter its value; the segment that it belongs to is filled in at the end."""
         self._commands.append(Set(sizes.name_of(symbol), value, -1, self._here))
+
+
+def _turns(region: Repetition, work: RegionWork) -> dict[Ring, Dim]:
+    """For each ring of two slots, the symbol of where its first member lies."""
+    return {
+        ring: sizes.measured(f"{region.counter!r} turn {ring.members[0]}", 0)
+        for ring in work.rings
+        if ring.takes_turns
+    }
+
+
+def _in_rings(
+    work: RegionWork, iteration: Dim, turns: Mapping[Ring, Dim] | None = None
+) -> dict[int, tuple[Buffer, Dim]]:
+    """For each carried value in a ring, the memory that it lies in, and at which byte of it.
+
+    Args:
+        work: The loop.
+        iteration: When.
+        turns: For rings of two slots, where the first member lies then, if that is known apart.
+    """
+    found: dict[int, tuple[Buffer, Dim]] = {}
+    for ring in work.rings:
+        turn = None if turns is None else turns.get(ring)
+        for member, k in enumerate(ring.members):
+            if turn is None:
+                place = ring.place(member, iteration)
+            else:
+                place = ring.opposite(turn) if member else turn
+            found[k] = (ring.memory, place)
+    return found

@@ -23,6 +23,7 @@ from sardonyx.plan.inline import Root, find_roots
 from sardonyx.plan.integers import as_integers
 from sardonyx.plan.layout import choose_layouts, row_major, strides_in
 from sardonyx.plan.levels import Levels
+from sardonyx.plan.rings import Ring, rings_of, taken_over
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.region import REGIONS, Body, Branches, Region, Repetition
 from sardonyx.tensor.scalar import load
@@ -38,11 +39,14 @@ class RegionWork:
         region: What it is.
         outside: The buffer behind each of the region's outside buffers.
         results: The buffer of each result.
-        homes: Where each carried value lies between iterations.
+        homes: Where each carried value lies between iterations; of one in a ring, what stands for
+            it as the next iteration reads it.
         blocks: The work of its bodies, in the order of their fields.
         first: Copies of the first values of what is carried.
         last: For each block, copies of its outputs to where they are wanted.
         sizes: Every size that must be known before it begins.
+        rings: Where carried values are computed that are not copied.
+        after: For values in rings whose last ones somebody reads, copies of those.
         origin: Names of the nodes that it comes from.
     """
 
@@ -54,6 +58,8 @@ class RegionWork:
     first: list[Invocation]
     last: list[list[Invocation]]
     sizes: tuple[Dim, ...]
+    rings: list[Ring] = field(default_factory=list)
+    after: dict[int, Invocation] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
 
     @property
@@ -124,7 +130,7 @@ class Block:
             if isinstance(work, Invocation):
                 yield work
                 continue
-            for copies in (work.first, *work.last):
+            for copies in (work.first, *work.last, work.after.values()):
                 yield from copies
             for block in work.blocks:
                 yield from block.invocations()
@@ -246,11 +252,15 @@ class Blocks:
             sums_of(groups, origins),
         )  # fmt: skip
 
-    def _body(self, body: Body) -> Block:
+    def _body(self, body: Body, kept: Mapping[int, Buffer] | None = None) -> Block:
+        """The work of a body; `kept` are outputs, by number, that nothing is to be done for."""
+        kept = kept or {}
+        outputs = [x for k, x in enumerate(body.outputs) if k not in kept]
         with self.forming.for_slices():
-            return self.block(
-                body.outputs, body.assumptions, body.origins, body.measured, body.ends
-            )
+            block = self.block(outputs, body.assumptions, body.origins, body.measured, body.ends)
+        made = iter(block.outputs)
+        block.outputs = [kept[k] if k in kept else next(made) for k in range(len(body.outputs))]
+        return block
 
     def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
         call = group.call
@@ -272,20 +282,39 @@ class Blocks:
             needed = _sizes(region, call, blocks)
             return RegionWork(region, outside, results, [], blocks, [], last, needed)
         assert isinstance(region, Repetition)  # noqa: S101 - narrows the type for the checker
-        block = self._body(region.body)
+        moves = optional.RINGS not in self.without
+        sources = taken_over(region) if moves else {}
+        rings = rings_of(region, sources) if moves else []
+        in_rings = {k for ring in rings for k in ring.members}
+        skip = int(region.goes_on)
+        kept = {skip + k: region.carried[source].inside for k, source in sources.items()}
+        block = self._body(region.body, kept)
         homes = [
-            Buffer(c.inside.shape, c.inside.dtype, ("carried", c.inside)) if c.sizes else r
-            for c, r in zip(region.carried, results, strict=False)
+            Buffer(c.inside.shape, c.inside.dtype, ("carried", c.inside))
+            if c.sizes or k in in_rings
+            else results[k]
+            for k, c in enumerate(region.carried)
         ]
-        first = [self._copy(c.initial, h) for c, h in zip(region.carried, homes, strict=True)]
-        outputs = block.outputs[int(region.goes_on) :]
+        begins = [
+            Buffer(h.shape, h.dtype, ("begin", h)) if k in in_rings else h
+            for k, h in enumerate(homes)
+        ]
+        first = [self._copy(c.initial, h) for c, h in zip(region.carried, begins, strict=True)]
+        after = {
+            k: self._copy(Buffer(homes[k].shape, homes[k].dtype, ("end", homes[k])), results[k])
+            for k in sorted(in_rings)
+            if k in made
+        }
+        outputs = block.outputs[skip:]
         last = [[self._copy(b, h) for b, h in zip(outputs, homes, strict=False)]]
         for slice_, result in zip(outputs[len(homes) :], results[len(homes) :], strict=True):
             last[0].append(
                 self._copy(slice_, Buffer(slice_.shape, slice_.dtype, ("slice", result)))
             )
         needed = _sizes(region, call, [block])
-        return RegionWork(region, outside, results, homes, [block], first, last, needed)
+        return RegionWork(
+            region, outside, results, homes, [block], first, last, needed, rings, after
+        )
 
     def _copy(self, source: Buffer, target: Buffer) -> Invocation:
         """The kernel that copies all elements of one buffer to another, both row-major."""

@@ -128,8 +128,8 @@ def build_model(
         graph, lowered, provider.target, fuse=fuse, winograd=winograd,
         accelerator=provider.accelerator, halves=halves,
         formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
-        appended=rooms, keeper=keeper, choices=_choices(options, keeper), without=options.without,
-        layers=layers,
+        appended=rooms, keeper=keeper, choices=_choices(options, keeper),
+        without=options.without | provider.without, layers=layers,
     )  # fmt: skip
     timings.update(compiled.seconds)
     _log_host(compiled)

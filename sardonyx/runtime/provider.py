@@ -48,11 +48,13 @@ class Provider(Protocol):
         target: What kernels are formed for.
         key: Everything about it that decides on the code.
         accelerator: Says what its libraries take, if it has any.
+        without: Steps of `plan.optional` that do not pay on it.
     """
 
     target: Target
     key: str
     accelerator: Accelerator | None
+    without: frozenset[str]
 
     def check(self, lowered: LoweredGraph) -> None:
         """Refuse a model before it is compiled.

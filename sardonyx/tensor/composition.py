@@ -45,3 +45,19 @@ def compose(tensor: Tensor, index_maps: Mapping[Tensor, Map]) -> Tensor:
     if body.op != "load" or body.tensor.shape != tensor.shape or body.at != indices(tensor.shape):
         return tensor
     return body.tensor
+
+
+def innermost(tensor: Tensor) -> Tensor:
+    """What an index map of index maps reads in its own order, if it does; else the tensor."""
+    found = tensor
+    while is_index_map(found):
+        assert isinstance(found, Map)  # noqa: S101 - narrows the type for the checker
+        inner = found.body.tensor
+        maps: dict[Tensor, Map] = {}
+        if isinstance(inner, Map) and is_index_map(inner):
+            maps[inner] = inner
+        composed = compose(found, maps)
+        if composed is found:
+            return tensor
+        found = composed
+    return found

@@ -45,8 +45,70 @@ def _session(text: str, opset: int = 17) -> sardonyx.InferenceSession:
 _X = _floats(2, 3)
 _CONCAT = "y = ConcatFromSequence<axis=0>(s)"
 
+_REGULATOR = (
+    "(float[N,3] x, int64[N] r) => (float[A,3] y) {{ three = Constant<value_ints = [3]>()"
+    " first = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()"
+    " size = Shape<end = 1>(x) n = Squeeze(size) on = Constant<value = bool {{1}}>()"
+    " {split} e = SequenceEmpty() s = Loop(n, on, e) <"
+    "body = b (int64 i, bool ci, seq(float[P,3]) si) => (bool c, seq(float[P,3]) so)"
+    " {{ c = Identity(ci) {item} shape = Concat<axis = 0>(k, three) {repeat}"
+    " so = SequenceInsert(si, v) }}> y = ConcatFromSequence<axis = 0>(s) }}"
+)
+_SPLIT = "sx = SplitToSequence<axis = 0>(x, {0}) sr = SplitToSequence<axis = 0>(r, {0})"
+_ITEMS = "xi = SequenceAt(sx, i) k = SequenceAt(sr, i)"
+_GATHER = "xi = Gather(x, i) ri = Gather(r, i) k = Unsqueeze(ri, first)"
+_EXPAND = "v = Expand(xi, shape)"
+
+
+def _regulated() -> list[tuple[dict[str, Any], list[Any]]]:
+    """Rows, repeated as often as a second feed says."""
+    found = []
+    for counts in ([2, 1, 3], [1], [4, 4], [1, 0, 2, 1, 5], [2, 1, 3]):
+        x, r = _floats(len(counts), 3), np.array(counts)
+        found.append(({"x": x, "r": r}, [np.repeat(x, r, axis=0)]))
+    return found
+
+
 #: Graph, pairs of feeds and results.
 CASES: dict[str, tuple[str, list[tuple[dict[str, Any], list[Any]]]]] = {
+    "rows repeated in a loop": (
+        _REGULATOR.format(split="", item=_GATHER, repeat=_EXPAND),
+        _regulated(),
+    ),
+    "slices repeated in a loop": (
+        _REGULATOR.format(
+            split="o = Expand(one, size) " + _SPLIT.format("o"), item=_ITEMS, repeat=_EXPAND
+        ),
+        _regulated(),
+    ),
+    "slices of one length repeated in a loop": (
+        _REGULATOR.format(
+            split="o = Squeeze(one) " + _SPLIT.format("o"),
+            item=_ITEMS,
+            repeat="z = ConstantOfShape(shape) v = Add(z, xi)",
+        ),
+        _regulated(),
+    ),
+    "slices tiled in a loop": (
+        _REGULATOR.format(
+            split="o = ConstantOfShape<value = int64[1] {1}>(size) " + _SPLIT.format("o"),
+            item=_ITEMS,
+            repeat="t = Concat<axis = 0>(k, one) v = Tile(xi, t)",
+        ),
+        _regulated(),
+    ),
+    "slices of one length keep their axis": (
+        "(float[N,3] x) => (float[A,B] y, int64 n) { one = Constant<value_int = 1>()"
+        " last = Constant<value_int = -1>() s = SplitToSequence<axis = 1, keepdims = 0>(x, one)"
+        " y = SequenceAt(s, last) n = SequenceLength(s) }",
+        [({"x": _floats(n, 3)}, [_floats(n, 3)[:, 2:], np.int64(3)]) for n in (2, 4)],
+    ),
+    "the last slice of two is shorter": (
+        "(float[N,3] x) => (float[A,B] y) { two = Constant<value_int = 2>()"
+        " last = Constant<value_int = -1>() s = SplitToSequence<axis = 0>(x, two)"
+        " y = SequenceAt(s, last) }",
+        [({"x": _floats(n, 3)}, [_floats(n, 3)[n - (n % 2 or 2) :]]) for n in (5, 4, 1)],
+    ),
     "made and read at once": (
         "(float[N,3] x) => (float[M,3] y, int64 n, float[A,B] z) { s = SequenceConstruct(x, x)"
         f" {_CONCAT} n = SequenceLength(s) k = Constant<value_int=-1>() z = SequenceAt(s, k) }}",
@@ -341,6 +403,12 @@ REFUSED_FEEDS: dict[str, tuple[str, dict[str, Any], str]] = {
         "float32",
     ),
     "missing": ("(seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }", {}, "missing"),
+    "fewer slices than there are": (
+        "(float[N] x, float[M] o) => (int64 n) { one = Constant<value_ints = [1]>() m = Shape(o)"
+        " l = Expand(one, m) s = SplitToSequence<axis = 0>(x, l) n = SequenceLength(s) }",
+        {"x": _floats(4), "o": _floats(3)},
+        "do not make up the axis, in node SplitToSequence",
+    ),
 }
 
 
