@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -46,6 +47,15 @@ def folded(model: onnx.ModelProto, feeds: Mapping[str, Any], level: str) -> list
     return list(sardonyx.InferenceSession(data, options).run(None, rest))
 
 
+def _step(found: Any) -> float:
+    """The distance of numbers beside 1 in the type of an output."""
+    dtype = getattr(found, "dtype", np.dtype(int))
+    try:
+        return float(ml_dtypes.finfo(dtype).eps)
+    except ValueError:  # no floats
+        return 0.0
+
+
 def defects(case: Case, levels: tuple[str, ...] = LEVELS) -> Iterator[str]:
     """What is wrong with a case whose inputs are constants, at each level."""
     feeds = case.feeds(case.runs[0][0])
@@ -59,8 +69,9 @@ def defects(case: Case, levels: tuple[str, ...] = LEVELS) -> Iterator[str]:
         except Exception as error:  # noqa: BLE001 - whatever is raised is the defect
             yield f"{case.name} {level}: {type(error).__name__}: {error}"
             continue
+        step = max((_step(y) for y in wanted), default=0.0)
         # Each may be nearer to what the case expects than they are to each other.
-        allowed = 2 * case.relative, 2 * case.absolute
+        allowed = max(2 * case.relative, 4 * step), max(2 * case.absolute, 4 * step)
         if not is_random(case.name) and not agrees(found, list(wanted), *allowed):
             yield f"{case.name} {level}: another value"
 
