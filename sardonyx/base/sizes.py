@@ -264,7 +264,7 @@ def definitions_in(a: Dim, known: Callable[[Atom], bool] = lambda atom: False) -
 
 def leaves_of(a: Dim) -> Set[Atom]:
     """The symbols without definitions that `a` is made of, also inside definitions."""
-    if isinstance(a, int):
+    if not isinstance(a, Size):
         return _NO_ATOMS
     if a._leaves is None:
         # Definitions in definitions, each once however many sizes are made of it.
@@ -476,7 +476,7 @@ _COMPOSED = ("floordiv", "max", "min")
 
 def atoms_of(a: Dim, kind: str | None = None) -> Set[Atom]:
     """All atoms in `a`, also those inside divisions, perhaps of one kind only."""
-    if isinstance(a, int):
+    if not isinstance(a, Size):
         return _NO_ATOMS
     every = a._atoms
     if every is None:

@@ -293,15 +293,12 @@ class Former:
         kernel = self.formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
 
-    def parts(
-        self, joined: Joined, group: Rows, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> list[Invocation]:
+    def parts(self, joined: Joined, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute a joined tensor part by part; none if that cannot be."""
         whole, found = joined.stage.root.buffer, list[Invocation]()
         for part in parts_of(joined, strides):
-            made = self.general(part.rows, group, _kind(part.rows.group))
-            touched = dict.fromkeys(part.places.get(b, (b, 0))[0] for b in made.reads)
-            reads = tuple(b for b in touched if b is not whole)
+            made = self.general(part.rows, joined.group, _kind(part.rows.group))
+            reads = tuple(b for b in made.reads if b not in part.places)
             found.append(replace(made, reads=reads, writes=(whole,), places=part.places))
         return found
 

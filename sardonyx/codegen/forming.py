@@ -137,8 +137,9 @@ class Forming:
         if isinstance(group, Special) or self.options.grain.tiling is not None:
             return alone()
         many = joined(group) if isinstance(group, Rows) else None
-        parts = [] if many is None else self.former.parts(many, group, strides)
-        if parts:
-            return parts
+        if many is not None:
+            parts = self.former.parts(many, strides)
+            if parts:
+                return parts
         canonical = self._canonical.of(group, strides)
         return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)

@@ -3,8 +3,8 @@
 A choice between parts along an axis, `i < e1 ? a[i] : i < e2 ? b[i - e1] : ...`, is one kernel
 where there are few. Of many it would be as long as they are: to write, to compile and to look
 through in a run. Here each part is a map over its own length, and writes its share of the joined
-tensor. What it reads and writes begins at an address of its own; lengths, strides and whatever else
-differs are arguments. So kernels depend on what is computed, not on how many parts there are.
+tensor, which begins at an address of its own; lengths, strides and whatever else differs are
+arguments. So kernels depend on what is computed, not on how many parts there are.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim, Monomial
 from sardonyx.codegen.general_rows import GeneralRows
-from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import placeholder, structure_of
 from sardonyx.plan.groups import Rows, Stage
 from sardonyx.plan.joined import Joined, Share
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor import scalar
-from sardonyx.tensor.operations import CHECKS, COMPARE
+from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, make_load, make_node, whole_number
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -41,7 +41,7 @@ class Part:
 
     Attributes:
         rows: The map that computes it, over stand-ins and symbols.
-        places: For each buffer behind a stand-in, what it is part of, and at which byte it begins.
+        places: For what it writes, what that is part of, and at which byte it begins.
     """
 
     rows: GeneralRows
@@ -87,7 +87,7 @@ class _Making:
         self._values: dict[Atom, Dim] = {}
         self._symbols: dict[Dim, Dim] = {}
         self._atoms: dict[Atom, Dim] = {}
-        self._stand_ins: dict[tuple[Tensor, Dim], Buffer] = {}
+        self._stand_ins: dict[Tensor, Buffer] = {}
         self._steps: dict[Tensor, tuple[Dim, ...]] = {}
         self._actual: dict[Buffer, Buffer] = {}
         self._places: dict[Buffer, tuple[Buffer, Dim]] = {}
@@ -108,7 +108,7 @@ class _Making:
         try:
             body = self._general(body)
             root = self._stage.root
-            place = self._stand_in(root.buffer, tuple(moved), tuple(extents))
+            place = self._place(tuple(extents), share.begin)
         except _NotShared:
             return None
         made = Stage(replace(root, buffer=place), "map", body, tuple(general), False)
@@ -140,28 +140,25 @@ class _Making:
             self._values[sizes.variable(found)] = value
         return found
 
-    def _stand_in(
-        self, tensor: Tensor, at: tuple[Dim, ...], shape: tuple[Dim, ...] | None = None
-    ) -> Buffer:
-        """What stands for a buffer from where its indices begin."""
+    def _stand_in(self, tensor: Tensor, actual: Buffer | None = None) -> Buffer:
+        """What stands for a buffer, or for what is part of it and has its strides."""
         assert isinstance(tensor, Buffer)  # noqa: S101 - kernels load buffers alone
-        strides = _strides_of(tensor, self._strides)
-        first = tuple(_split(i)[1] for i in at)
-        offset = offset_of(strides, first)
-        found = self._stand_ins.get((tensor, offset))
+        found = self._stand_ins.get(tensor)
         if found is None:
-            extents = tensor.shape if shape is None else shape
-            number = len(self._stand_ins)
-            found = placeholder(number, tuple(map(self._size, extents)), tensor.dtype)
-            self._stand_ins[tensor, offset] = found
-            self._steps[found] = tuple(map(self._size, strides))
-            actual = tensor
-            if offset != 0 or shape is not None:
-                actual = Buffer(extents, tensor.dtype, ("part of", tensor))
-                start = sizes.multiply(offset, tensor.dtype.size_bytes)
-                self._places[actual] = tensor, start
+            actual = actual or tensor
+            number, extents = len(self._stand_ins), tuple(map(self._size, actual.shape))
+            found = self._stand_ins[tensor] = placeholder(number, extents, tensor.dtype)
+            self._steps[found] = tuple(map(self._size, _strides_of(tensor, self._strides)))
             self._actual[found] = actual
         return found
+
+    def _place(self, extents: tuple[Dim, ...], begin: Dim) -> Buffer:
+        """Where the part is written."""
+        whole = self._stage.root.buffer
+        step = _strides_of(whole, self._strides)[self._axis]
+        part = Buffer(extents, whole.dtype, ("part of", whole))
+        self._places[part] = whole, sizes.product((begin, step, whole.dtype.size_bytes))
+        return self._stand_in(whole, part)
 
     def _general(self, x: Scalar) -> Scalar:
         """An expression over stand-ins."""
@@ -172,25 +169,17 @@ class _Making:
 
     def _made(self, x: Scalar) -> Scalar:
         if x.op == "load":
-            if any(map(sizes.opaque_in, x.at)):
-                raise _NotShared
-            return make_load(
-                self._stand_in(x.tensor, x.at), tuple(self._index(_split(i)[0]) for i in x.at)
-            )
-        if x.op in CHECKS:
-            raise _NotShared
+            return make_load(self._stand_in(x.tensor), tuple(map(self._index, x.at)))
         if x.op == "size":
-            if sizes.opaque_in(x.dim):
-                raise _NotShared
-            varies, rest = _split(x.dim)
-            return scalar.size(sizes.add(self._index(varies), self._number(rest)))
+            return scalar.size(self._index(x.dim))
         arguments = x.arguments
         if x.op in COMPARE and any(a.op == "size" for a in arguments):
             # Where an index ends is a number where sizes are known: another one in each part.
             return make_node(x.op, x.dtype, tuple(map(self._limit, arguments)))
         if not arguments:
             return x
-        return make_node(x.op, x.dtype, tuple(map(self._general, arguments)), x.payload)
+        payload = self._number(x.dim) if x.op == "check_index" else x.payload
+        return make_node(x.op, x.dtype, tuple(map(self._general, arguments)), payload)
 
     def _limit(self, x: Scalar) -> Scalar:
         number = whole_number(x) if x.op == "constant" else None
@@ -198,8 +187,6 @@ class _Making:
 
     def _index(self, dim: Dim) -> Dim:
         """A symbolic integer of the part's index variables, other sizes in it as symbols."""
-        if isinstance(dim, int):
-            return dim
         terms = []
         for inner, factor in _by_variables(dim).items():
             if inner:
@@ -215,9 +202,15 @@ class _Making:
         if atom.kind == "index":
             return self._atoms[atom]
         left, right = atom.arguments
+        if atom.kind == "opaque":
+            if not isinstance(atom.payload, Scalar):
+                raise _NotShared
+            value = self._general(atom.payload)
+            return sizes.opaque(value, self._index(left), self._index(right))
         if atom.kind == "floordiv":
-            return integer.floordiv(self._index(left), self._index(right))
-        ends = (self._number(x) if isinstance(x, int) else self._index(x) for x in (left, right))
+            divisor = right if isinstance(right, int) else self._index(right)
+            return integer.floordiv(self._index(left), divisor)
+        ends = map(self._index, (left, right))
         return integer.maximum(*ends) if atom.kind == "max" else integer.minimum(*ends)
 
 
@@ -225,18 +218,12 @@ def _by_variables(dim: Dim) -> dict[Monomial, Dim]:
     """Products of what varies in a part, and what they are multiplied with."""
     found: dict[Monomial, dict[Monomial, int]] = {}
     for monomial, coefficient in sizes.terms_of(dim):
-        inner = tuple([a for a in monomial if sizes.atoms_of(sizes.of_atom(a), "index")])
+        inner = tuple([a for a in monomial if _varies(a)])
         rest = tuple([a for a in monomial if a not in inner])
         found.setdefault(inner, {})[rest] = coefficient
     return {inner: sizes.from_terms(terms) for inner, terms in found.items()}
 
 
-def _split(dim: Dim) -> tuple[Dim, Dim]:
-    """What of a symbolic integer varies in a part, and what does not."""
-    if isinstance(dim, int):
-        return 0, dim
-    parts = ([], [])  # type: tuple[list[tuple[Monomial, int]], list[tuple[Monomial, int]]]
-    for term in dim.terms:
-        varies = any(sizes.atoms_of(sizes.of_atom(a), "index") for a in term[0])
-        parts[not varies].append(term)
-    return sizes.from_ordered(parts[0]), sizes.from_ordered(parts[1])
+def _varies(atom: Atom) -> bool:
+    """Whether it has another value for each element."""
+    return any(a.kind in ("index", "opaque") for a in sizes.atoms_of(sizes.of_atom(atom)))

@@ -34,14 +34,19 @@ class Joined(NamedTuple):
     """A map that chooses between many parts.
 
     Attributes:
-        stage: The map.
+        group: The map alone.
         axis: The axis along which they lie one after the other.
         shares: The parts, in order.
     """
 
-    stage: Stage
+    group: Rows
     axis: int
     shares: list[Share]
+
+    @property
+    def stage(self) -> Stage:
+        """The map."""
+        return self.group.stages[0]
 
 
 def joined(group: Rows) -> Joined | None:
@@ -59,7 +64,7 @@ def joined(group: Rows) -> Joined | None:
     shares = _shares(stage.body, index)
     if shares is None or len(shares) < _LEAST_PARTS:
         return None
-    return Joined(stage, group.outer.index(index), shares)
+    return Joined(group, group.outer.index(index), shares)
 
 
 def _left_of(condition: Scalar) -> Dim | None:

@@ -233,7 +233,7 @@ _MOST_TRIED = 8
 
 def _is_fact(room: Dim, facts: tuple[Dim, ...]) -> bool:
     """Whether a size is one of the facts: a part of a joined tensor is chosen where it has room."""
-    return any(integer.is_same(room, fact) for fact in reversed(facts))
+    return room in facts or any(integer.is_same(room, fact) for fact in reversed(facts))
 
 
 def _follows(room: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bool:
