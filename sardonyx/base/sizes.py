@@ -14,7 +14,7 @@ replaces atoms. Everything takes and gives plain `int` where the value is a cons
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Union
 
 from sardonyx.base import errors
@@ -55,13 +55,15 @@ Monomial = tuple[Atom, ...]
 class Size:
     """A symbolic integer that is not a known constant, compared by identity: see above."""
 
-    __slots__ = ("__weakref__", "_opaque", "_text", "terms")
+    __slots__ = ("__weakref__", "_atoms", "_leaves", "_opaque", "_text", "terms")
     terms: tuple[tuple[Monomial, int], ...]
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._text: str | None = None
         self._opaque: tuple[Atom, ...] | None = None
+        self._atoms: frozenset[Atom] | None = None
+        self._leaves: frozenset[Atom] | None = None
 
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
@@ -260,14 +262,25 @@ def definitions_in(a: Dim, known: Callable[[Atom], bool] = lambda atom: False) -
     return sorted(found, key=lambda atom: atom.order)
 
 
-def leaves_of(a: Dim) -> set[Atom]:
+def leaves_of(a: Dim) -> Set[Atom]:
     """The symbols without definitions that `a` is made of, also inside definitions."""
+    if not isinstance(a, Size):
+        return _NO_ATOMS
+    if a._leaves is None:
+        # Definitions in definitions, each once however many sizes are made of it.
+        for atom in definitions_in(a, lambda atom: stands_for(atom)._leaves is not None):
+            definition = stands_for(atom)
+            definition._leaves = _leaves_near(definition)
+        a._leaves = _leaves_near(a)
+    return a._leaves
+
+
+def _leaves_near(a: Size) -> frozenset[Atom]:
+    """The same, where those of the definitions in it are known."""
     symbols = atoms_of(a, "symbol")
-    if not any(atom.payload is not None for atom in symbols):
-        return symbols
-    for atom in definitions_in(a):
-        symbols |= atoms_of(stands_for(atom), "symbol")
-    return {atom for atom in symbols if atom.payload is None}
+    known = [x for x in (definition_of(atom) for atom in symbols) if x is not None]
+    own = {atom for atom in symbols if definition_of(atom) is None}
+    return frozenset(own.union(*(x._leaves or () for x in known)))
 
 
 def index(extent: Dim, name: str = "i") -> Size:
@@ -456,22 +469,28 @@ def in_place_of(old: Iterable[Dim], new: Iterable[Dim]) -> dict[Atom, Dim]:
     return {variable(a): b for a, b in zip(old, new, strict=True) if a != 0}
 
 
+_NO_ATOMS: frozenset[Atom] = frozenset()
 #: Kinds of atoms whose value is one of their arguments'.
 _COMPOSED = ("floordiv", "max", "min")
 
 
-def atoms_of(a: Dim, kind: str | None = None) -> set[Atom]:
+def atoms_of(a: Dim, kind: str | None = None) -> Set[Atom]:
     """All atoms in `a`, also those inside divisions, perhaps of one kind only."""
-    found: set[Atom] = set()
-    if isinstance(a, Size):
+    if not isinstance(a, Size):
+        return _NO_ATOMS
+    every = a._atoms
+    if every is None:
+        found: set[Atom] = set()
         for monomial, _ in a.terms:
             for atom in monomial:
+                found.add(atom)
                 if atom.kind in _COMPOSED:
                     for argument in atom.arguments:
-                        found |= atoms_of(argument, kind)
-                if kind is None or atom.kind == kind:
-                    found.add(atom)
-    return found
+                        found |= atoms_of(argument)
+        every = a._atoms = frozenset(found)
+    if kind is None or all(atom.kind == kind for atom in every):
+        return every
+    return frozenset([atom for atom in every if atom.kind == kind])
 
 
 def opaque_in(a: Dim) -> tuple[Atom, ...]:

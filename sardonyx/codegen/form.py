@@ -25,6 +25,7 @@ from sardonyx.codegen.invocation import (
     is_constant,
     is_prepared,
 )
+from sardonyx.codegen.joined import parts_of
 from sardonyx.codegen.layers import PACKED
 from sardonyx.codegen.packing import Packings
 from sardonyx.codegen.variants import DEFAULT, Variant
@@ -40,6 +41,7 @@ from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root, is_view
 from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.joined import Joined
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
@@ -290,6 +292,15 @@ class Former:
 
         kernel = self.formed((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
+
+    def parts(self, joined: Joined, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+        """The invocations that compute a joined tensor part by part; none if that cannot be."""
+        whole, found = joined.stage.root.buffer, list[Invocation]()
+        for part in parts_of(joined, strides):
+            made = self.general(part.rows, joined.group, _kind(part.rows.group))
+            reads = tuple(b for b in made.reads if b not in part.places)
+            found.append(replace(made, reads=reads, writes=(whole,), places=part.places))
+        return found
 
     def _general_windows(self) -> Remembered[GeneralRows]:
         if self._windows is None:

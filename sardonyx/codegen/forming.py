@@ -15,7 +15,8 @@ from sardonyx.codegen.invocation import Invocation
 from sardonyx.codegen.layers import LayerKeeper, Layers
 from sardonyx.kernel.grain import Grain
 from sardonyx.plan.canonical import LatestCanonical
-from sardonyx.plan.groups import Group, Special
+from sardonyx.plan.groups import Group, Rows, Special
+from sardonyx.plan.joined import joined
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -135,5 +136,10 @@ class Forming:
 
         if isinstance(group, Special) or self.options.grain.tiling is not None:
             return alone()
+        many = joined(group) if isinstance(group, Rows) else None
+        if many is not None:
+            parts = self.former.parts(many, strides)
+            if parts:
+                return parts
         canonical = self._canonical.of(group, strides)
         return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)

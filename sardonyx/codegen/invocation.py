@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -32,6 +32,8 @@ class Invocation:
         note: Why neither a library nor integers do it, where that was looked for.
         call: What a library may do instead.
         call_arguments: Buffers and sizes of that call.
+        places: For buffers among the arguments that are part of others: of which, and at which
+            byte they begin. `reads` and `writes` name the others.
     """
 
     kernel: Kernel
@@ -42,6 +44,7 @@ class Invocation:
     note: str = ""
     call: LibraryCall | None = None
     call_arguments: tuple[Buffer | Dim, ...] = ()
+    places: Mapping[Buffer, tuple[Buffer, Dim]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
@@ -50,7 +53,8 @@ class Invocation:
         every = (*self.arguments, *self.call_arguments)
         passed = (a for a in every if not isinstance(a, Buffer))
         shapes = (d for b in self.writes for d in b.shape)
-        return (*passed, *shapes, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
+        begins = (begin for _, begin in self.places.values())
+        return (*passed, *shapes, *begins, kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)
 
 
 def invocation_of(kernel: Kernel, actual: Mapping[Buffer, Buffer], group: Group) -> Invocation:

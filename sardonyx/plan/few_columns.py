@@ -9,7 +9,7 @@ factor is packed as it is read, vector by vector, and the other one has the rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from sardonyx.base import sizes
@@ -106,7 +106,7 @@ def _last(at: tuple[Dim, ...], order: tuple[int, ...] | None) -> Dim:
     return at[-1 if order is None else order[-1]]
 
 
-def _atoms(index: Dim) -> set[Atom]:
+def _atoms(index: Dim) -> Set[Atom]:
     return sizes.atoms_of(index, "index")
 
 

@@ -7,6 +7,8 @@ special kernel sees is row-major.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
@@ -175,7 +177,7 @@ def _follow(body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order])
     return _unit_axes_in_place(best[1], indices)
 
 
-def _index_atoms(index: Dim) -> set[sizes.Atom]:
+def _index_atoms(index: Dim) -> Set[sizes.Atom]:
     """Index variables that an index depends on, also where it is computed."""
     found = sizes.atoms_of(index, "index")
     for atom in sizes.opaque_in(index):

@@ -176,6 +176,7 @@ class PlanWriter:
         arguments: list[Argument] = []
         tensors: list[tuple[Buffer, int]] = []
         self._places.written.update(invocation.writes)
+        self._places.aliases.update(invocation.places)
         for a in (*invocation.arguments, *invocation.call_arguments):
             if isinstance(a, Buffer):
                 number, offset = self._use(a)
@@ -205,9 +206,11 @@ class PlanWriter:
         roots = [r for r in group.roots if r.tensor in self._sums] if group else []
         sums = [self._sums[r.tensor] for r in roots]
         every = {b: TensorFacts(number, b.dtype.name, b.shape) for b, number in tensors}
+        whole = {part: of for part, (of, _) in invocation.places.items()}
+        written = {b for b in every if whole.get(b, b) in invocation.writes}
         return CommandFacts(
-            tuple(facts for b, facts in every.items() if b not in invocation.writes),
-            tuple(facts for b, facts in every.items() if b in invocation.writes),
+            tuple(facts for b, facts in every.items() if b not in written),
+            tuple(facts for b, facts in every.items() if b in written),
             next((s.main for s in sums if s.main), ""),
             next((s.operator for s in sums if s.operator), ""),
             # What a kernel before it brings into order is no sum.

@@ -107,8 +107,8 @@ class Block:
         """Those of some symbols that must be known before all is done."""
         used = [d for work in self.works for d in work.sizes]
         used += [d for pair in self.guards for d in pair]
-        found = (sizes.of_atom(a) for d in used for a in sizes.leaves_of(d))
-        return [s for s in dict.fromkeys(found) if s in among]
+        found = dict.fromkeys(a for d in dict.fromkeys(used) for a in sizes.leaves_of(d))
+        return [s for s in map(sizes.of_atom, found) if s in among]
 
     def regions(self) -> Iterator[RegionWork]:
         """All branches and loops, those inside others too."""

@@ -7,6 +7,7 @@ that run once; what they give are constants of the plan that runs every time.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -163,6 +164,8 @@ def _is_stored(tensor: Tensor) -> bool:
 def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
     """Invocations whose results are the same in every run, and that nothing else writes to."""
     mutable = set(block.outputs)
+    written = Counter(b for i in invocations for b in i.writes)
+    mutable.update(b for b, count in written.items() if count > 1)
     for region in block.regions():
         mutable.update((*region.results, *region.homes))
         mutable.update(

@@ -207,7 +207,7 @@ def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim])
     open_ends = [
         which
         for which, room in enumerate((index, beyond))
-        if is_loaded or not integer.is_nonnegative(room)
+        if not _is_fact(room, known.facts) and (is_loaded or not integer.is_nonnegative(room))
     ]
     if not open_ends:
         return
@@ -231,10 +231,13 @@ def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim])
 _MOST_TRIED = 8
 
 
+def _is_fact(room: Dim, facts: tuple[Dim, ...]) -> bool:
+    """Whether a size is one of the facts: a part of a joined tensor is chosen where it has room."""
+    return room in facts or any(integer.is_same(room, fact) for fact in reversed(facts))
+
+
 def _follows(room: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bool:
     """Whether a size is at least one of the facts, which are at least 0. The latest knows most."""
-    if any(integer.is_same(room, fact) for fact in reversed(facts)):
-        return True
     near = reversed(facts[-_MOST_TRIED:])
     return any(_never_negative(substitute(room - fact, equal)) for fact in near)
 

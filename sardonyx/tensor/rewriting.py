@@ -40,9 +40,22 @@ from sardonyx.tensor.tensor import (
 from sardonyx.tensor.traverse import operands_of, topological
 
 
+def _same(x: Scalar) -> Scalar | None:
+    return None
+
+
+def _is_renaming(table: Mapping[Atom, Dim]) -> bool:
+    """Whether index variables are replaced by others, each over what the one before ran over."""
+    after = [sizes.as_atom(value) for value in table.values()]
+    return len(set(after)) == len(after) and all(
+        new is not None and old.kind == new.kind == "index" and old.arguments == new.arguments
+        for old, new in zip(table, after, strict=True)
+    )
+
+
 def rewrite(
     x: Scalar,
-    replace_load: Callable[[Scalar], Scalar | None] = lambda _: None,
+    replace_load: Callable[[Scalar], Scalar | None] = _same,
     atoms: Mapping[Atom, Dim] | None = None,
 ) -> Scalar:
     """Rebuild an expression: atoms replaced in all indices, then loads by `replace_load`."""
@@ -58,12 +71,13 @@ class Rewriting:
     """
 
     # Closures that call each other would be left to the collector.
-    __slots__ = ("_dims", "_memo", "_rebuild", "_replace_load", "_table")
+    __slots__ = ("_dims", "_memo", "_rebuild", "_renames", "_replace_load", "_table")
 
     def __init__(
         self, replace_load: Callable[[Scalar], Scalar | None], table: Mapping[Atom, Dim]
     ) -> None:
         self._replace_load, self._table = replace_load, table
+        self._renames = replace_load is _same and _is_renaming(table)
         self._rebuild = rebuild_all if any(a.kind == "symbol" for a in table) else rebuild
         self._memo: dict[Scalar, Scalar] = {}
         self._dims: dict[Dim, Dim] = {}
@@ -118,6 +132,8 @@ class Rewriting:
         return node if same else self._remade(node, tuple(arguments))
 
     def _remade(self, node: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
+        if self._renames:  # what could be decided was
+            return make_node(node.op, node.dtype, arguments, node.payload)
         return remake(node, arguments)
 
     def _load(self, node: Scalar) -> Scalar:
@@ -139,10 +155,6 @@ class Rewriting:
             return ()
         made = map(self.visit, checks_in(indices))
         return tuple(check for check in made if check.op in CHECKS)
-
-
-def _same(x: Scalar) -> Scalar | None:
-    return None
 
 
 class Renaming(Rewriting):

@@ -199,26 +199,36 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
     used = [part for part in parts if part.shape[axis] != 0] or [first]
     if len(used) == 1:
         return used[0]
-    if len(used) > _MOST_PARTS:  # choices among choices: of thousands one is found in few steps
-        count = _MOST_PARTS
-        while count * _MOST_PARTS < len(used):
-            count *= _MOST_PARTS
-        return concat([concat(used[k : k + count], axis) for k in range(0, len(used), count)], axis)
     begins = running_totals(part.shape[axis] for part in used)
     shape[axis] = begins[-1]
     at = indices(tuple(shape))
-    i = scalar.size(at[axis])
-    value: Scalar | None = None
-    for number in range(len(used) - 1, -1, -1):
-        here = (*at[:axis], at[axis] - begins[number], *at[axis + 1 :])
-        element = scalar.load(used[number], here)
-        if value is None:
-            value = element
-        else:
-            inside = scalar.compare("lt", i, scalar.size(begins[number + 1]))
-            value = scalar.select(inside, element, value)
-    assert value is not None  # noqa: S101 - `used` is never empty
-    return make_map(tuple(shape), value)
+    elements = [
+        scalar.load(part, (*at[:axis], at[axis] - begin, *at[axis + 1 :]))
+        for part, begin in zip(used, begins, strict=False)
+    ]
+    return make_map(tuple(shape), _chosen(scalar.size(at[axis]), elements, begins[1:]))
+
+
+def _chosen(position: Scalar, elements: Sequence[Scalar], ends: Sequence[Dim]) -> Scalar:
+    """The element of the first part that ends behind a position."""
+    if len(elements) > _MOST_PARTS:  # a tree: of thousands one is found in few steps
+        half = len(elements) // 2
+        choices = [slice(half), slice(half, None)]
+        parts = [_chosen(position, elements[half_], ends[half_]) for half_ in choices]
+        return _before(position, ends[half - 1], *parts)
+    value = elements[-1]
+    for element, end in zip(elements[-2::-1], ends[-2::-1], strict=True):
+        value = _before(position, end, element, value)
+    return value
+
+
+def _before(position: Scalar, end: Dim, element: Scalar, other: Scalar) -> Scalar:
+    """One element before an index, and another from there on: no size makes it the same one.
+
+    That is not proven again for each part, as it would take as long as all else.
+    """
+    condition = scalar.make_node("lt", dtypes.BOOL, (position, scalar.size(end)))
+    return scalar.select(condition, element, other)
 
 
 def split(x: Tensor, axis: int, lengths: Sequence[Dim]) -> tuple[Tensor, ...]:

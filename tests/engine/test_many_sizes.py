@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base import integer
+from sardonyx.base import integer, remembering, sizes
 from sardonyx.loader.load import load
 from sardonyx.passes.pipeline import optimise
 from tests.support.session import model_of
+from tests.support.targets import TARGETS, compiled_for
 
 #: About what no target changes.
 pytestmark = pytest.mark.once
@@ -45,6 +46,95 @@ def test_slices_of_a_free_axis_joined(count: int) -> None:
         x = rows(n)
         wanted = np.concatenate([x[k : k + 3] for k in range(count)])
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)
+
+
+#: What is done to slices of `x`, or to `x` where it is transposed, before they are joined along an
+#: axis: a node in terms of slice `s` and constants `c`, those, and the same in NumPy.
+JOINED: dict[str, tuple[int, str, Any, Any]] = {
+    "nothing": (0, "", None, lambda x, k: x),
+    "along rows": (1, "", None, lambda x, k: x),
+    "Relu": (0, "Relu(s)", None, lambda x, k: np.maximum(x, 0)),
+    "Pad": (
+        0, "Pad(s, c)", lambda k: np.array([k % 3, 0, k % 2, 1]),
+        lambda x, k: np.pad(x, ((k % 3, k % 2), (0, 1))),
+    ),
+    "edges": (
+        0, 'Pad<mode = "edge">(s, c)', lambda k: np.array([k % 3, 0, 1, 0]),
+        lambda x, k: np.pad(x, ((k % 3, 1), (0, 0)), "edge") if len(x) else x,
+    ),
+    "Tile": (
+        0, "Tile(s, c)", lambda k: np.array([1 + k % 3, 1]), lambda x, k: np.tile(x, (1 + k % 3, 1))
+    ),
+    "Mul": (
+        0, "Mul(s, c)", lambda k: np.array([k % 3], np.float32), lambda x, k: x * np.float32(k % 3)
+    ),
+    "Gather": (0, "Gather<axis = 1>(s, c)", lambda k: np.array([3, 0]), lambda x, k: x[:, [3, 0]]),
+}  # fmt: skip
+
+
+def joined(name: str, count: int) -> tuple[Any, Any]:
+    """A model of so many parts, and what it gives for an input."""
+    axis, node, constant, function = JOINED[name]
+    weights: dict[str, Any] = {"ax": np.array([axis])}
+    body, parts = "", []
+    for k in range(count):
+        weights |= {f"a{k}": np.array([k % 40]), f"b{k}": np.array([k % 40 + 2 + k % 3])}
+        body += f" s{k} = Slice(x, a{k}, b{k}, ax)"
+        if constant is not None:
+            weights[f"c{k}"] = constant(k)
+        if node:
+            body += f" t{k} = {node.replace('(s', f'(s{k}').replace(', c)', f', c{k})')}"
+        parts.append(f"t{k}" if node else f"s{k}")
+    body += f" y = Concat<axis = {axis}>({', '.join(parts)})"
+    shape = "[n,4]" if axis == 0 else "[4,n]"
+    made = model_of(f"g (float{shape} x) => (float[m,w] y) {{ {body} }}", weights)
+
+    def wanted(x: Any) -> Any:
+        found = []
+        for k in range(count):
+            place = slice(k % 40, k % 40 + 2 + k % 3)
+            found.append(function(x[place] if axis == 0 else x[:, place], k))
+        return np.concatenate(found, axis)
+
+    return made, wanted
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_many_parts_of_a_joined_tensor(name: str) -> None:
+    made, wanted = joined(name, 70)
+    session = sardonyx.InferenceSession(made.SerializeToString())
+    for n in (10, 3, 50) if name != "edges" else (50, 60):
+        x = rows(n) - 7
+        x = x if JOINED[name][0] == 0 else np.ascontiguousarray(x.T)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted(x))
+
+
+@pytest.mark.parametrize("name", [name for name in JOINED if name != "Gather"])
+def test_parts_of_one_form_share_a_kernel(name: str) -> None:
+    made, _ = joined(name, 80)
+    names = [call.kernel for call in compiled_for(made, TARGETS["avx2"]).main.calls]
+    assert len(names) == 80
+    assert len(set(names)) <= 8
+
+
+def test_the_work_on_sizes_is_linear_in_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: dict[int, int] = {}
+    original = sizes.from_terms
+    for count in (150, 300):
+        terms = 0
+
+        def counting(given: Any) -> Any:
+            nonlocal terms
+            terms += len(given)
+            return original(given)
+
+        made, _ = joined("nothing", count)
+        remembering.forget()
+        with monkeypatch.context() as patch:
+            patch.setattr(sizes, "from_terms", counting)
+            compiled_for(made, TARGETS["avx2"])
+        added[count] = terms
+    assert added[300] < 2.6 * added[150]
 
 
 def test_their_sum_is_short() -> None:
