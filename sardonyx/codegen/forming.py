@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from sardonyx.base.forks import compiling
+from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.codegen.invocation import Invocation
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sardonyx.codegen.variants import Choices
     from sardonyx.kernel.compiled import Kernel
     from sardonyx.plan.library import Accelerator
+
+_log = get_logger("compile")
 
 
 @dataclass(slots=True)
@@ -141,5 +144,7 @@ class Forming:
             parts = self.former.parts(many, strides)
             if parts:
                 return parts
+            what = "%d joined parts are one kernel: their expressions have more than sizes in them"
+            _log.info(what, len(many.shares))
         canonical = self._canonical.of(group, strides)
         return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)
