@@ -13,6 +13,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.conversion import as_rounded
 from sardonyx.base.dtypes import STRING
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.overlaps import check_apart
@@ -122,6 +123,7 @@ def as_array(value: Any, info: ValueInfo) -> Any:
     except SardonyxError:
         raise
     except Exception as error:  # what an object of another library raises
+        pass_on(error)
         kind = type(value).__name__
         what = f"The feed, a {kind}, gives no array: {type(error).__name__}: {error}"
         raise InvalidArgument(message(f"input {info.name}", what)) from error
