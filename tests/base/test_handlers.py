@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import sardonyx
-from sardonyx import plugins
-from sardonyx.base import errors, resources
-from sardonyx.base.handlers import deferred, is_foreign, is_of_handler, undisturbed
-from sardonyx.runtime.session import guarded
+from sardonyx import operators
+from sardonyx.base import errors
+from sardonyx.base.handlers import deferred, is_foreign, undisturbed
+from sardonyx.operators import Output
 from sardonyx.runtime.engine_options import EngineOptions
-from tests.support.session import model_of
+from sardonyx.runtime.session import guarded
 
 
 class Own(Exception):
@@ -148,15 +149,30 @@ def test_classes_of_a_program() -> None:
         guarded(EngineOptions(), work)
 
 
+_MODEL = """<ir_version: 8, opset_import: ["" : 17, "com.example" : 1]>
+g (float[N] x) => (float[N] y) { y = com.example.Own(x) }"""
+
+
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, Own])
 def test_a_function_of_the_callers_is_not_at_fault(kind: type[Exception], come: Any) -> None:
     error, is_due = kind("mine"), [False]
-    with plugins_of_test(lambda: come(error) if is_due[0] else None) as session:
-        feeds = {"x": np.ones(3, np.float32)}
-        np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"])
-        is_due[0] = True
-        with pytest.raises(kind) as found:
-            session.run(None, feeds)
-        assert found.value is error
-        is_due[0] = False
-        np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["x"])
+
+    def own(x: Any) -> Any:
+        if is_due[0]:
+            come(error)
+        return x
+
+    operators.function("com.example", "Own", [Output(like=0)])(own)
+    try:
+        session = sardonyx.InferenceSession(parser.parse_model(_MODEL).SerializeToString())
+        x = np.ones(3, np.float32)
+        for due in (False, True, False):
+            is_due[0] = due
+            if not due:
+                np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+                continue
+            with pytest.raises(kind) as found:
+                session.run(None, {"x": x})
+            assert found.value is error
+    finally:
+        operators.remove("com.example", "Own")
