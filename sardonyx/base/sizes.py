@@ -506,8 +506,15 @@ def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     return from_terms(factor), from_ordered(rest)
 
 
+#: No size comes near this. Definitions that square each other would have a million digits.
+_END = 2**256
+
+
 def evaluate(a: Dim, symbols: Mapping[str, int], atoms: Mapping[Atom, int] | None = None) -> int:
-    """The number, given every symbol by name and other atoms by identity; else KeyError."""
+    """The number, given every symbol by name and other atoms by identity; else KeyError.
+
+    What a definition gives is held within plus and minus 2^256.
+    """
     if isinstance(a, int):
         return a
     result = 0
@@ -527,7 +534,7 @@ def _evaluate_atom(atom: Atom, symbols: Mapping[str, int], atoms: Mapping[Atom, 
             return symbols[atom.name]
         values = dict(atoms)
         for inner in definitions_in(of_atom(atom), atoms.__contains__):
-            values[inner] = evaluate(stands_for(inner), symbols, values)
+            values[inner] = max(-_END, min(evaluate(stands_for(inner), symbols, values), _END))
         return values[atom]
     if atom.kind in ("index", "opaque"):
         raise KeyError(atom.name)

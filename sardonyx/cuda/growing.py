@@ -68,6 +68,14 @@ class GrownArray(CudaArray):
         return self._own().address
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """See `DeviceArray`: of the whole room while it lies in one."""
+        room = self._room
+        whole = self._own() if room is None else room.memory
+        assert isinstance(whole, CudaArray)  # noqa: S101 - rooms of a device have no others
+        return whole.extent
+
+    @property
     def block(self) -> Block | None:  # type: ignore[override]  # found when it is asked for
         """See `CudaArray`."""
         return self._own().block

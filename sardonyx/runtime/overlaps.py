@@ -85,7 +85,7 @@ def reads_written(feeds: Iterable[Any], written: Iterable[Any]) -> bool:
 def _span(x: Tensor) -> tuple[int, int]:
     """The addresses that a tensor has elements between."""
     if isinstance(x, DeviceArray):
-        return x.address, x.address + x.nbytes
+        return x.extent
     first = last = x.__array_interface__["data"][0]
     if x.flags.c_contiguous:
         return first, first + x.nbytes

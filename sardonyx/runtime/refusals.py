@@ -80,7 +80,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
         blamed = find_maker(image, slots, buffer.segment, LARGEST_BYTES)
         where = (blamed and blamed.where) or writer_of(plan, number) or "run"
         if blamed is not None and blamed.shape:
-            text += f": it makes the shape {list(blamed.shape)}"
+            text += f": it makes the shape {_shape(blamed.shape)}"
         kind = image.misfit(slots, 0) if size < 0 else OutOfMemory
         return kind(message(where, text))
     if code == BAD_ARENA:
@@ -106,10 +106,25 @@ def _impossible(code: int, number: int, image: Image, slots: Words) -> tuple[str
     blamed = find_maker(image, slots, segment, LARGEST_BYTES)
     where = _user(image.plan, size) if blamed is None else blamed.where
     if code != OVERFLOW:
-        return where, f"The size {size!r} divides by zero or a negative number for these feeds"
+        return where, f"The size {_named(size)}divides by zero or a negative number for these feeds"
     if blamed is None or not blamed.shape:
-        return where, f"The size {size!r} is too large for these feeds"
-    return where, f"The shape {list(blamed.shape)} that it makes is too large for these feeds"
+        return where, f"The size {_named(size)}is too large for these feeds"
+    return where, f"The shape {_shape(blamed.shape)} that it makes is too large for these feeds"
+
+
+#: Longer expressions tell a reader nothing.
+_MOST_LETTERS = 60
+
+
+def _named(size: Dim) -> str:
+    """A size as the names of dimensions say it, if they do in a few words."""
+    text = repr(size)
+    return f"{text} " if len(text) <= _MOST_LETTERS else ""
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """A shape whose sizes may have any number of digits."""
+    return f"[{', '.join(str(d) if abs(d) < 2**63 else 'over 2^63' for d in shape)}]"
 
 
 def _user(plan: Plan, size: Dim) -> str:

@@ -61,6 +61,11 @@ class DeviceArray:
         """The number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The addresses that it lies between now. Asking for `address` may move what grows."""
+        return self.address, self.address + self.nbytes
+
     def __deepcopy__(self, memo: object) -> Any:
         return self.kind.copy_of(self)
 

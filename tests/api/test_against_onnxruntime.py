@@ -124,6 +124,7 @@ SAME = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_gpu")  # of which a wheel of onnxruntime for processors knows nothing
 @pytest.mark.parametrize("name", SAME)
 def test_same(name: str) -> None:
     ours, theirs = SAME[name](sardonyx), SAME[name](other)

@@ -65,12 +65,12 @@ def test_feeds_of_another_library() -> None:
 
 
 def test_memory_elsewhere_is_refused() -> None:
-    class Gpu(Foreign):
+    class Metal(Foreign):
         def __dlpack_device__(self) -> tuple[int, int]:
-            return (2, 0)
+            return (8, 0)
 
     with pytest.raises(errors.InvalidArgument, match="cannot be shared"):
-        ort.OrtValue.from_dlpack(Gpu(np.ones(2)))
+        ort.OrtValue.from_dlpack(Metal(np.ones(2)))
 
 
 def test_memory_lives_as_long_as_what_shares_it() -> None:

@@ -36,6 +36,7 @@ def test_sources_give_the_same(session: Any, tmp_path: Path) -> None:
         assert np.array_equal(made.run(None, {"x": X})[0], want)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_what_a_session_says(session: Any) -> None:
     (given,), (wanted,) = session.get_inputs(), session.get_outputs()
     assert (given.name, given.type, given.shape) == ("x", "tensor(float)", ["N", 40])
@@ -149,6 +150,7 @@ def test_terminate(session: Any) -> None:
     session.run(None, {"x": X}, options)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_providers_that_are_not_there() -> None:
     model = networks.perceptron().SerializeToString()
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):

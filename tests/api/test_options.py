@@ -272,6 +272,7 @@ def test_provider_options_are_read_back(caplog: Any) -> None:
     assert "arena_extend_strategy" in caplog.text
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_no_fallback() -> None:
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

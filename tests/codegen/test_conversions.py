@@ -16,6 +16,9 @@ from sardonyx.runtime.executable import load_blob
 from tests.support import exact, foreign
 from tests.support.kernels import targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 LANES = 4
 SOURCES = {dtypes.DOUBLE: F64, dtypes.INT32: I32, dtypes.UINT32: U32,
            dtypes.INT64: I64, dtypes.UINT64: U64}  # fmt: skip

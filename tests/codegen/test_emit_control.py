@@ -5,6 +5,9 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.types import F32, I1, I64, PTR
 from tests.support.kernels import Kernels, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 
 def total(name="total"):
     """y[block] = sum of row `block` of x, in vectors with a masked tail."""

@@ -11,6 +11,9 @@ from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.types import I8, I32, PTR, U8
 from tests.support.kernels import Kernels, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 LANES = (1, 2, 4, 8, 16, 32)
 
 

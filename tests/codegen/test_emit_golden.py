@@ -15,6 +15,9 @@ from sardonyx.kernel.types import F32
 from tests.codegen.test_emit_control import collatz, early, faulty, total
 from tests.codegen.test_math import kernel
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 FOLDER = Path(__file__).parent / "golden"
 MACHINE = Machine("x86_64", frozenset(), Caches())
 ARM = Machine("aarch64", frozenset(), Caches())

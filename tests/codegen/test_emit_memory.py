@@ -25,6 +25,9 @@ from sardonyx.kernel.types import (
 from sardonyx.kernel.verify import verify
 from tests.support.kernels import Kernels, dtype, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 TYPES = (I8, U16, I32, I64, F16, BF16, F32, F64, I1)
 
 

@@ -26,6 +26,9 @@ from sardonyx.kernel.types import (
 from sardonyx.kernel.verify import verify
 from tests.support.kernels import Kernels, dtype, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 INTEGERS = (I8, I16, I32, I64, U8, U16, U32, U64)
 FLOATS = (F32, F64)
 ALL = (*INTEGERS, F16, BF16, F32, F64, I1)

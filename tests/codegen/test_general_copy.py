@@ -10,6 +10,9 @@ from sardonyx.tensor.tensor import buffer, indices, make_map
 from tests.support.session import check, model_of
 from tests.support.targets import TARGETS, compiled_for
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(0)
 
 

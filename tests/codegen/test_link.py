@@ -13,6 +13,9 @@ from sardonyx.runtime import executable
 from sardonyx.runtime.executable import load_blob, load_part
 from tests.support.programs import INPUTS, PROGRAMS, SWITCH, TABLE, VECTOR
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 

@@ -11,6 +11,9 @@ from sardonyx.runtime.executable import load_blob
 from tests.support import foreign
 from tests.support.programs import INPUTS, PROGRAMS
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 NEON = target_for("neon", Machine("x86_64", frozenset(), Caches()))
 needs_qemu = pytest.mark.skipif(foreign.QEMU is None, reason="qemu-aarch64 is not installed")
 

@@ -11,6 +11,9 @@ from sardonyx.kernel.types import F32, F64, I64, PTR
 from sardonyx.kernel.verify import verify
 from tests.support.kernels import Kernels, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 L = np.longdouble
 _erf = np.vectorize(math.erf, otypes=[float])
 

@@ -114,7 +114,7 @@ def test_branches_give_the_same_bits(make: Any, parts: list[int], feeds: list[An
 
 def test_branches_of_small_kernels_are_walked() -> None:
     """What two threads would share badly, a few rows at a time, is walked by one of them each."""
-    model, fed = _towers(), _rows("x", "z", count=8)
+    model, fed = _towers(), _rows("x", "z", count=2)
     walked = _session(model, True)
     walked.run(None, fed)
     assert _walked(walked)

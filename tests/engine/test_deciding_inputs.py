@@ -21,6 +21,9 @@ from sardonyx.base import errors, knobs
 from sardonyx.runtime import ranks
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(5)
 
 

@@ -17,6 +17,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 ONE = np.ones((1, 1), np.float32)
 

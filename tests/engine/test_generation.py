@@ -20,6 +20,9 @@ from tests.support.generation import (
     one_number,
 )
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 _INT32, _FLOAT = 6, 1
 _PROMPT = np.array([[3, 4, 5], [0, 2, 9]], np.int32)
 _SEARCH = Search(_PROMPT, longest=9, end=1, padding=0)

@@ -20,6 +20,9 @@ from sardonyx.base.errors import SardonyxError
 from tests.engine import networks
 from tests.support.session import model_of
 
+#: Runs what thread blocks do, thread by thread.
+pytestmark = pytest.mark.once
+
 _IMAGE = {"x": np.zeros((1, 3, 16, 16), np.float32)}
 _TEXT = {"ids": np.zeros((1, 8), np.int64), "mask": np.ones((1, 8), np.int64)}
 

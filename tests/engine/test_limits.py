@@ -21,6 +21,9 @@ from sardonyx.base.errors import (
 from sardonyx.runtime.budget import Budget, group_limits, machine_memory_bytes
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 MIB = 1 << 20
 TRUE = "on = Constant<value = bool {1}>()"
 DOUBLING = f"""g (float[N] x, int64 k) => (float[A] y) {{ {TRUE}

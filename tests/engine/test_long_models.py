@@ -15,6 +15,9 @@ from sardonyx.ops import lower
 from sardonyx.passes import infer
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 Array = np.ndarray[Any, Any]
 
 

@@ -14,6 +14,9 @@ from sardonyx.loader.load import load
 from sardonyx.passes.pipeline import optimise
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 COUNTS = (10, 3, 0, 50)
 
 

@@ -15,11 +15,19 @@ _random = np.random.default_rng(17)
 _HIDDEN, _WIDTH = 5, 7
 
 
-def _weights(kind: Any, count: int, depth: int, per_column: bool) -> dict[str, Any]:
+#: Without VNNI onnxruntime adds two products of unsigned and signed bytes in 16 bits: it is right
+#: for signed weights up to here on every processor.
+_SMALL = 64
+
+
+def _weights(
+    kind: Any, count: int, depth: int, per_column: bool, small: bool = False
+) -> dict[str, Any]:
     info, shape = np.iinfo(kind), (count, 4 * _HIDDEN) if per_column else (count,)
     zero = np.full(shape, 0 if info.min else 131, kind)
+    low, high = (-_SMALL, _SMALL) if small and info.min else (info.min, info.max + 1)
     return {
-        "codes": _random.integers(info.min, info.max + 1, (count, depth, 4 * _HIDDEN)).astype(kind),
+        "codes": _random.integers(low, high, (count, depth, 4 * _HIDDEN)).astype(kind),
         "scale": (_random.random(shape) * 0.004 + 0.002).astype(np.float32),
         "zero": zero,
     }
@@ -82,16 +90,16 @@ _KINDS = [(np.int8, np.int8), (np.uint8, np.uint8)]
 @pytest.mark.parametrize("per_column", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("limited", [False, True])
-def test_values(kinds: Any, per_column: bool, direction: str, limited: bool) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_values(kinds: Any, per_column: bool, direction: str, limited: bool, small: bool) -> None:
     count = 2 if direction == "bidirectional" else 1
-    own = _weights(kinds[0], count, _WIDTH, per_column)
-    back = _weights(kinds[1], count, _HIDDEN, per_column)
+    own = _weights(kinds[0], count, _WIDTH, per_column, small)
+    back = _weights(kinds[1], count, _HIDDEN, per_column, small)
     bias = (_random.standard_normal((count, 8 * _HIDDEN)) / 3).astype(np.float32)
     names = ["b", "n" if limited else "", "", "", ""]
     model = _model(own, back, {"b": bias}, names, direction=direction)
     session = sardonyx.InferenceSession(model.SerializeToString())
-    onnxruntime = pytest.importorskip("onnxruntime")
-    peer = onnxruntime.InferenceSession(model.SerializeToString())
+    peer = _peer(model) if small else None
     for steps, batch in ((4, 1), (6, 3), (1, 2)):
         feeds = {"x": _random.standard_normal((steps, batch, _WIDTH)).astype(np.float32)}
         lengths = np.full(batch, steps, np.int32)
@@ -112,15 +120,25 @@ def test_values(kinds: Any, per_column: bool, direction: str, limited: bool) -> 
             for n, tensors in enumerate(zip(*parts, strict=True))
         ]
         # A rounding on the edge moves a code of the state by one: about 0.003 of a gate.
-        for mine, exact, theirs in zip(got, want, peer.run(None, feeds), strict=True):
+        for mine, exact in zip(got, want, strict=True):
             assert mine.dtype == np.float32
             np.testing.assert_allclose(mine, exact, atol=2e-3)
-            np.testing.assert_allclose(mine, theirs, atol=2e-3)
             assert np.median(abs(mine - exact)) < 2e-6
+        for mine, theirs in zip(got, peer.run(None, feeds), strict=True) if peer else ():
+            np.testing.assert_allclose(mine, theirs, atol=2e-3)
+
+
+def _peer(model: Any) -> Any:
+    """onnxruntime's session; None where it is not installed."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    return onnxruntime.InferenceSession(model.SerializeToString())
 
 
 def test_states_peepholes_and_coupled_gates() -> None:
-    own, back = (_weights(np.int8, 1, depth, True) for depth in (_WIDTH, _HIDDEN))
+    own, back = (_weights(np.int8, 1, depth, True, small=True) for depth in (_WIDTH, _HIDDEN))
     shapes = {"b": (1, 40), "h0": (1, 2, 5), "c0": (1, 2, 5), "p": (1, 15)}
     more = {k: _random.standard_normal(s).astype(np.float32) / 2 for k, s in shapes.items()}
     names = ["b", "", "h0", "c0", "p"]

@@ -13,6 +13,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 _BODY = " { c = Identity(ci) f = Cast<to=1>(i) v = Add(x, f) so = SequenceInsert(si, v) }"
 
 

@@ -12,6 +12,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 
 def _texts(*items: Any) -> Any:
     return np.array(items, object)

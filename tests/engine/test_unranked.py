@@ -17,6 +17,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
+#: About what no target changes.
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(3)
 
 

@@ -13,6 +13,9 @@ from sardonyx.tensor.tensor import buffer
 from tests.support.kernels import Kernels, targets
 from tests.support.plans import executable, kept_plan
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 WORD = 8
 
 

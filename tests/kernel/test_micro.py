@@ -9,6 +9,9 @@ from sardonyx.kernel.micro import build_micro, micro_name, vectors_at_once
 from sardonyx.kernel.types import F32, F64
 from tests.support.kernels import Kernels, dtype, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 #: Rows and vectors: tiles that are stored at once, and row by row.
 TILES = [(1, 4), (3, 4), (4, 4), (6, 2), (6, 4)]
 #: Taps and depths: around the steps that go by rows, and the sums that are added up in parts.

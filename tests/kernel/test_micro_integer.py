@@ -9,6 +9,9 @@ from sardonyx.kernel.micro_integer import build_integer_micro, integer_micro_nam
 from sardonyx.kernel.types import I8, U8
 from tests.support.kernels import Kernels, dtype, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 POINTER = ctypes.c_void_p
 
 

@@ -11,6 +11,9 @@ from sardonyx.kernel.types import F32, F64, PTR, U8, memory_type
 from sardonyx.tensor.rounding import NEAREST, UNSATURATED
 from tests.support.kernels import Kernels, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 NARROW = tuple(narrow.FORMATS)
 LANES = (1, 4, 16)
 ROUNDINGS = {"saturated": NEAREST, "unsaturated": UNSATURATED}

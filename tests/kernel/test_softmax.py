@@ -8,6 +8,9 @@ import pytest
 from sardonyx.kernel.softmax import build_softmax, softmax_name
 from tests.support.kernels import Kernels, targets
 
+#: Goes through the targets by itself.
+pytestmark = pytest.mark.once
+
 POINTER, LONG = ctypes.c_void_p, ctypes.c_int64
 FACTOR = 0.18
 INF, NAN = np.inf, np.nan

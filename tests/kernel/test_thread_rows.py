@@ -11,6 +11,9 @@ from sardonyx.kernel.grain import Tiling
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
+#: Runs what thread blocks do, thread by thread.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(3)
 _KINDS = {"float": (np.float32, 2e-6), "float16": (np.float16, 2e-3), "double": (np.float64, 1e-14)}
 

@@ -10,6 +10,9 @@ import pytest
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
+#: Runs what thread blocks do, thread by thread.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(11)
 _KINDS = {"float": np.float32, "float16": np.float16}
 

@@ -17,6 +17,9 @@ from sardonyx.kernel.text import to_text
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
+#: Runs what thread blocks do, thread by thread.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(3)
 
 MATMUL = "g ({t}{a} x, {t}{b} w) => ({t}{y} y) {{ y = MatMul(x, w) }}"

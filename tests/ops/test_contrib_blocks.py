@@ -179,8 +179,8 @@ def test_mat_mul_fp_q4(kind, rows, columns, constant):
         inputs = [a, _blob(codes, scales, offsets), np.array([rows, columns])]
         check_contrib(
             "MatMulFpQ4", inputs, {"blk_quant_type": kind}, [a @ b],
-            constants=(1, 2) if constant else (2,), engine=0 not in lead, symbolic=False,
-            tolerance=1e-4,
+            constants=(1, 2) if constant else (2,), symbolic=False, tolerance=1e-4,
+            engine=False,  # onnxruntime has it for some processors alone
         )  # fmt: skip
 
 

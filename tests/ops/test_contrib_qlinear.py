@@ -14,6 +14,15 @@ def codes(*shape, dtype=np.uint8):
     return RNG.integers(low, high + 1, shape).astype(dtype)
 
 
+#: Magnitudes of signed factors, and whether onnxruntime is asked, too: without VNNI it adds two
+#: products of unsigned and signed bytes in 16 bits, which saturate above 64.
+REACHES = pytest.mark.parametrize(("reach", "engine"), [(128, False), (64, True)])
+
+
+def factors(*shape, reach):
+    return RNG.integers(-reach, reach, shape).astype(np.int8)
+
+
 def numbers(x, scale, zero):
     return (x.astype(np.float64) - float(zero)) * float(scale)
 
@@ -119,9 +128,10 @@ def test_pooling(last):
     check_contrib("QLinearAveragePool", inputs, facts, [expected], constants=constants, step=1)
 
 
+@REACHES
 @pytest.mark.parametrize("last", [0, 1])
-def test_convolution(last):
-    x, w, bias = codes(1, 3, 5, 5), codes(4, 3, 1, 1, dtype=np.int8), codes(4, dtype=np.int8)
+def test_convolution(last, reach, engine):
+    x, w, bias = codes(1, 3, 5, 5), factors(4, 3, 1, 1, reach=reach), codes(4, dtype=np.int8)
     scales = RNG.uniform(0.01, 0.02, 4).astype(np.float32)
     total = np.einsum("nchw,mc->nmhw", x.astype(int) - 120, w[:, :, 0, 0].astype(int))
     total = total + bias.astype(int).reshape(1, 4, 1, 1)
@@ -133,13 +143,17 @@ def test_convolution(last):
         bias.astype(np.int32),
     ]  # fmt: skip
     facts = {"channels_last": last, "strides": [1, 1]}
-    check_contrib("QLinearConv", inputs, facts, [wanted], constants=range(1, 9), step=1)
+    constants = range(1, 9)
+    check_contrib(
+        "QLinearConv", inputs, facts, [wanted], constants=constants, step=1, engine=engine
+    )
 
 
+@REACHES
 @pytest.mark.parametrize("quantise", [False, True])
 @pytest.mark.parametrize("transposed", [0, 1])
-def test_gemm(quantise, transposed):
-    a, b, c = codes(3, 8), codes(8, 5, dtype=np.int8), RNG.integers(-99, 99, 5).astype(np.int32)
+def test_gemm(quantise, transposed, reach, engine):
+    a, b, c = codes(3, 8), factors(8, 5, reach=reach), RNG.integers(-99, 99, 5).astype(np.int32)
     scales = RNG.uniform(0.01, 0.02, 5).astype(np.float32)
     total = (a.astype(int) - 120) @ (b.astype(int) - 2) + c
     result = total * scales * S[0] * 0.5
@@ -150,14 +164,15 @@ def test_gemm(quantise, transposed):
         result = quantised(result, S[1], np.uint8(100))
     facts = {"alpha": 0.5, "transB": transposed}
     constants = range(1, len(inputs))
-    check_contrib("QGemm", inputs, facts, [result], constants=constants, step=1)
+    check_contrib("QGemm", inputs, facts, [result], constants=constants, step=1, engine=engine)
 
 
+@REACHES
 @pytest.mark.parametrize("unidirectional", [0, 1])
-def test_attention(unidirectional):
+def test_attention(unidirectional, reach, engine):
     heads, size = 2, 4
     width = heads * size
-    x, w = codes(2, 3, 6), codes(6, 3 * width, dtype=np.int8)
+    x, w = codes(2, 3, 6), factors(6, 3 * width, reach=reach)
     bias = RNG.standard_normal(3 * width).astype(np.float32)
     scale = np.float32(0.01)
     product = (x.astype(int) - 120) @ w.astype(int) * float(S[0] * scale) + bias
@@ -171,7 +186,8 @@ def test_attention(unidirectional):
     result = (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(2, 3, width)
     inputs = [x, w, bias, S[0], scale, None, np.uint8(120), np.int8(0)]
     facts = {"num_heads": heads, "unidirectional": unidirectional}
-    check_contrib("QAttention", inputs, facts, [result], constants=[1, 2, 3, 4, 6, 7])
+    constants = [1, 2, 3, 4, 6, 7]
+    check_contrib("QAttention", inputs, facts, [result], constants=constants, engine=engine)
 
 
 WORDS, PLACES, KINDS = ((RNG.standard_normal((n, 8))).astype(np.float32) for n in (11, 6, 2))

@@ -134,7 +134,10 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="written for systems that fork")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ends_in_silence(name: str, paths: list[str]) -> None:
-    command = [sys.executable, "-X", "faulthandler", "-c", PRELUDE + PROGRAMS[name], *paths]
+    command = [
+        sys.executable, "-W", life_cycle.FORKS, "-X", "faulthandler",
+        "-c", PRELUDE + PROGRAMS[name], *paths,
+    ]  # fmt: skip
     found = subprocess.run(
         command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False, env=ENVIRONMENT
     )

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 import sardonyx
+from tests.support import peer
 from tests.support.mutants import BEYOND, mutants, refusal, wrong_attributes
 from tests.support.ops import TOLERANCES
 
@@ -88,9 +89,8 @@ def check_contrib(
             except AssertionError as error:
                 raise AssertionError(what) from error
     if engine:
-        try:
-            import onnxruntime
-        except ImportError:
+        onnxruntime = peer.onnxruntime()
+        if onnxruntime is None:
             return
         onnxruntime.set_default_logger_severity(4)
         other = onnxruntime.InferenceSession(model.SerializeToString())

@@ -15,6 +15,8 @@ import sardonyx
 from tests.support.session import model_of
 
 X = np.ones((64, 512), np.float32)
+#: Python 3.12 and later warn of every fork beside threads; such processes are what is tested.
+FORKS = "ignore:This process:DeprecationWarning"
 SUM = 64 * 256 * 256.0  # of the outputs of `short`
 
 

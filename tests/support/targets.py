@@ -3,8 +3,8 @@
 Generating code needs no processor that runs it, so every test sees every instruction set.
 """
 
-from sardonyx.codegen.machine import AMX, Caches, Machine
-from sardonyx.codegen.target import Target, target_for
+from sardonyx.codegen.machine import AMX, Caches, Machine, read_machine
+from sardonyx.codegen.target import Target, best_isa, target_for
 from sardonyx.loader.load import load
 from sardonyx.ops.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -34,3 +34,10 @@ def compiled_for(model, target: Target) -> Compiled:
     graph = load(model.SerializeToString())
     optimise(graph)
     return compile_lowered(graph, lower(graph), target)[0]
+
+
+def lesser_isas() -> list[str]:
+    """Instruction sets that this machine runs besides its best, as SARDONYX_CPU takes them."""
+    machine = read_machine()
+    every = ["neon"] if machine.arch == "aarch64" else ["avx512", "avx2", "sse"]
+    return every[every.index(best_isa(machine)) + 1 :]

@@ -297,7 +297,7 @@ def test_a_real_run(model: str, capsys: Any) -> None:
 def test_a_real_run_for_throughput(model: str) -> None:
     skip = frozenset({"kernels", "mode", "blocks", "level", "threads", "binding"})
     options = TuneOptions(
-        throughput=True, max_latency_ms=1000, max_batch=4, max_concurrency=2, budget_seconds=8,
+        throughput=True, max_latency_ms=1000, max_batch=2, max_concurrency=2, budget_seconds=16,
         skip=skip, dims={"N": 2},
     )  # fmt: skip
     found = tune(model, options, output="out")
