@@ -247,13 +247,11 @@ class _Making(Generaliser):
         return found
 
     def _moved(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:
-        if x.op == "load":
+        if x.op in ("load", "size"):  # an index may hold loads, too
             return self._body(x)
         if x.op == "constant" and self._count is not None and x.payload == self._count[0]:
             # What a mean divides by. Whatever else has that value has it here in all runs.
             return scalar.cast(scalar.size(self._count[1]), x.dtype)
-        if x.op == "size":
-            return scalar.size(substitute(x.dim, self._atoms))
         if x.op in COMPARE and [a.op for a in x.arguments] == ["size", "constant"]:
             index, end = x.arguments
             value = int(end.payload)
