@@ -15,7 +15,7 @@ from sardonyx.api.enums import (
 )
 from sardonyx.api.plugins import plugin_names
 from sardonyx.api.providers import CPU
-from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
 
 #: The key of a model's metadata, before the provider's name.
 _PREFIX = "ep_compatibility_info."
@@ -96,5 +96,5 @@ def _info(source: Any, ep_type: str) -> str | None:
         raise InvalidArgument(message(where, "There is no name of a provider", got=repr(ep_type)))
     try:
         return metadata_of(source).get(_PREFIX + ep_type)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, SardonyxError) as error:
         raise Fail(message(where, f"The model cannot be read: {error}")) from error

@@ -12,7 +12,15 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.spelling import nearest
 from sardonyx.base.conversion import as_rounded
 from sardonyx.base.dtypes import STRING
-from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
+from sardonyx.base.errors import (
+    InvalidArgument,
+    MissingFeed,
+    SardonyxError,
+    UnusableFeed,
+    WrongType,
+    message,
+)
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.object_types import ObjectType
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.overlaps import check_apart
@@ -61,7 +69,7 @@ def check_complete(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> N
     """Refuse feeds without one for each input.
 
     Raises:
-        InvalidArgument: One is missing.
+        MissingFeed: One is missing.
     """
     missing = {v.name: v for v in inputs if v.name not in given and not _is_optional(v)}
     if missing:
@@ -71,7 +79,7 @@ def check_complete(inputs: tuple[ValueInfo, ...], given: Mapping[str, Any]) -> N
         shown = [f"{name} ({v.form})" for name, v in missing.items()][:_MOST_SHOWN]
         rest = f" and {len(missing) - len(shown)} more" if len(missing) > len(shown) else ""
         do = near if near.endswith("?") else f"Feed {', '.join(shown)}{rest}"
-        raise InvalidArgument(message("run", what, do=do))
+        raise MissingFeed(message("run", what, do=do))
 
 
 def _is_optional(info: ValueInfo) -> bool:
@@ -111,7 +119,7 @@ def as_array(value: Any, info: ValueInfo) -> Any:
         try:
             return as_rounded(value, info.dtype.numpy)
         except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidArgument(
+            raise UnusableFeed(
                 message(f"input {info.name}", f"The feed is no array: {error}")
             ) from None
     try:
@@ -122,10 +130,11 @@ def as_array(value: Any, info: ValueInfo) -> Any:
     except SardonyxError:
         raise
     except Exception as error:  # what an object of another library raises
+        pass_on(error)
         kind = type(value).__name__
         what = f"The feed, a {kind}, gives no array: {type(error).__name__}: {error}"
-        raise InvalidArgument(message(f"input {info.name}", what)) from error
-    raise InvalidArgument(
+        raise UnusableFeed(message(f"input {info.name}", what)) from error
+    raise UnusableFeed(
         message(
             f"input {info.name}", "The feed is no array",
             expected=info.dtype.type_text, got=type(value).__name__,

@@ -12,7 +12,7 @@ from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for, memory_of
 from sardonyx.base import dtypes, errors
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.growing import new_with_room
 from sardonyx.runtime.host_arrays import texts_of_bytes
@@ -247,7 +247,7 @@ class OrtValue:
                 else:
                     found = found.as_shape(found.shape, kind)
             return OrtValue(found)
-        except (BufferError, RuntimeError, AttributeError, TypeError) as error:
+        except (BufferError, RuntimeError, AttributeError, TypeError, SardonyxError) as error:
             raise InvalidArgument(
                 message("OrtValue.from_dlpack", f"The memory cannot be shared: {error}")
             ) from error

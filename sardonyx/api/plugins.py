@@ -131,7 +131,7 @@ def _made(name: str, options: Mapping[str, str], may_fall_back: bool) -> Any:
             raise errors.EPFail(text) from refusal
         _logger.warning(text)
         return None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, InvalidArgument) as error:
         what = f"The provider does not take its options: {error}"
         raise InvalidArgument(message(name, what, got=repr(dict(options)))) from error
     except Exception as error:

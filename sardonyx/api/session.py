@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
@@ -20,9 +21,10 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
 from sardonyx.api.under_way import UnderWay
 from sardonyx.api.value_runs import ValueRuns
-from sardonyx.base import knobs
+from sardonyx.base import knobs, resources
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
@@ -55,6 +57,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         NoSuchFile, InvalidProtobuf, InvalidGraph: The model cannot be read.
         NotImplemented: The model needs something that is not supported.
         InvalidArgument: An argument is none of these.
+        ResourceError: The system refuses files, threads, processes, room on a disk, or access.
     """
 
     def __init__(
@@ -67,9 +70,15 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
     ) -> None:
         check_arguments(path_or_bytes, sess_options, kwargs)
         self._source = path_or_bytes
-        self._options = sess_options.copy() if sess_options is not None else SessionOptions()
-        with self._options.log_scope():
-            self._make(providers, provider_options, sess_options or self._options, kwargs)
+        undisturbed(partial(self._begin, sess_options, providers, provider_options, kwargs))
+
+    def _begin(
+        self, given: SessionOptions | None, providers: Any, options: Any, further: dict[str, Any]
+    ) -> None:
+        with resources.named("session"):
+            self._options = SessionOptions() if given is None else given.copy()
+            with self._options.log_scope():
+                self._make(providers, options, given or self._options, further)
 
     def _make(
         self, providers: Any, provider_options: Any, given: SessionOptions, further: dict[str, Any]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import sys
 import types
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any
+
+from sardonyx.api.iobinding import IOBinding, SessionIOBinding
+from sardonyx.api.options import SessionOptions
+from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.run_options import RunOptions
+from sardonyx.api.session import InferenceSession
+from sardonyx.base.errors import SardonyxError, also, as_onnxruntime
+from sardonyx.host.sparse_tensor import SparseTensor
 
 #: The version of onnxruntime whose face this is; what programs see that ask for its version.
 ONNXRUNTIME_VERSION = "1.31.1"
@@ -91,11 +101,71 @@ def _distribution() -> Any:
     return OnnxRuntime()
 
 
+#: Calls whose faults onnxruntime's compiled module raises as RuntimeError.
+_RAISING_RUNTIME_ERRORS: dict[type, tuple[str, ...]] = {
+    IOBinding: (
+        "bind_cpu_input",
+        "bind_input",
+        "bind_ortvalue_input",
+        "bind_output",
+        "bind_ortvalue_output",
+        "copy_outputs_to_cpu",
+        "get_outputs",
+    ),
+    SessionIOBinding: ("bind_input", "bind_output", "get_outputs"),
+    OrtValue: (
+        "ortvalue_from_numpy",
+        "ortvalue_from_numpy_with_onnx_type",
+        "ortvalue_from_shape_and_type",
+        "ort_value_from_sparse_tensor",
+        "as_sparse_tensor",
+        "from_dlpack",
+        "numpy",
+        "to_dlpack",
+        "update_inplace",
+    ),
+    SparseTensor: ("sparse_coo_from_numpy", "sparse_csr_from_numpy"),
+    SessionOptions: (
+        "add_external_initializers",
+        "add_initializer",
+        "add_session_config_entry",
+        "get_session_config_entry",
+    ),
+    RunOptions: ("add_run_config_entry", "get_run_config_entry"),
+    InferenceSession: ("run_with_iobinding", "set_providers"),
+}
+
+
+def _raise_runtime_errors(kind: type, name: str) -> None:
+    held = inspect.getattr_static(kind, name)
+    function = held.__func__ if isinstance(held, staticmethod | classmethod) else held
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except SardonyxError as error:
+            if not isinstance(error, TypeError):
+                also(error, RuntimeError)
+            raise
+
+    setattr(kind, name, call if function is held else type(held)(call))
+
+
 def install_as_onnxruntime() -> None:
-    """Make `import onnxruntime` give sardonyx, from now on and in this process."""
+    """Make `import onnxruntime` give sardonyx, from now on and in this process.
+
+    The exceptions then derive from `Exception` alone, as onnxruntime's do, but where onnxruntime
+    itself raises a built-in: ValueError for an input that is not fed, TypeError for arguments of a
+    wrong type, RuntimeError from bindings, values on devices and options' entries.
+    """
     finders: Sequence[Any] = sys.meta_path
     if any(isinstance(finder, StandIn) for finder in finders):
         return
+    as_onnxruntime()
+    for kind, names in _RAISING_RUNTIME_ERRORS.items():
+        for name in names:
+            _raise_runtime_errors(kind, name)
     for name in [n for n in sys.modules if n.partition(".")[0] == _NAME]:
         del sys.modules[name]
     sys.meta_path.insert(0, StandIn())

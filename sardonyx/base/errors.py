@@ -1,11 +1,16 @@
 """Exceptions: onnxruntime's names, each also the built-in that a Python user would catch.
 
+onnxruntime's own derive from `Exception` alone, and programs tell them apart from ValueError and
+the like: `as_onnxruntime` takes the built-ins away, `also` gives one back at a call where
+onnxruntime raises it.
+
 Texts read `[where] what is wrong. Expected X, got Y. Do Z.`
 """
 
 from __future__ import annotations
 
 from errno import ENOENT
+from typing import Any
 
 from sardonyx.base.printable import printable
 
@@ -45,10 +50,37 @@ class UnexpectedOne(ContradictingSizes):
         self.condition = condition
 
 
-class NoSuchFile(SardonyxError, FileNotFoundError):
-    """The model file, or a file that it refers to, is not there."""
+class MissingFeed(InvalidArgument, ValueError):
+    """An input of the model is not fed. onnxruntime raises ValueError."""
+
+
+class UnusableFeed(InvalidArgument, RuntimeError):
+    """A feed is nothing that an array can be made of. onnxruntime raises RuntimeError."""
+
+
+class NoSuchFile(SardonyxError):
+    """The model file, or a file that it refers to, is not there; a FileNotFoundError, too.
+
+    An OSError is laid out in memory like no other exception, so that a class cannot cease to be
+    one: which of two classes an error is of is decided when it is made.
+    """
 
     errno = ENOENT  # programs that read it from an OSError find what it is
+
+    def __new__(cls, *args: object) -> NoSuchFile:  # noqa: D102  # a built-in protocol
+        if cls is NoSuchFile and not _Face.is_onnxruntime:
+            return FileNotFoundError.__new__(_NoSuchFileInPython, *args)
+        return super().__new__(cls, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NoSuchFile, self.args
+
+
+class _NoSuchFileInPython(NoSuchFile, FileNotFoundError):  # type: ignore[misc]  # `errno`
+    pass
+
+
+_NoSuchFileInPython.__name__ = _NoSuchFileInPython.__qualname__ = NoSuchFile.__name__
 
 
 class NoModel(SardonyxError, ValueError):
@@ -128,6 +160,37 @@ class ResourceError(Fail):
 
 class OutOfMemory(SardonyxError, MemoryError):
     """An allocation is over a limit, or the system refused it."""
+
+
+class _Face:
+    is_onnxruntime = False
+
+
+#: What keeps its built-in: onnxruntime's calls raise the same one, or no program of its meets it.
+_KEPT = ("MissingFeed", "NoSuchFile", "OutOfMemory", "TimedOut", "UnusableFeed", "WrongType")
+
+
+def as_onnxruntime() -> None:
+    """Take away the built-in bases of the classes here, in this process and for good."""
+    _Face.is_onnxruntime = True
+    for kind in list(globals().values()):
+        if isinstance(kind, type) and issubclass(kind, SardonyxError) and kind is not SardonyxError:
+            own = tuple(base for base in kind.__bases__ if issubclass(base, SardonyxError))
+            if kind.__name__ not in _KEPT and own != kind.__bases__:
+                kind.__bases__ = own
+
+
+def also(error: SardonyxError, built_in: type[Exception]) -> None:
+    """Make an error that is being raised one of a built-in class, too."""
+    kind = type(error)
+    if isinstance(error, built_in):
+        return
+
+    def reduced(self: SardonyxError) -> tuple[Any, ...]:
+        return kind, self.args
+
+    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduced}
+    error.__class__ = type(kind.__name__, (kind, built_in), names)
 
 
 def installing(extra: str) -> str:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from sardonyx.base.errors import EngineError, message
+from sardonyx.base.handlers import deferred
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.records import dataclass
 from sardonyx.codegen.compile import compile_text
@@ -125,4 +126,6 @@ def blob_of(parts: Sequence[Part], target: Target) -> Blob:
 
 def build(text: str, target: Target, *, pipeline: str = "none", level: int = 2) -> Blob:
     """Compile and link LLVM IR text in this process: `compile_text`, then `link`."""
-    return link(compile_text(text, target, pipeline=pipeline, level=level), target)
+    with deferred():
+        compiled = compile_text(text, target, pipeline=pipeline, level=level)
+    return link(compiled, target)

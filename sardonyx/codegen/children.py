@@ -10,6 +10,7 @@ memory.
 
 from __future__ import annotations
 
+import re
 import selectors
 import signal
 import sys
@@ -18,7 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import (
+    EngineError,
+    OutOfMemory,
+    ResourceError,
+    SardonyxError,
+    message,
+)
+from sardonyx.base.handlers import deferred
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.codegen.child import compile_part
@@ -32,8 +40,17 @@ _AHEAD_BYTES = 24_000
 #: So much text that waits is worth a further child: starting one takes as long.
 _BACKLOG_BYTES = 60_000
 _TRIES = 2
+_KILLS = [
+    getattr(signal, name)
+    for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGXCPU", "SIGXFSZ")
+    if hasattr(signal, name)
+]
 #: Twins of a process, at most: see `codegen.child`.
 _TWINS = 3
+#: One that needs no descriptor of its own: there may be none left.
+_Selector: type[selectors.BaseSelector] = getattr(
+    selectors, "PollSelector", selectors.SelectSelector
+)
 _CAN_FORK = sys.platform == "linux" and hasattr(signal, "pidfd_send_signal")
 
 
@@ -75,6 +92,7 @@ class Children:
 
         Raises:
             EngineError: The text is not valid, or ended the processes that compiled it.
+            ResourceError, OutOfMemory: Something else ended them, or they had no memory.
         """
         while job.result is None:
             if self._most:
@@ -82,7 +100,7 @@ class Children:
                 self._checkpoint()
             else:
                 self._compile_here(job)
-        if isinstance(job.result, EngineError):
+        if isinstance(job.result, SardonyxError):
             raise job.result
         return job.result
 
@@ -101,12 +119,16 @@ class Children:
 
     def _compile_here(self, job: Job) -> None:
         if self._apart:
-            what = "There is no process that can compile"
-            job.result = EngineError(message("compile", what))
+            what, do = (
+                "No process can be started that compiles",
+                "Raise `ulimit -u` and `ulimit -n`",
+            )
+            job.result = ResourceError(message("compile", what, do=do))
             return
         try:
-            job.result = compile_part(job.text, self._target, job.level)
-        except EngineError as error:
+            with deferred():
+                job.result = compile_part(job.text, self._target, job.level)
+        except SardonyxError as error:
             job.result = error
 
     def _start(self) -> bool:
@@ -128,7 +150,7 @@ class Children:
         if not self._most:
             return
         self._deal()
-        with selectors.DefaultSelector() as selector:
+        with _Selector() as selector:
             for child in self._children:
                 selector.register(child.back, selectors.EVENT_READ, child)
                 if child.outgoing:
@@ -173,10 +195,25 @@ class Children:
             first.tries += 1
             _log.info("a compiling process ended (%s) at try %d of a text", how, first.tries)
             if first.tries >= _TRIES:
-                what = f"LLVM ended the process that compiled it ({how})"
-                first.result = EngineError(message("compile", what))
+                first.result = _why_lost(how)
                 jobs = jobs[1:]
         self._queue.extendleft(reversed(jobs))
+
+
+#: What ends a process from outside: who is short of memory, an administrator, a limit of time.
+_FROM_OUTSIDE = re.compile(rf"signal ({'|'.join(str(int(s)) for s in _KILLS)})$|it is gone$")
+_NO_MEMORY = re.compile("out of memory|bad_alloc|cannot allocate memory|MemoryError", re.IGNORECASE)
+
+
+def _why_lost(how: str) -> SardonyxError:
+    """What becomes of a text whose processes ended twice; `how` says how the last one did."""
+    if _NO_MEMORY.search(how):
+        return OutOfMemory(message("compile", f"A compiling process had too little memory ({how})"))
+    if _FROM_OUTSIDE.search(how):
+        what = f"Processes that compile were ended twice from outside ({how})"
+        do = "Give the program more memory, or set SARDONYX_COMPILE_PROCESSES=1"
+        return ResourceError(message("compile", what, do=do))
+    return EngineError(message("compile", f"LLVM ended the process that compiled it ({how})"))
 
 
 def _served(child: Child, events: int) -> bool:

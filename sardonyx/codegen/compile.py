@@ -127,6 +127,9 @@ def compile_text(
     adds 60 % to the time and took 6 % off fused pointwise kernels; loops whose invariants the
     emitter keeps outside do not need it.
 
+    What breaks it off (a handler of signals) may have llvmlite free memory twice: see
+    `base.handlers.deferred`, which whoever compiles in a process of the caller's uses.
+
     Args:
         text: A module; its functions carry `FUNCTION_ATTRIBUTES`. Triple and layout are set here.
         target: What to generate for.

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sardonyx.base import errors
 from sardonyx.base.errors import message
+from sardonyx.base.handlers import deferred
 from sardonyx.codegen.child import compile_part
 from sardonyx.codegen.emit_base import llvm_type
 from sardonyx.codegen.emit_effects import parameter_type
@@ -78,7 +79,9 @@ def emit_ptx(programs: Sequence[Program], target: Target) -> str:
     Raises:
         EngineError: A program cannot be spread over warps, or LLVM refuses the text.
     """
-    return compile_part(text_for_ptx(programs, target), target, LEVEL).decode()
+    text = text_for_ptx(programs, target)
+    with deferred():
+        return compile_part(text, target, LEVEL).decode()
 
 
 def text_for_ptx(programs: Sequence[Program], target: Target) -> str:

@@ -10,7 +10,7 @@ from collections import deque
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from sardonyx.base.errors import EngineError
+from sardonyx.base.errors import EngineError, SardonyxError
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
@@ -38,7 +38,7 @@ class Job:
 
     text: str
     level: int
-    result: bytes | EngineError | None = None
+    result: bytes | SardonyxError | None = None
     tries: int = 0
 
     @property

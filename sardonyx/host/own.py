@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx.base import errors
 from sardonyx.base.errors import RuntimeException, SardonyxError, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.host.functions import host_maker
 
 #: Functions by domain, name and first version.
@@ -54,6 +55,7 @@ def call(
         except SardonyxError:
             raise
         except Exception as error:
+            pass_on(error)
             what = f"Its function failed: {type(error).__name__}: {error}"
             raise RuntimeException(message(name, what)) from error
         results = found if isinstance(found, tuple) else (found,)
@@ -95,6 +97,7 @@ def _checked(
     try:
         array = np.asarray(result)
     except Exception as error:  # what an object of another library raises
+        pass_on(error)
         raise RuntimeException(message(where, f"This is no array: {error}")) from error
     is_text = kind == "str"
     if is_text:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sardonyx.base.errors import InvalidGraph, InvalidProtobuf, message, too_deep
+from sardonyx.base.errors import Fail, InvalidGraph, InvalidProtobuf, message, too_deep
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
@@ -42,6 +42,7 @@ def load(
     Raises:
         NoSuchFile: The model, or a file with its data, is missing.
         InvalidProtobuf: The bytes are no protobuf message of this kind.
+        Fail: It is of a version of the format that is newer than those known.
         InvalidGraph: The model is readable but not valid.
         InvalidArgument: The source is none of these.
     """
@@ -54,7 +55,8 @@ def load(
         do = _advice(opened)
         raise InvalidGraph(message(opened.name, what, expected=expected, got="none", do=do))
     if not first <= model.ir_version <= last:
-        raise InvalidGraph(
+        kind = Fail if model.ir_version > last else InvalidGraph
+        raise kind(
             message(
                 opened.name,
                 "This version of the ONNX format is not supported",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.files import read_file
 from sardonyx.ir.constant import Array
 from sardonyx.loader import onnx_format, wire
@@ -27,5 +27,5 @@ def read_tensor(path: Path) -> tuple[str, Array]:
         tensor = wire.decode(onnx_format.TENSOR, source)
         reader = TensorReader(source, ExternalFiles(str(path.parent)), allow_missing_data=False)
         return tensor.name, reader.constant(tensor, str(path)).array()
-    except (ValueError, OSError, Fail) as error:
+    except (ValueError, OSError, SardonyxError) as error:
         raise InvalidArgument(message(str(path), f"It is no tensor ({error})")) from error

@@ -87,7 +87,7 @@ def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxErro
     """A branch, or why it makes no sense here: exporters leave branches that are never taken."""
     try:
         return _either_way(lambda: scope.body(graph, [], outside))
-    except (InvalidGraph, errors.NotImplemented) as error:
+    except (InvalidGraph, errors.Fail, errors.NotImplemented) as error:
         return error
 
 

@@ -21,7 +21,7 @@ from types import CodeType, MappingProxyType
 from typing import Any, TypeVar
 
 from sardonyx.base import errors
-from sardonyx.base.errors import EngineError, InvalidGraph, message
+from sardonyx.base.errors import EngineError, Fail, InvalidGraph, message
 from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.ir.node import Node
@@ -297,7 +297,8 @@ def record_of(node: Node) -> OpRecord:
     """The record that says what a node means.
 
     Raises:
-        NotImplemented: There is none.
+        InvalidGraph: There is none: of the standard's domains, or of one that is not imported.
+        Fail: There is none, of another domain.
     """
     record = _lookup(node.domain, node.op_type, node.version)
     if record is None:
@@ -312,8 +313,20 @@ def record_of(node: Node) -> OpRecord:
         if reason:
             what += f": {reason}"
         do = "" if reason or others else _advice(node)
-        raise errors.NotImplemented(message(where(node), what, expected=known, do=do))
+        raise _kind_of_unknown(node)(message(where(node), what, expected=known, do=do))
     return record
+
+
+#: The domains of the standard, of which a checker knows all operators.
+_STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training")
+#: Those that onnxruntime has without an import.
+_ALWAYS_THERE = ("com.microsoft", "com.microsoft.nchwc", "ai.onnx.preview.training")
+
+
+def _kind_of_unknown(node: Node) -> type[InvalidGraph | Fail]:
+    """What onnxruntime raises for an operator that it does not know."""
+    is_imported = node.version > 0 or node.domain in _ALWAYS_THERE
+    return InvalidGraph if node.domain in _STANDARD or not is_imported else Fail
 
 
 def _advice(node: Node) -> str:
@@ -343,8 +356,10 @@ def apply(
         scope: Lowers the graphs among the node's attributes.
 
     Raises:
-        NotImplemented: The operator, or something that it asks for, is not supported.
-        InvalidGraph: Inputs or attributes do not fit; the text names node and input shapes.
+        NotImplemented: Something that the operator asks for is not supported.
+        Fail: Nobody knows the operator, of a domain that is not the standard's.
+        InvalidGraph: Nobody knows it, of the standard's domains; or inputs or attributes do not
+            fit, and the text names node and input shapes.
         DataDependent: Contents are needed that only a run knows.
     """
     record = record_of(node)
@@ -375,7 +390,7 @@ def apply(
         raise InvalidGraph(_explain(node, given, error)) from error
     except errors.NotImplemented as error:
         raise errors.NotImplemented(_explain(node, given, error)) from error
-    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+    except (ValueError, TypeError, ArithmeticError, LookupError, *_OF_CONTENTS) as error:
         # Attributes and contents come from the file: what Python cannot compute with is its fault.
         raise InvalidGraph(_explain(node, given, _in_words(error))) from error
     outputs = result if isinstance(result, tuple) else (result,)
@@ -412,6 +427,9 @@ def _check_types(node: Node, record: OpRecord, inputs: Sequence[Tensor | None]) 
             what = f"It does not take inputs of type {x.dtype.type_text}"
             raise errors.NotImplemented(message(where(node), what))
 
+
+#: What a lowering raises about contents of constants.
+_OF_CONTENTS = (errors.InvalidArgument, errors.DivisionByZero)
 
 #: What is said of inputs whose sizes a lowering could not take apart.
 OTHER_RANKS = "It does not take inputs of such ranks."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sardonyx.base.errors import EngineError, message
+from sardonyx.base.errors import EngineError, SardonyxError, message
 from sardonyx.base.object_types import from_text
 from sardonyx.plan.dims import DimReader, DimWriter
 from sardonyx.plan.plan import (
@@ -208,5 +208,13 @@ def from_bytes(data: bytes) -> Plan:
             tuple(body["strings"]),
             tuple(Maker(r.dims(s), size, where) for s, size, where in body["makers"]),
         )
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        ZeroDivisionError,
+        SardonyxError,
+    ):
         raise EngineError(message("plan", "The bytes of the plan are damaged")) from None

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from sardonyx.base.bounded_json import read_json
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.files import check_target
 from sardonyx.quantization.enums import CalibrationMethod
 
@@ -242,7 +242,7 @@ def load_tensors_data(path: str | os.PathLike[str]) -> TensorsData:
     held = read_json(path, most_bytes=_MOST_BYTES, is_strict=False, otherwise=what)
     try:
         return TensorsData.from_dict(held)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, SardonyxError) as error:
         what += f" ({type(error).__name__}: {error})"
         raise InvalidArgument(message(str(path), what, do="Delete it")) from error
 

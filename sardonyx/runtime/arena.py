@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base.errors import OutOfMemory, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.native_layout import ALIGNMENT, WORD
 
@@ -95,7 +96,8 @@ class Memory:
             self._budget.take(size_bytes, purpose, largest)
         try:
             return np.empty(size_bytes + ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError) as error:
+            pass_on(error)
             self._release(size_bytes)
             what = f"The system refuses {size_bytes} bytes of memory for {purpose}"
             listed = largest() if largest is not None else ""
@@ -118,7 +120,8 @@ def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size_bytes = math.prod(shape) * dtype.itemsize
     try:
         raw = np.empty(size_bytes + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError):
+    except (MemoryError, ValueError) as error:
+        pass_on(error)
         what = f"The system refuses {size_bytes} bytes of memory for constants"
         raise OutOfMemory(message("session", what)) from None
     skip = -address_of(raw) % ALIGNMENT

@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.base import dtypes
 from sardonyx.base.conversion import as_rounded
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, OutOfMemory, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.interrupt import claim
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime.arena import Words, address_of
@@ -145,7 +146,8 @@ def _copied(array: Array, dtype: np.dtype[Any], where: str) -> Array:
     claim(array.size * dtype.itemsize)
     try:
         return np.array(array, dtype, order="C", copy=True)
-    except (MemoryError, ValueError):
+    except (MemoryError, ValueError) as error:
+        pass_on(error)
         what = f"There is no memory for a copy of a feed of shape {array.shape}"
         raise OutOfMemory(message(where, what)) from None
 

@@ -166,7 +166,7 @@ class Bundle:
         try:
             header = parse_json(text, self.name, most=_MOST_HEADER_BYTES)
             self._check(header)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, InvalidArgument):
             raise self._damaged("its header makes no sense") from None
         return header, checksum.hex()
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import Fail, InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, ResourceError, message
 from sardonyx.base.forks import compiling, lock_over_forks
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
@@ -432,8 +432,9 @@ def _engine() -> str:
         return digest(content, _llvmlite_version())
     except OSError as error:
         what = f"The package's own files cannot be read: {error}"
-        do = "Raise the limit of open files" if error.errno in (EMFILE, ENFILE) else ""
-        raise Fail(message("cache", what, do=do)) from None
+        is_short = error.errno in (EMFILE, ENFILE)
+        do = "Raise the limit of open files (`ulimit -n`)" if is_short else ""
+        raise ResourceError(message("cache", what, do=do)) from None
 
 
 @lru_cache(maxsize=1)
@@ -449,6 +450,6 @@ def engine_digest() -> str:
     change code. The first call of a process takes about a millisecond per hundred source files.
 
     Raises:
-        Fail: The source cannot be read, perhaps for too many open files.
+        ResourceError: The source cannot be read, perhaps for too many open files.
     """
     return digest(_engine(), host_target().key, knobs.code_signature())

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, TimedOut, message
+from sardonyx.base.resources import named
 
 
 class CancelFlag:
@@ -120,15 +121,24 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, seconds: float, action: Callable[[], None]) -> int:
-        """Call `action` after so many seconds, in another thread; gives a number for `remove`."""
+        """Call `action` after so many seconds, in another thread; gives a number for `remove`.
+
+        Raises:
+            ResourceError: The system gives no thread.
+        """
         with self._changed:
             number = next(self._numbers)
             self._actions[number] = action
             heapq.heappush(self._due, (time.monotonic() + seconds, number))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="sardonyx-watch")
-                self._thread.daemon = True
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name="sardonyx-watch", daemon=True)
+                try:
+                    with named("timeout"):
+                        thread.start()
+                except BaseException:
+                    del self._actions[number]
+                    raise
+                self._thread = thread
             elif self._due[0][1] == number:
                 self._changed.notify()
             return number

@@ -11,6 +11,7 @@ import numpy as np
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
 from sardonyx.base.forks import RenewedLock
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -102,9 +103,11 @@ class Claim:
             return self._on_processor(given, str(refusal))
         except SardonyxError:
             raise
-        except MemoryError as error:
-            raise errors.OutOfMemory(message(self.where, f"There is no memory: {error}")) from error
         except Exception as error:
+            pass_on(error)
+            if isinstance(error, MemoryError):
+                what = f"There is no memory: {error}"
+                raise errors.OutOfMemory(message(self.where, what)) from error
             what = f"The provider failed: {type(error).__name__}: {error}"
             raise errors.RuntimeException(message(self.where, what)) from error
         if len(found) != self._count:

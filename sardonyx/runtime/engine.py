@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from sardonyx.base.errors import (
     Fail,
     InvalidArgument,
     RuntimeException,
+    SardonyxError,
     UnexpectedOne,
     message,
 )
+from sardonyx.base.handlers import is_of_handler
 from sardonyx.base.log import get_logger
 from sardonyx.base.object_types import ObjectType
+from sardonyx.base.resources import refusal
 from sardonyx.runtime.appending import Appender
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
@@ -96,6 +99,8 @@ class Engine:
             results = self.executable.run(feeds, cancel)
         except ContradictingSizes as error:
             return self._run_general(error, feeds, cancel)
+        except MemoryError as error:
+            _raise_named(error)
         if self._plain:
             return results
         found: list[np.ndarray[Any, Any]] = []
@@ -167,6 +172,8 @@ class Engine:
             results = self.executable.run_to(feeds, plan_wanted, cancel)
         except ContradictingSizes as error:
             return self._general_for(error, feeds, lambda e: e.run_to(feeds, wanted, cancel))
+        except MemoryError as error:
+            _raise_named(error)
         if self._plain:
             if self._appender is None or wanted.is_captured:
                 return results
@@ -236,6 +243,8 @@ class Engine:
                 if target.shape != result.shape:
                     raise
                 target[...] = result
+        except MemoryError as error:
+            _raise_named(error)
 
     @property
     def runs_in_place(self) -> bool:
@@ -331,6 +340,14 @@ class Engine:
             engine.executable.trim()
             for region in engine.regions:
                 region.trim()
+
+
+def _raise_named(error: MemoryError) -> NoReturn:
+    """Raise what a run does where an array of NumPy's, or an object, gets no memory."""
+    found = None if is_of_handler(error) else refusal("run", error)
+    if found is None or isinstance(error, SardonyxError):
+        raise error
+    raise found from error
 
 
 class UnrankedEngine(Engine):

@@ -20,6 +20,7 @@ from sardonyx.base.errors import (
     SardonyxError,
     message,
 )
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.interrupt import Interrupted, claim, counting
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
@@ -252,9 +253,11 @@ class HostTable:
         except SardonyxError as error:
             kind = type(error) if isinstance(error, RuntimeException) else RuntimeException
             raise kind(f"[{command.where}] {error}") from error
-        except MemoryError as error:
-            raise OutOfMemory(message(command.where, f"There is no memory: {error}")) from None
         except Exception as error:  # data from outside decides what libraries raise
+            pass_on(error)
+            if isinstance(error, MemoryError):
+                what = f"There is no memory: {error}"
+                raise OutOfMemory(message(command.where, what)) from None
             text = f"The data cannot be worked on: {error}"
             raise RuntimeException(message(command.where, text)) from error
 

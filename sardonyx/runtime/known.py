@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sardonyx.base.errors import EngineError
+from sardonyx.base.errors import EngineError, SardonyxError
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.written import Code, stem_of
@@ -70,7 +70,14 @@ class KnownKernels:
             written = from_bytes(place, data)
             own = name(written.code.stem)
             formed = written.formed(own)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, EngineError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            SardonyxError,
+        ) as error:
             _log.warning("a kernel of the library cannot be read, and is made again: %s", error)
             return None
         return formed if self._has(written.code, own) else None

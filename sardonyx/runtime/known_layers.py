@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sardonyx.base.errors import EngineError
+from sardonyx.base.errors import EngineError, SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.codegen.kept_layers import from_text, to_text
 from sardonyx.codegen.layers import Layer
@@ -62,7 +62,14 @@ class KnownLayers:
                     return None
                 names.append(own)
             return written.layer(names, buffers)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, EngineError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            SardonyxError,
+        ) as error:
             _log.warning("a layer of the library cannot be read, and is made again: %s", error)
             return None
 

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sardonyx.base.errors import Fail
+from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.context import FIELDS, SIZE_BYTES
@@ -235,15 +236,18 @@ def shared_pool(threads: int, setup: ThreadSetup | None = None) -> Pool | None:
         if _ended:
             return None
         found = _pools.get(key)
-        if found is None:
-            try:
-                found = _pools[key] = Pool(min(threads, MOST_THREADS), key[1])
-            except Fail:
-                raise
-            except RuntimeError as error:
-                _log.warning("no threads, running serially: %s", error)
-                return None
-        return found
+        return undisturbed(partial(_new_pool, key)) if found is None else found
+
+
+def _new_pool(key: _Key) -> Pool | None:
+    try:
+        found = _pools[key] = Pool(min(key[0], MOST_THREADS), key[1])
+    except Fail:
+        raise
+    except RuntimeError as error:
+        _log.warning("no threads, running serially: %s", error)
+        return None
+    return found
 
 
 def _close_all() -> None:

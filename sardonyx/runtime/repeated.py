@@ -8,6 +8,7 @@ from typing import Any
 from numpy import empty
 
 from sardonyx.base.errors import ContradictingSizes, SardonyxError
+from sardonyx.base.handlers import is_of_handler, pass_on
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import pool, refusals
 from sardonyx.runtime.arrays import ITEMS_OFFSET
@@ -67,14 +68,15 @@ class RunsAgain(Leases):
             is_done = not code or self._is_done(frame, code, made, outputs)
             sound = True
             return outputs if is_done else None
-        except MemoryError:
+        except MemoryError as error:
+            pass_on(error)
             return None
         except ContradictingSizes:
             sound = True
             return None
         except _OF_DATA as error:
             sound = isinstance(error, SardonyxError) or self._late is not None
-            if self._late is None:
+            if self._late is None or is_of_handler(error):
                 raise
             return None  # the data cannot be worked on: `run` says why
         finally:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.frame import Frame, Result
 from sardonyx.runtime.native_layout import NEEDED_FLAGS
@@ -50,7 +51,8 @@ def new_results(frame: Frame) -> list[Array | None]:
     """
     try:
         return frame.recycled.arrays()
-    except (MemoryError, ValueError):
+    except (MemoryError, ValueError) as error:
+        pass_on(error)
         raise _no_memory(frame) from None
 
 
@@ -62,7 +64,8 @@ def new_result(frame: Frame, result: Result) -> Array:
     """
     try:
         return np.empty(*result)
-    except (MemoryError, ValueError):
+    except (MemoryError, ValueError) as error:
+        pass_on(error)
         raise _no_memory(frame, result) from None
 
 

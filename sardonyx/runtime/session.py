@@ -19,7 +19,6 @@ from sardonyx.base.errors import (
     Fail,
     InvalidGraph,
     ModelLoadCanceled,
-    OutOfMemory,
     SardonyxError,
     WrongType,
     message,
@@ -27,9 +26,11 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
+from sardonyx.base.handlers import is_foreign, undisturbed
 from sardonyx.base.interning import patient, remove_gone
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
+from sardonyx.base.resources import refusal
 from sardonyx.codegen.target import host_target
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import team_of
@@ -67,7 +68,10 @@ def create_engine(source: Any, options: EngineOptions | None = None) -> Engine:
         OutOfMemory: Its constants need more memory than the session may have.
         ModelLoadCanceled: It was cancelled, or its time is over.
     """
-    options = options or EngineOptions()
+    return undisturbed(partial(_created, source, options or EngineOptions()))
+
+
+def _created(source: Any, options: EngineOptions) -> Engine:
     start = time.perf_counter()
     try:
         with patient():
@@ -100,7 +104,15 @@ def _let_go(error: BaseException) -> None:
 
 
 def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _Made:
-    """What `make` makes, within the options' time; every error is one of the package's."""
+    """What `make` makes, within the options' time; every error is one of the package's.
+
+    But for what the program itself raises in it: a handler of signals, or whoever raises an
+    exception of the program's own in another thread.
+    """
+    return undisturbed(partial(_guarded, options, make))
+
+
+def _guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _Made:
     with (
         scope(options.least_level, options.logid),
         time_limit(options.load_seconds, options.cancel) as cancel,
@@ -116,9 +128,12 @@ def guarded(options: EngineOptions, make: Callable[[EngineOptions], _Made]) -> _
             raise
         except RecursionError:
             raise too_deep("session") from None
-        except MemoryError:
-            raise OutOfMemory(message("session", "The system refuses memory")) from None
         except Exception as error:
+            refused = refusal("session", error)
+            if refused is not None:
+                raise refused from error
+            if is_foreign(type(error)):
+                raise
             what = f"Compiling the model failed: {type(error).__name__}: {error}"
             raise EngineError(message("session", what)) from error
 

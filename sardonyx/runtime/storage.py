@@ -17,6 +17,7 @@ import numpy as np
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.handlers import pass_on
 from sardonyx.base.records import dataclass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -330,7 +331,8 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         if size_bytes >> 62:
             raise MemoryError
         return np.empty(shape, dtype)
-    except MemoryError:
+    except MemoryError as error:
+        pass_on(error)
         what = f"There are no {size_bytes} bytes for {dtype}{list(shape)}"
         raise errors.OutOfMemory(message("OrtValue", what)) from None
 

@@ -14,7 +14,7 @@ import pytest
 import sardonyx
 from sardonyx import as_onnxruntime
 from sardonyx.base import notes
-from sardonyx.base.errors import InvalidArgument, NoSuchFile, NotImplemented
+from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, NoSuchFile
 from tests.support.session import model_of
 
 _RELU = "g (float[N, 2] x) => (float[N, 2] y) { y = Relu(x) }"
@@ -152,15 +152,18 @@ def test_model_is_not_replaced_by_what_becomes_of_it(model: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("call", "advice"),
-    [("Reluu(x)", "Did you mean 'Relu'"), ("my.ops.FooBar(x)", "docs/own_operators")],
+    ("call", "kind", "advice"),
+    [
+        ("Reluu(x)", InvalidGraph, "Did you mean 'Relu'"),
+        ("my.ops.FooBar(x)", Fail, "docs/own_operators"),
+    ],
 )
-def test_unknown_operators(call: str, advice: str) -> None:
+def test_unknown_operators(call: str, kind: type[Exception], advice: str) -> None:
     text = f"g (float[2] x) => (float[2] y) {{ y = {call} }}"
     found = model_of(text)
     if not any(o.domain == "my.ops" for o in found.opset_import):
         found.opset_import.add(domain="my.ops", version=1)
-    with pytest.raises(NotImplemented, match=advice):
+    with pytest.raises(kind, match=advice):
         sardonyx.InferenceSession(found.SerializeToString())
 
 

@@ -425,7 +425,7 @@ REFUSED: dict[str, tuple[Callable[[], Model], type[Exception], str]] = {
     ),
     "an operator of a domain that is not known": (
         lambda: changed(lambda m: setattr(m.graph.node[0], "domain", "nowhere")),
-        errors.NotImplemented,
+        errors.InvalidGraph,
         "Relu of nowhere, version 0, is not supported",
     ),
     "an attribute that the operator has not": (

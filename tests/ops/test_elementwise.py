@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sardonyx.base.errors import InvalidGraph, NotImplemented, RuntimeException
+from sardonyx.base.errors import InvalidGraph, RuntimeException
 from tests.support.ops import check_op
 
 RNG = np.random.default_rng(7)
@@ -300,7 +300,7 @@ def test_errors(op_type, inputs, attributes, text):
 
 
 def test_unknown_operator():
-    with pytest.raises(NotImplemented, match="Nonsense of ai.onnx, version 13, is not supported"):
+    with pytest.raises(InvalidGraph, match="Nonsense of ai.onnx, version 13, is not supported"):
         check_op("Nonsense", [floats(2)], {}, 13, expected=[])
 
 
