@@ -4,7 +4,9 @@ from __future__ import annotations
 
 #: Inputs of operators, as errors name them. Codes of faults follow from the order.
 RANGED_NAMES: tuple[str, ...] = (
+    "I",
     "Sequence",
+    "Y",
     "a rotary position",
     "auxiliary_lengths",
     "batch_indices",

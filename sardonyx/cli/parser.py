@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
+from sardonyx.base.printable import printable
+
 
 class Parser(argparse.ArgumentParser):
     """Bad arguments end with one line.
@@ -17,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, text: str) -> NoReturn:
         """Print what is wrong; the exit status is 2."""
-        self.exit(2, f"{self.prog}: {text} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {printable(text)} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in the class above, unless flags may stand anywhere."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contents import contents
+from sardonyx.ops.ranges import ranged
 from sardonyx.ops.registry import op
 from sardonyx.ops.windows import make_window
 from sardonyx.tensor import scalar
@@ -109,7 +110,7 @@ def max_unpool_9(
         "scatter_elements",
         (
             constant(0, x.dtype, (everything,)),
-            cast(reshape(positions, (count,)), dtypes.INT64),
+            ranged(reshape(positions, (count,)), "I", 0, sizes.add(everything, -1)),
             reshape(x, (count,)),
         ),
         (((everything,), x.dtype),),

@@ -15,6 +15,7 @@ from sardonyx.ir.constant import Array, Constant
 from sardonyx.ops.gather import top_k
 from sardonyx.ops.generate import constant_tensor
 from sardonyx.ops.ml_common import ML, numbers, pick_labels, real
+from sardonyx.ops.ranges import row_in
 from sardonyx.ops.registry import op
 from sardonyx.tensor import language as t
 from sardonyx.tensor import scalar
@@ -106,8 +107,8 @@ def array_feature_extractor(x: Tensor, positions: Tensor) -> Tensor:
     shape = (*x.shape[:-1], flat.shape[0]) if x.rank > 1 else (1, flat.shape[0])
 
     def body(*at: Dim) -> Scalar:
-        chosen = scalar.check_index(scalar.load(flat, (at[-1],)), extent)
-        return scalar.load(x, (*at[: x.rank - 1], scalar.as_index(chosen, extent)))
+        chosen = row_in(scalar.load(flat, (at[-1],)), "Y", extent)
+        return scalar.load(x, (*at[: x.rank - 1], chosen))
 
     return t.compute(shape, body)
 

@@ -130,6 +130,16 @@ def test_every_command(
     check(_logged(caplog), f"{line} log")
 
 
+def test_arguments_that_are_not_known(capsys: Any) -> None:
+    """File names that a shell puts into the line may be evil, too."""
+    for line in (["doctor", evil("x")], ["run", "m.onnx", evil("x")], [evil("x")]):
+        with pytest.raises(SystemExit):
+            main(line)
+        error = capsys.readouterr().err
+        check(error, str(line))
+        assert error.count("\n") == 1
+
+
 def test_pages(folder: Path, capsys: Any) -> None:
     assert main(["view", "m.onnx"]) == 0
     page = Path("m.html").read_text()

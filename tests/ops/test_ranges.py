@@ -73,7 +73,10 @@ class Case:
         weights = [onnx.numpy_helper.from_array(self.inputs[name], name) for name in self.constants]
         shown = [onnx.ValueInfoProto(name=name) for name in results]
         graph = helper.make_graph([node], "g", declared, shown, weights)
-        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        opsets = [
+            helper.make_opsetid("", self.opset),
+            *(helper.make_opsetid(name, 1) for name in ("com.microsoft", "ai.onnx.ml")),
+        ]
         made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         written: bytes = made.SerializeToString()
         return written
@@ -146,6 +149,13 @@ _SPARSE = {
     "cos_cache": floats(8, 8), "sin_cache": floats(8, 8), "position_ids": longs([4, 5]),
 }  # fmt: skip
 CASES: dict[str, Case] = {
+    "MaxUnpool": Case(
+        "MaxUnpool", {"x": floats(1, 1, 2, 2), "I": longs(0, 5, 10, 15).reshape(1, 1, 2, 2)},
+        {"kernel_shape": [2, 2], "strides": [2, 2]}, domain="",
+    ),
+    "ArrayFeatureExtractor": Case(
+        "ArrayFeatureExtractor", {"x": floats(2, 4), "Y": longs(0, 3)}, domain="ai.onnx.ml",
+    ),
     "GroupQueryAttention": grouped(1, 8),
     "GroupQueryAttention, several new": grouped(3, 8),
     "GroupQueryAttention, a prompt": grouped(4, 8, total=4),
@@ -256,6 +266,8 @@ CASES: dict[str, Case] = {
 #: Case, input, place of the number, numbers out of the range, the range as errors say it, and
 #: numbers at its ends that are taken.
 ROWS: list[tuple[str, str, tuple[int, ...], tuple[int, ...], str, tuple[int, ...]]] = [
+    ("MaxUnpool", "I", (0, 0, 1, 1), (-1, -16, 16), "0 to 15", (0, 15)),
+    ("ArrayFeatureExtractor", "Y", (1,), (-1, -4, 4), "0 to 3", (0, 3)),
     ("GroupQueryAttention", "seqlens_k", (0,), (99, 8, -1, -5), "0 to 7", (0, 7)),
     ("GroupQueryAttention, several new", "seqlens_k", (0,), (99, 1), "2 to 7", (2, 7)),
     ("GroupQueryAttention, a prompt", "seqlens_k", (0,), (99, 8, -1), "0 to 7", (0, 3, 7)),
