@@ -58,8 +58,8 @@ def test_classes(case: str) -> None:
 
 
 @pytest.mark.parametrize(("domain", "opset"), [("", {}), ("my.own", {"my.own": 1})])
-def test_in_a_branch_that_is_never_taken(domain: str, opset: dict[str, int]) -> None:
-    """Exporters leave such branches; where both make no sense, the error is that of a branch."""
+def test_in_branches_that_make_no_sense(domain: str, opset: dict[str, int]) -> None:
+    """Exporters leave branches that are never taken; where both are bad, the error is that of one."""
     y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("y", "z"))
     x, c = (
         helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
