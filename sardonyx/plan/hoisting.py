@@ -40,22 +40,23 @@ def with_numbers(group: Product, stored: Callable[[Map], Buffer]) -> Product:
         if zero.payload == left.zero.payload:
             point = scalar.cast(stored_number(zero, stored), dtypes.INT32)
             group = replace(group, left=replace(left, zero=point).whole)
-    return replace(group, epilogue=hoisted(group.epilogue, stored))
+    return replace(group, epilogue=hoisted(group.epilogue, stored, group.result))
 
 
-def hoisted(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar:
+def hoisted(x: Scalar, stored: Callable[[Map], Buffer], result: Scalar) -> Scalar:
     """The expression with the largest parts that never change loaded.
 
     Args:
         x: The expression.
         stored: Where the contents of a map of constants are going to be.
+        result: The load of what the kernel itself computes: of constants, it never changes either.
     """
     memo: dict[Scalar, Scalar] = {}
 
     def visit(node: Scalar) -> Scalar:
         found = memo.get(node)
         if found is None:
-            found = memo[node] = _moved(node, stored) or _remade(node)
+            found = memo[node] = _moved(node, stored, result) or _remade(node)
         return found
 
     def _remade(node: Scalar) -> Scalar:
@@ -71,14 +72,15 @@ def stored_number(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar:
     return load(stored(make_map((1,), x)), (0,))
 
 
-def _moved(x: Scalar, stored: Callable[[Map], Buffer]) -> Scalar | None:
+def _moved(x: Scalar, stored: Callable[[Map], Buffer], result: Scalar) -> Scalar | None:
     """A load in place of an expression that never changes; None if it has to stay."""
     if x.dtype not in (dtypes.FLOAT, dtypes.INT32) or not is_fixed(x) or x.op in ("load", "size"):
         return None
     if x.op == "constant":
         plain = x.payload in _KEPT or x.payload != x.payload or abs(x.payload) == float("inf")
         return None if plain else stored_number(x, stored)
-    if not loads_of(x):
+    loads = loads_of(x)
+    if not loads or result in loads:
         return None
     atoms = sorted((a for a in index_atoms(x) if a is not None), key=lambda a: a.order)
     variables = [sizes.of_atom(a) for a in atoms]

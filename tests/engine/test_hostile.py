@@ -107,7 +107,7 @@ def test_empty_tensors(zeros: tuple[int, int]) -> None:
 
 def test_unknown_operator_and_missing_file(tmp_path: Path) -> None:
     inputs = {"x": (TensorProto.FLOAT, [3])}
-    with pytest.raises(errors.NotImplemented, match="the_node.*NoSuchOperator"):
+    with pytest.raises(errors.InvalidGraph, match="the_node.*NoSuchOperator"):
         sardonyx.InferenceSession(_one_node("NoSuchOperator", inputs, [3]))
     with pytest.raises(errors.NoSuchFile):
         sardonyx.InferenceSession(tmp_path / "missing.onnx")

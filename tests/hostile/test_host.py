@@ -117,9 +117,9 @@ MUCH: list[tuple[str, dict[str, Any]]] = [
     ("""(string[N] x) => (string[N,W] y) { y = com.microsoft.Tokenizer<mark=0, mincharnum=1,
         pad_value="#", separators=[" "]>(x) }""",
      {"x": words(*["a"] * 50_000, "b " * 50_000)}),
-    ("""(float[N,0] x) => (int64 y) { l = Constant<value_int=1>()
-        s = SplitToSequence<axis=0>(x, l) y = SequenceLength(s) }""",
-     {"x": np.ones((1 << 40, 0), np.float32)}),
+    ("(float[N,0] x, int64 l) => (int64 y) "
+     "{ s = SplitToSequence<axis=0>(x, l) y = SequenceLength(s) }",
+     {"x": np.ones((1 << 40, 0), np.float32), "l": np.array(1)}),
     ("""(int64[N] x) => (float[A] y) { y = TfIdfVectorizer<max_gram_length=1, min_gram_length=1,
         max_skip_count=0, mode="IDF", ngram_counts=[0], ngram_indexes=[2000000000],
         pool_int64s=[1]>(x) }""", {"x": np.ones(3, np.int64)}),

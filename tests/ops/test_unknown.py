@@ -59,7 +59,7 @@ def test_classes(case: str) -> None:
 
 @pytest.mark.parametrize(("domain", "opset"), [("", {}), ("my.own", {"my.own": 1})])
 def test_in_branches_that_make_no_sense(domain: str, opset: dict[str, int]) -> None:
-    """Exporters leave branches that are never taken; where both are bad, the error is that of one."""
+    """Where both branches of an If are bad, the error is that of one."""
     y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("y", "z"))
     x, c = (
         helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
