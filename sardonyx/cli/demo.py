@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         ) from None
     picture = _read(options.image, Image) if options.image else draw(LINES)
     start = time.perf_counter()
-    engine = RapidOCR()
+    engine = RapidOCR(params={"Global.log_level": "warning"})  # else it tells where its files lie
     loaded = time.perf_counter() - start
     pixels = np.asarray(picture)[:, :, ::-1]  # rapidocr takes blue, green, red
     start = time.perf_counter()
