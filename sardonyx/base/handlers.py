@@ -122,12 +122,25 @@ def undisturbed(make: Callable[[], _Made]) -> _Made:
 
 def _interruption(error: BaseException, known: BaseException | None) -> BaseException | None:
     """What ended the work before something failed on the way out; None if nothing did."""
-    link: BaseException | None = error
-    while link is not None and link is not known:
+    for link in behind(error):
+        if link is known:
+            break
         if not isinstance(link, Exception | GeneratorExit):
             return link
-        link = link.__cause__ or link.__context__
     return None
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it came of, what that came of, and so on, each once.
+
+    One that is kept, and raised again while what came of it is dealt with, comes of itself.
+    """
+    link: BaseException | None = error
+    seen = set[int]()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sardonyx.base.errors import (
 )
 from sardonyx.base.files import Identity, identity_of, is_unchanged
 from sardonyx.base.forks import compiling
-from sardonyx.base.handlers import is_foreign, undisturbed
+from sardonyx.base.handlers import behind, is_foreign, undisturbed
 from sardonyx.base.interning import patient, remove_gone
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
@@ -94,10 +94,8 @@ _LONG_SECONDS = 1.0
 
 def _let_go(error: BaseException) -> None:
     """Free what a load had made: a caller who keeps its error would keep all of that, too."""
-    link: BaseException | None = error
-    while link is not None:
+    for link in behind(error):
         traceback.clear_frames(link.__traceback__)
-        link = link.__cause__ or link.__context__
     del link
     gc.collect()
     remove_gone()

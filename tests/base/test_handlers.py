@@ -14,7 +14,7 @@ from onnx import parser
 import sardonyx
 from sardonyx import operators
 from sardonyx.base import errors
-from sardonyx.base.handlers import deferred, is_foreign, undisturbed
+from sardonyx.base.handlers import behind, deferred, is_foreign, undisturbed
 from sardonyx.operators import Output
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.session import guarded
@@ -101,6 +101,24 @@ def test_what_a_caller_deals_with_is_another_matter() -> None:
     except KeyboardInterrupt:
         with pytest.raises(ValueError, match="of the work"):
             undisturbed(work)
+
+
+def test_an_error_that_came_of_itself() -> None:
+    kept = ValueError("kept")
+
+    def work() -> None:
+        try:
+            try:
+                raise kept
+            except ValueError as error:
+                raise KeyError("came of it") from error
+        except KeyError as error:
+            kept.__cause__ = error
+            raise kept from error
+
+    with pytest.raises(ValueError, match="kept") as found:
+        undisturbed(work)
+    assert [type(x) for x in behind(found.value)] == [ValueError, KeyError]
 
 
 def test_handlers_may_put_others_in_their_place() -> None:
