@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from sardonyx.codegen.form import Former
 from sardonyx.codegen.variants import Variant
 from sardonyx.runtime import known_layers
-from sardonyx.runtime.cache import default_cache
+from sardonyx.runtime.cache import Cache, default_cache
 from sardonyx.runtime.choices import Everywhere
 from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.kept_plans import KeptPlan
@@ -276,8 +276,8 @@ DAMAGES = {
 def test_damaged_layers_are_made_again(name, formed, tmp_path):
     check("convolutions")
     first = formed[0]
-    (path,) = files_of(tmp_path)
-    DAMAGES[name](path)
+    for path in files_of(tmp_path):
+        DAMAGES[name](path)
     formed.clear()
     check("convolutions")
     assert formed == [first]
@@ -289,17 +289,20 @@ def test_damaged_layers_are_made_again(name, formed, tmp_path):
 def test_a_file_under_the_name_of_another_has_nothing(formed, tmp_path):
     model = made(CONVOLUTIONS, FILTERS)
     result(model, IMAGE, winograd=False)
-    (path,) = files_of(tmp_path)
-    kept = default_cache().read(path.name, "layers")
+    first = set(files_of(tmp_path))
+    kept = b"".join(default_cache().read(path.name, "layers") for path in first)
     check("convolutions")
-    (other,) = (p for p in files_of(tmp_path) if p != path)
-    default_cache().put(other.name, "layers", kept)
+    others = set(files_of(tmp_path)) - first
+    assert others
+    for path in others:
+        default_cache().put(path.name, "layers", kept)
     formed.clear()
     check("convolutions")
     assert formed[0] > 0
 
 
 def test_the_oldest_layers_go_first(formed, monkeypatch, tmp_path):
+    monkeypatch.setattr(known_layers, "_part_of", lambda _: b"0")
     check("norm")
     (path,) = files_of(tmp_path)
     check("few rows")
@@ -314,9 +317,27 @@ def test_the_oldest_layers_go_first(formed, monkeypatch, tmp_path):
 def test_a_folder_that_cannot_be_written_changes_nothing(formed, tmp_path):
     check("products")
     formed.clear()
-    (path,) = files_of(tmp_path)
-    path.unlink()
-    os.rmdir(path.parent)
-    path.parent.write_bytes(b"")
+    (folder,) = {path.parent for path in files_of(tmp_path)}
+    for path in files_of(tmp_path):
+        path.unlink()
+    os.rmdir(folder)
+    folder.write_bytes(b"")
     check("products")
     assert formed[0] > 0
+
+
+def test_a_session_reads_only_the_parts_that_it_asks_for(formed, monkeypatch, tmp_path):
+    for name in MODELS:
+        check(name)
+    stored = {path.name for path in files_of(tmp_path)}
+    read, original = list[str](), Cache.read
+
+    def counted(self, key, kind):
+        if kind == "layers":
+            read.append(key)
+        return original(self, key, kind)
+
+    monkeypatch.setattr(Cache, "read", counted)
+    check("norm")
+    assert len(set(read)) == len(read) == 1
+    assert len(stored) > 1 and set(read) < stored
