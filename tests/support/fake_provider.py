@@ -110,6 +110,7 @@ def _wait_for_the_background() -> None:
             return found.is_pending
         return bool(found.pending or found.searching)
 
+    gc.unfreeze()  # what the collector was told to leave alone is not among its objects
     for found in [x for x in gc.get_objects() if isinstance(x, CublasLt | Cudnn | SparePart)]:
         while is_busy(found) and time.monotonic() < deadline:
             time.sleep(0.01)
