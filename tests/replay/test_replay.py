@@ -1,0 +1,37 @@
+"""What the compiler makes of small models is what is written down: a change says which and why.
+
+`python -m tests.replay` compares all models; `--write` replaces what is expected.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.replay.__main__ import EXPECTED
+from tests.replay.digests import TARGETS
+from tests.replay.keys import keys
+from tests.replay.models import models
+
+_SMALL = [name for name in models(Path()) if name.startswith("tests/")]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", _SMALL)
+def test_programs_and_plans_of_every_target_are_those_expected(name):
+    command = [sys.executable, "-m", "tests.replay", name, "--jobs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = len(TARGETS) + len(list(keys()))
+    assert f"{count} rows, 0 of them changed" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "key"), list(keys()))
+def test_keys_of_the_cache_are_those_expected(name, key):
+    assert f"keys {name} {key}" in EXPECTED.read_text().splitlines()
+
+
+def test_each_option_that_decides_on_code_changes_the_key():
+    found = dict(keys())
+    assert len(set(found.values())) == len(found)
