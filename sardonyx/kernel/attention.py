@@ -410,7 +410,9 @@ class AttentionKernel(AttentionPacking):
                 b.store(b.convert(b.load(double, wide, k), F32), tile, k)
             self._finish(level, first, count, totals, start)
 
-    def _weigh_run(self, here: Expression, count: Operand, low: Operand, high: Operand) -> None:
+    def _weigh_run(
+        self, here: list[Expression], count: Operand, low: Operand, high: Operand
+    ) -> None:
         """Scores times values of the keys from `low` to `high`, into the tile."""
         b = self.b
         for known in (c for c in self.counts if c < _ROWS):
