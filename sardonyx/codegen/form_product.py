@@ -11,7 +11,9 @@ from sardonyx.codegen.formed import Formed
 from sardonyx.codegen.general_product import GeneralProduct
 from sardonyx.codegen.invocation import Invocation, invocation_of, is_constant
 from sardonyx.codegen.variants import DEFAULT
+from sardonyx.kernel.long_sums import is_long
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.representation import value_type
 from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.bordered import LEAST_ON_DEVICE, LEAST_RUN, with_borders
 from sardonyx.plan.canonical import Canonical
@@ -51,7 +53,7 @@ def product_of_kernels(
         if general is not None:
             return _general(former, general, group, strides)
     image: list[Invocation] = []
-    codes = in_blocks(group) if fixed and former.options.dots else None
+    codes = in_blocks(group) if fixed and former.options.dots and not _is_long(group) else None
     if codes is not None:
         with compiling:
             from sardonyx.codegen.blockwise import blockwise_product
@@ -98,6 +100,11 @@ def product_of_kernels(
         )
         steps += before
     return [*image, *steps, invocation_of(kernel, actual, group)]
+
+
+def _is_long(group: Product) -> bool:
+    """Whether sums are added up in float64."""
+    return bool(is_long(group.reduced, value_type(group.accumulator)))
 
 
 def _is_rounded(former: Former, group: Product) -> bool:

@@ -24,6 +24,7 @@ from sardonyx.codegen.invocation import is_prepared
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.compiled import Kernel
 from sardonyx.kernel.grain import Grain
+from sardonyx.kernel.long_sums import is_long as is_long_sum
 from sardonyx.kernel.product_schedule import (
     DEEP_BLOCKS,
     Packing,
@@ -32,6 +33,7 @@ from sardonyx.kernel.product_schedule import (
     is_long,
     panel_vectors,
 )
+from sardonyx.kernel.representation import value_type
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Product
@@ -59,6 +61,7 @@ class GeneralProduct:
         block_rows: Rows of a block.
         is_brief: Whether it runs once, for a short time.
         is_deep: Whether sums go in parts.
+        is_long: Whether they are added up in float64; None where a run says so.
         grain: How much a block does otherwise.
         key: Equal where one kernel serves.
         actual: What the stand-ins stand for.
@@ -70,6 +73,7 @@ class GeneralProduct:
     block_rows: Dim
     is_brief: bool
     is_deep: bool
+    is_long: bool | None
     grain: Grain
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
@@ -79,7 +83,7 @@ class GeneralProduct:
         """The kernel, and how its right factor is packed."""
         schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
         schedule.block_rows, schedule.is_brief = self.block_rows, self.is_brief
-        schedule.is_deep = self.is_deep
+        schedule.is_deep, schedule.is_long = self.is_deep, self.is_long
         with compiling:
             from sardonyx.kernel.product import ProductKernel
 
@@ -223,13 +227,15 @@ class _Making(Generaliser):
             panels *= count_of_heads
         self._extents[sizes.variable(depth)] = self._symbol("depth", extent_of(depth))
         deep = not self._is_brief and is_deep(extent_of(depth), count)
+        long = is_long_sum(g.reduced, value_type(g.accumulator))
         block = balanced_rows(count, panels, grain.rows * (DEEP_BLOCKS if deep else 1))
         block_rows = self._symbol("block", block)
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralProduct(
-            group, self._strides, block_rows, self._is_brief, deep, replace(grain, vectors=vectors),
-            ("general", vectors, self._is_brief, deep, *structure_of(group), shapes),
+            group, self._strides, block_rows, self._is_brief, deep, long,
+            replace(grain, vectors=vectors),
+            ("general", vectors, self._is_brief, deep, long, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip
 

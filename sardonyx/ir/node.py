@@ -94,6 +94,19 @@ class Node:
         self._position = 0
         self._next: Node | None = None
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Names of nodes of the file: its own, or those that it came from if a pass made it."""
+        is_own = not self.origin or self.name in self.origin
+        # Nodes of functions have the name of the call before their own.
+        is_own = is_own or self.name.startswith(f"{self.origin[0]}/")
+        return (self.name,) if is_own else self.origin
+
+    @property
+    def where(self) -> str:
+        """How errors name it."""
+        return f"node {', '.join(self.written)} ({self.op_type})"
+
     def subgraphs(self) -> Iterator[Graph]:
         """The graphs among the attributes, in their order."""
         if not self.attributes:  # most nodes have none, and are asked often

@@ -18,12 +18,13 @@ from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
 from sardonyx.kernel.grain import Grain
-from sardonyx.kernel.micro import build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
+from sardonyx.kernel.micro import PART, build_micro, ends_well, micro_name, tile_rows
 from sardonyx.kernel.program import Constant, Operand, Program
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.softmax import build_softmax, softmax_name
 from sardonyx.kernel.transpose import build_transpose, sums_of
-from sardonyx.kernel.types import F32, I1, I64
+from sardonyx.kernel.types import F32, F64, I1, I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -119,6 +120,11 @@ class AttentionKernel(AttentionPacking):
             for vectors in sorted(panels)
         ]
         found.append(build_softmax(_SIDE_BY_SIDE, self.lanes))
+        if self.packs and self._may_be_long():
+            found += [
+                build_long_sum(F32, vectors, self.lanes, apart=True)
+                for vectors in sorted(self.over_width.sizes())
+            ]
         return (*found, build_transpose(F32, self.lanes)) if self.turns else tuple(found)
 
     def _divide_scratch(self) -> None:
@@ -141,6 +147,9 @@ class AttentionKernel(AttentionPacking):
             "lines": sizes.multiply(self.line, turned * 4),
             "table of queries": _ROWS * 8,
             "table of scores": _ROWS * 8,
+            "wide": self.panel * _ROWS * 8,
+            "part": self.panel * _ROWS * 4,
+            "starts": _ROWS * 8,
         }  # fmt: skip
         self.scratch: dict[str, Operand] = {}
         offset: Dim = 0
@@ -282,12 +291,37 @@ class AttentionKernel(AttentionPacking):
     ) -> None:
         """Rows of queries, or of scores, times a panel."""
         b = self.b
+        run = b.constant(I64, PART)
         operands = [
-            self.scratch[f"table of {rows}"], Constant(I64, 1), depth, panel, target, step,
+            self.scratch[f"table of {rows}"], Constant(I64, 1), depth, panel, target, run, step,
         ]  # fmt: skip
         for known in self.counts:
             with b.if_(b.eq(count, known)):
                 b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
+
+    def _may_be_long(self) -> bool:
+        """Whether there may be so many keys that weighed values are added up in float64.
+
+        Not on a device.
+        """
+        return self.turns and (not isinstance(self.keys, int) or self.keys > LONG)
+
+    def _weigh_long(
+        self, count: Operand, vectors: int, panel: Operand, target: Operand, step: Operand
+    ) -> None:
+        """Rows of very many scores times a panel of values."""
+        b = self.b
+        *others, least = (
+            (c, micro_name(F32, c, vectors, self.lanes, apart=True)) for c in self.counts
+        )
+        micro: Operand = b.address_of(least[1])
+        for known, name in reversed(others):
+            micro = b.select(b.eq(count, known), b.address_of(name), micro)
+        one = b.constant(I64, 1)
+        operands = [micro, count, self.scratch["table of scores"], one, self.n_keys, panel, target]
+        operands += [self.scratch[name] for name in ("wide", "part", "starts")]
+        name = long_sum_name(F32, vectors, self.lanes, apart=True)
+        b.call(name, [*operands, one, one, step])
 
     def _softmax(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
         """Turn rows of scores into exp(score - largest), and say what they are divided by.
@@ -341,34 +375,62 @@ class AttentionKernel(AttentionPacking):
         b, step = self.b, Constant(I64, self.panel)
         for start, vectors in self.over_width.loop(b, self.whole_width):
             panel = b.offset(self.scratch["values"], b.binary("mul", start, self.n_keys), F32)
-            self._multiply("scores", count, vectors, self.n_keys, panel, self.scratch["tile"], step)
+            tile = self.scratch["tile"]
+            if isinstance(self.keys, int) and self._may_be_long():
+                self._weigh_long(count, vectors, panel, tile, step)
+            elif self._may_be_long():
+                with b.if_(b.compare("gt", self.n_keys, LONG)):
+                    self._weigh_long(count, vectors, panel, tile, step)
+                with b.else_():
+                    self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
+            else:
+                self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
             self._finish(level, first, count, totals, start)
 
     def _weigh_in_place(
         self, level: Expression, first: Operand, count: Operand, totals: Operand
     ) -> None:
-        """The same with values where they are."""
+        """The same with values where they are, in runs whose sums are added up in float64."""
         b, lanes = self.b, self.lanes
+        run = b.select(b.compare("gt", self.n_keys, LONG), b.constant(I64, LONG_RUN), PART)
+        sums = b.binary("mul", count, self.panel)
+        wide, tile = self.scratch["wide"], self.scratch["tile"]
+        double = F64.with_lanes(lanes)
         with b.for_(0, self.n_width, self.panel) as start:
             masked = not self._whole_width(self.panel)
             here = self._columns(level, start, self.vectors, masked=masked)
-            for known in (c for c in self.counts if c < _ROWS):
-                with b.if_(b.eq(count, known)):
-                    tile = [
-                        [b.variable(0.0, self.vector) for _ in range(self.vectors)]
-                        for _ in range(known)
-                    ]
-                    with b.for_(0, self.n_keys) as t:
-                        columns = self._line_of_values(here, t)
-                        for r in range(known):
-                            at = b.binary("add", b.binary("mul", self.n_padded, r), t)
-                            factor = b.load(F32, self.scratch["scores"], at)
-                            _accumulate(b, tile[r], factor, columns)
-                    for r in range(known):
-                        for v in range(self.vectors):
-                            place = (r * self.vectors + v) * lanes
-                            b.store(tile[r][v].get(), self.scratch["tile"], place)
+            with b.for_(0, sums, lanes) as k:
+                b.store(b.splat(b.constant(F64, 0.0), lanes), wide, k)
+            with b.for_(0, self.n_keys, run) as low:
+                self._weigh_run(here, count, low, b.min(b.binary("add", low, run), self.n_keys))
+                with b.for_(0, sums, lanes) as k:
+                    more = b.convert(b.load(self.vector, tile, k), F64)
+                    b.store(b.binary("add", b.load(double, wide, k), more), wide, k)
+            with b.for_(0, sums, lanes) as k:
+                b.store(b.convert(b.load(double, wide, k), F32), tile, k)
             self._finish(level, first, count, totals, start)
+
+    def _weigh_run(
+        self, here: list[Expression], count: Operand, low: Operand, high: Operand
+    ) -> None:
+        """Scores times values of the keys from `low` to `high`, into the tile."""
+        b = self.b
+        for known in (c for c in self.counts if c < _ROWS):
+            with b.if_(b.eq(count, known)):
+                tile = [
+                    [b.variable(0.0, self.vector) for _ in range(self.vectors)]
+                    for _ in range(known)
+                ]
+                with b.for_(low, high) as t:
+                    columns = self._line_of_values(here, t)
+                    for r in range(known):
+                        at = b.binary("add", b.binary("mul", self.n_padded, r), t)
+                        factor = b.load(F32, self.scratch["scores"], at)
+                        _accumulate(b, tile[r], factor, columns)
+                for r in range(known):
+                    for v in range(self.vectors):
+                        place = (r * self.vectors + v) * self.lanes
+                        b.store(tile[r][v].get(), self.scratch["tile"], place)
 
     def _finish(
         self, level: Expression, first: Operand, count: Operand, totals: Operand, start: Operand

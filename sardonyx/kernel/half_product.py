@@ -12,6 +12,8 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.asking import AHEAD, Asking
 from sardonyx.kernel.builder import Builder
 from sardonyx.kernel.expression import Expression
+from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.long_sums import LONG
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program
@@ -20,7 +22,7 @@ from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Product
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.tensor import buffer, indices, make_map
+from sardonyx.tensor.tensor import Tensor, buffer, indices, make_map
 
 #: How many steps of the depth one instruction sums.
 PAIR = 2
@@ -29,15 +31,28 @@ _LEAST_DEPTH = 16
 
 
 def may_round(group: Product) -> bool:
-    """Whether a contraction is one of float32 numbers, long enough to gain."""
+    """Whether a contraction is one of float32 numbers, long enough to gain.
+
+    Not so long that sums are added up in float64: here they are float32 from the first to the last.
+    """
     depth = sizes.product(map(extent_of, group.reduced))
-    long = not isinstance(depth, int) or depth >= _LEAST_DEPTH
+    long = not isinstance(depth, int) or _LEAST_DEPTH <= depth <= LONG
     factors = (group.left.dtype, group.right.dtype, group.accumulator)
     return long and all(dtype is dtypes.FLOAT for dtype in factors)
 
 
 class HalfSchedule(ProductSchedule):
     """How the kernel of such a contraction goes over its axes: rows are always copied."""
+
+    def __init__(
+        self,
+        group: Product,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        grain: Grain = FEW_CORES,
+    ) -> None:
+        super().__init__(group, strides, lanes, grain)
+        self.is_long = False
 
     def _set_depth(self) -> None:
         self.factor = BF16

@@ -20,7 +20,8 @@ from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.program import Constant, Operand, Program, Value
 from sardonyx.kernel.types import I1, I64, PTR, Type
 
-#: Products that are summed in registers; sums of more are added up in parts.
+#: Products that are summed in registers, unless the caller says otherwise (`long_sums`); sums of
+#: more are added up in parts.
 PART = 256
 #: The last steps of a sum go row by row where there are more vectors of sums than these: a row is
 #: stored while the next is summed. Stores of a whole tile at once keep the next tile waiting for as
@@ -82,13 +83,16 @@ def build_micro(
     apart: bool = False,
     at_once: int | None = None,
 ) -> Program:
-    """`(table, taps, depth, panel, tile, next, share)`, or `pitch` for the last two.
+    """`(table, taps, depth, panel, tile, run, next, share)`, or `pitch` for the last two.
 
     table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned; rows that
-    lie `apart` follow each other in steps of `pitch` elements. next, share: see `asking`. at_once:
-    how many vectors are summed in one pass over the depth; all of them if it is None.
+    lie `apart` follow each other in steps of `pitch` elements. run: how many products are summed in
+    registers before they are added to the tile, at least `_STEPS_BY_ROW`. next, share: see
+    `asking`. at_once: how many vectors are summed in one pass over the depth; all of them if it is
+    None.
     """
     parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
+    parameters.append(("run", I64))
     name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
     b = Builder(name, [*parameters, *([("pitch", I64)] if apart else AHEAD)])
     width = vectors * lanes
@@ -116,7 +120,7 @@ def _write_part(
     """The sums of `vectors` vectors of columns from column `first` on."""
     element, lanes = vector.element, vector.lanes
     table, taps, depth = (b.parameter(n) for n in ("table", "taps", "depth"))
-    panel, tile = b.parameter("panel"), b.parameter("tile")
+    panel, tile, run = (b.parameter(n) for n in ("panel", "tile", "run"))
     if first:
         panel, tile = (b.offset(x, first, element) for x in (panel, tile))
     at = b.variable(panel, name="panel")
@@ -125,21 +129,21 @@ def _write_part(
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
     with b.while_(lambda: b.binary("xor", over.get(), True)):
         sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
-        run, stored = b.variable(0, I64), b.variable(0, I1)
+        summed, stored = b.variable(0, I64), b.variable(0, I1)
 
-        def going(run: Register = run) -> Operand:
-            few = b.compare("lt", run.get(), PART)
+        def going(summed: Register = summed) -> Operand:
+            few = b.compare("lt", summed.get(), run)
             return b.binary("and", few, b.compare("lt", tap.get(), taps))
 
         with b.while_(going):
             pointers = b.offset(table, tap.get(), rows * 8)
             starts = [b.load(PTR, pointers, r) for r in range(rows)]
             begin = part.get()
-            end = b.binary("min", begin + PART, depth)
+            end = b.binary("min", begin + run, depth)
             by_row: Operand = Constant(I1, False)
             stop: Operand = end
             if rows * vectors > _STORED_AT_ONCE:
-                full = b.compare("ge", run.get() + end - begin, PART)
+                full = b.compare("ge", summed.get() + end - begin, run)
                 out = b.compare("ge", end, depth) & b.compare("ge", tap.get() + 1, taps)
                 by_row = (full | out) & b.compare("ge", end - begin, _STEPS_BY_ROW)
                 stop = b.select(by_row, end - _STEPS_BY_ROW, end)
@@ -160,7 +164,7 @@ def _write_part(
                     with b.else_():
                         _sum_and_store(b, sums, last, (column, width), (tile, pitch), added=False)
                 stored.set(by_row)
-            run.set(run.get() + end - begin)
+            summed.set(summed.get() + end - begin)
             part.set(end)
             with b.if_(b.compare("ge", end, depth)):
                 part.set(0)

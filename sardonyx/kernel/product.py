@@ -15,16 +15,12 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.builder import Builder, Register
 from sardonyx.kernel.compiled import Kernel, Parameters
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import PART, build_micro, ends_well, micro_name, tile_rows
-from sardonyx.kernel.product_ahead import Ahead
-from sardonyx.kernel.product_finish import Finish
-from sardonyx.kernel.product_schedule import (
-    DEPTH_PART,
-    Packing,
-    ProductSchedule,
-)
+from sardonyx.kernel.long_sums import build_long_sum
+from sardonyx.kernel.micro import PART, build_micro, ends_well, tile_rows
+from sardonyx.kernel.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.product_sums import Sums
 from sardonyx.kernel.program import Constant, Operand, Program
-from sardonyx.kernel.types import I64, Type
+from sardonyx.kernel.types import F64, I64, Type
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -37,7 +33,7 @@ _MOST_WRITTEN_OUT = 64
 _TOGETHER_BYTES = 512 << 10
 
 
-class ProductKernel(Ahead, Finish):
+class ProductKernel(Sums):
     """Builds the kernel of one contraction.
 
     Args:
@@ -102,7 +98,8 @@ class ProductKernel(Ahead, Finish):
             build_micro(s.element, r, s.vectors, s.lanes, at_once=s.at_once(r))
             for r in self.tile_rows
         )
-        return (*micro, *self._finish_functions())
+        long = [build_long_sum(s.element, s.vectors, s.lanes)] if self._may_be_long() else []
+        return (*micro, *long, *self._finish_functions())
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
@@ -196,57 +193,6 @@ class ProductKernel(Ahead, Finish):
         chunk, panel = b.parted(inside, count)
         return rest, b.binary("add", first, panel), chunk
 
-    def _goes_in_parts(self) -> bool:
-        """Whether all rows of a block pass one part of the panel after the other."""
-        s = self.schedule
-        return s.is_deep and s.direct and not s.taps and s.window is None
-
-    def _sum_in_parts(
-        self,
-        level: Expression,
-        rows: tuple[Operand, Operand],
-        depth: Operand,
-        panel: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        """The sums of all rows of a block, from the first to the one behind the last."""
-        s, b = self.schedule, self.b
-        low, high = rows
-        zero: dict[Atom, Dim] = {sizes.variable(v): 0 for v in s.reduced}
-        offset, base = substitute(s.left_offset, zero), self.places[s.left_buffer].pointer
-        begin = b.variable(0, I64, name="begin")
-        with b.while_(lambda: b.compare("lt", begin.get(), depth)):
-            start = begin.get()
-            length = b.min(b.binary("sub", depth, start), DEPTH_PART)
-            part = b.offset(panel, start, self._line_bytes())
-            behind = b.offset(part, length, self._line_bytes())
-            self._share_out(behind, b.binary("sub", high, low))
-            row = b.variable(low, name="row")
-            with b.while_(lambda: b.compare("lt", row.get(), high)):
-                first = row.get()
-                count = self._rows_of_tile(b.binary("sub", high, first))
-                line = self._line(b.binary("sub", first, low))
-                target = b.select(b.eq(start, 0), line, self.scratch["more"])
-                with b.for_(0, count) as r:
-                    at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-                    where = b.lift(level.child(at).dim(offset), I64)
-                    pointer = b.offset(base, b.binary("add", where, start), s.factor)
-                    b.store(pointer, self.scratch["table"], r)
-                self._call_micro(self.scratch["table"], count, 1, length, part, target)
-                with b.if_(b.ne(start, 0)):
-                    self._add_lines(line, count)
-                row.set(b.binary("add", first, count))
-            begin.set(b.binary("add", start, length))
-
-    def _add_lines(self, line: Operand, count: Operand) -> None:
-        """Add the sums of a part to those of the parts before it."""
-        s, b = self.schedule, self.b
-        kind = s.element.with_lanes(s.lanes)
-        with b.for_(0, b.binary("mul", count, s.width), s.lanes) as k:
-            more = b.load(kind, self.scratch["more"], k, align_bytes=16)
-            total = b.binary("add", b.load(kind, line, k, align_bytes=16), more)
-            b.store(total, line, k, align_bytes=16)
-
     def _finish_all(
         self,
         level: Expression,
@@ -287,8 +233,12 @@ class ProductKernel(Ahead, Finish):
         kept = most if s.run is None and not in_parts else self._block_rows()
         layout = self._first_layout()
         layout += self._tile_layout(kept)
-        if in_parts:
+        if in_parts or self._may_be_long():
             layout.append(("more", most * s.width * size))
+        if self._may_be_long():
+            lines = kept if in_parts else most
+            layout.append(("wide", sizes.multiply(lines, s.width * F64.size_bytes)))
+            layout.append(("starts", most * 8))
         copied = self._copied_rows()
         layout.append(("table", sizes.multiply(copied, taps * 8)))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
@@ -462,12 +412,12 @@ class ProductKernel(Ahead, Finish):
             else:
                 self._copy_row(inner, table, r, depth)
         if live is None:
-            self._call_micro(table, count, taps, depth, panel, tile)
+            self._sum(table, count, taps, depth, panel, tile)
             return
         first, behind = self._live_taps(live.get(), taps, depth)
         begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
         pointers = b.offset(table, b.binary("mul", first, count), 8)
-        self._call_micro(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+        self._sum(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]
@@ -493,6 +443,7 @@ class ProductKernel(Ahead, Finish):
 
         Sums of few elements are added up in parts of several taps, whose borders must not depend
         on what else is in the tile: results are the same bits however rows are shared by threads.
+        Taps of long sums are so long that each has parts of its own.
 
         Args:
             live: A bit for each tap at which some row is not beyond the edge.
@@ -516,33 +467,6 @@ class ProductKernel(Ahead, Finish):
         steps = b.max(b.min(depth, PART), 1)
         together = b.binary("div", b.binary("add", steps, PART - 1), steps)
         return first.get() - b.binary("rem", first.get(), together), behind.get()
-
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
-        """Multiply the rows that the table points to."""
-        s, b = self.schedule, self.b
-        operands = [table, b.lift(taps, I64), depth, panel, target]
-        operands += self._asked(b.binary("mul", taps, depth))
-        names = {
-            rows: micro_name(s.element, rows, s.vectors, s.lanes, at_once=s.at_once(rows))
-            for rows in self.tile_rows
-        }
-        if len(names) == 1:
-            b.call(names[self.tile_rows[0]], operands)
-            return
-        # One call without branches is half as much for LLVM as a call for each.
-        *others, least = self.tile_rows
-        micro: Operand = b.address_of(names[least])
-        for rows in reversed(others):
-            micro = b.select(b.eq(count, rows), b.address_of(names[rows]), micro)
-        b.call(micro, operands)
 
     def _row_pointers(
         self,

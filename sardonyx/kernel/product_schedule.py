@@ -21,6 +21,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.balance import balanced_rows
 from sardonyx.kernel.grain import FEW_CORES, Grain
+from sardonyx.kernel.long_sums import is_long as is_long_sum
 from sardonyx.kernel.micro import vectors_at_once
 from sardonyx.kernel.representation import value_type
 from sardonyx.kernel.strided import pays
@@ -91,6 +92,7 @@ class ProductSchedule:
         store_at: Indices of the result.
         width: Columns of a panel: `vectors` times `lanes`.
         is_deep: Whether sums are of so many elements that they should go in parts.
+        is_long: Whether sums are added up in float64 (`long_sums`); None where a run says so.
         is_brief: Whether little code is worth more than speed: a tile has one row.
         block_rows: Rows of a block, at most: a number, or an argument of the kernel.
 
@@ -124,6 +126,7 @@ class ProductSchedule:
         self.is_deep = grain.tiling is None and is_deep(self.depth_extent, self.row_count())
         if self.is_deep:
             self.block_rows = DEEP_BLOCKS * grain.rows
+        self.is_long = False if grain.tiling else is_long_sum(self.reduced, self.element)
 
     # -- axes ---------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
     if not most_tiles or not outputs:
         return None
     depth, column = s.depth_extent, extent_of(s.column)
-    if s.element != F32 or not s.direct or len(s.taps) != 2:
+    if s.element != F32 or not s.direct or len(s.taps) != 2 or s.is_long:
         return None
     if not isinstance(depth, int) or not isinstance(column, int):
         return None

@@ -20,7 +20,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expression import Expression
-from sardonyx.kernel.micro import build_micro, micro_name, tile_rows
+from sardonyx.kernel.micro import PART, build_micro, micro_name, tile_rows
 from sardonyx.kernel.product import ProductKernel
 from sardonyx.kernel.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.program import Constant, Operand, Program, Value
@@ -408,7 +408,8 @@ class WinogradKernel(ProductKernel):
                 b.store(source, window, b.binary("add", b.binary("mul", tap, f.outputs), r))
             target = self._line(b.binary("add", first, b.binary("mul", row, pitch)))
             taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
-            b.call(name, [window, taps, depth, panel, target, panel, nothing])
+            run = b.constant(I64, PART)
+            b.call(name, [window, taps, depth, panel, target, run, panel, nothing])
 
     def _outputs_left(self, elements: Operand, apart: int) -> Operand:
         """How many outputs of a tile so many elements have, from its first one on."""

@@ -51,7 +51,7 @@ def depends_on_data(node: Node, reason: DataDependent) -> errors.NotImplemented:
     what = f"A shape depends on data: {reason}"
     names = ", ".join(value.name for value in reason.values)
     do = f"Let the number of elements of {names} follow from the inputs' shapes" if names else ""
-    return errors.NotImplemented(message(f"node {node.name} ({node.op_type})", what, do=do))
+    return errors.NotImplemented(message(node.where, what, do=do))
 
 
 def contents(

@@ -156,11 +156,14 @@ class _Lowering:
         self.run(graph)
         return [self.tensor(value) for value in graph.outputs]
 
-    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
-        """A graph of its own inside this one."""
+    def body(
+        self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer], around: Node
+    ) -> Body:
+        """A graph of its own inside this one, of the node `around`, which made the inputs."""
         inner = _Lowering(graph, self, outside)
         inner.lowered.values.update(zip(graph.inputs, inputs, strict=True))
         with assumptions.collect() as found, forgetting():
+            inner.note_made(inputs, around)
             inner.run(graph)
             outputs = [inner.tensor(value) for value in graph.outputs]
         lowered = inner.lowered
@@ -214,12 +217,26 @@ class _Lowering:
                 continue
             lowered.values[value] = tensor
             lowered.results.add(tensor)
-            for made in topological([tensor], lowered.origins):
-                if not isinstance(made, Buffer):
-                    lowered.origins[made] = node.origin or (node.name,)
-                    _check_steps(made, node)
-                    self._note_maker(made, node)
-                    assume_inside(made, where(node))
+            self.note_made([tensor], node)
+
+    def note_made(self, tensors: Sequence[Tensor], node: Node) -> None:
+        """Note, and check, what a node makes: all that nobody made before it."""
+        origins = self.lowered.origins
+        for made in topological(tensors, origins):
+            if not isinstance(made, Buffer):
+                origins[made] = self._origin_outside(made) or node.origin or (node.name,)
+                _check_steps(made, node)
+                self._note_maker(made, node)
+                assume_inside(made, where(node))
+
+    def _origin_outside(self, tensor: Tensor) -> tuple[str, ...] | None:
+        """The nodes around this graph that make a tensor: constants are the same inside."""
+        lowering = self._parent
+        while lowering is not None:
+            if tensor in lowering.lowered.origins:
+                return lowering.lowered.origins[tensor]
+            lowering = lowering._parent
+        return None
 
     def _note_maker(self, made: Tensor, node: Node) -> None:
         count = sizes.product(made.shape)
@@ -252,8 +269,15 @@ class _Scope:
     by_shapes = False
 
     def __init__(self, lowering: _Lowering, node: Node) -> None:
-        self.name = node.name
-        self.inline, self.body, self.own = lowering.inline, lowering.body, lowering.own
+        self.name, self._node, self._lowering = node.name, node, lowering
+        self.own = lowering.own
+
+    def inline(self, graph: Graph, inputs: Sequence[Tensor] = ()) -> list[Tensor]:
+        self._lowering.note_made(inputs, self._node)
+        return self._lowering.inline(graph, inputs)
+
+    def body(self, graph: Graph, inputs: Sequence[Tensor], outside: dict[Tensor, Buffer]) -> Body:
+        return self._lowering.body(graph, inputs, outside, self._node)
 
 
 def _is_known(value: Value) -> bool:

@@ -341,8 +341,8 @@ def _advice(node: Node) -> str:
 
 
 def where(node: Node) -> str:
-    """How errors name a node."""
-    return f"node {node.name} ({node.op_type})"
+    """How errors name a node: as the file does, or those of it that a pass made it from."""
+    return node.where
 
 
 def apply(

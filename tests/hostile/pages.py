@@ -17,16 +17,12 @@ import argparse
 import os
 import random
 import re
-import resource
-import select
-import signal
 import sys
-import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -35,21 +31,17 @@ import onnx
 
 import sardonyx
 from sardonyx.base.errors import EngineError, OutOfMemory, SardonyxError
+from tests.hostile.children import run_cases
 from tests.hostile.constants import as_constants
 from tests.support.guarded import guarded, room
 
 Feeds = dict[str, Any]
-_CASES_PER_PROCESS = 200
-#: A case that takes longer hangs; machines with much else to do may take long.
-_HANG_SECONDS = 90.0
 #: Loops of 2^31 iterations are right, and take long.
 _RUN_SECONDS = 10.0
 #: Results of more bytes are not compared: there may be no memory for it.
 _MOST_COMPARED_BYTES = 1 << 28
 #: Operators that draw numbers: no two runs give the same.
 _RANDOM = re.compile(rb"Random|Bernoulli|Multinomial|Dropout")
-#: No case may use more, whatever it asks for.
-_DATA_BYTES = 6 << 30
 
 
 @cache
@@ -213,68 +205,7 @@ def campaign(
     records()  # imported once, before the processes part
     if with_onnx:
         _onnx_cases()
-    until, tally = time.monotonic() + seconds, Counter[str]()
-    while seeds and time.monotonic() < until:
-        part = seeds[:_CASES_PER_PROCESS]
-        seeds = range(_batch(part, until, tally, say, with_onnx), seeds.stop)
-    return tally
-
-
-def _batch(
-    seeds: range, until: float, tally: Counter[str], say: Callable[[str], None], with_onnx: bool
-) -> int:
-    """Cases of one process; gives the next seed."""
-    seed = seeds.start
-    reading, writing = os.pipe()
-    sys.stdout.flush()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _serve(writing, seeds, until, with_onnx)
-    os.close(writing)
-    how = ""
-    with os.fdopen(reading, "rb") as pipe:
-        text = b""
-        while True:
-            if not select.select([pipe], [], [], _HANG_SECONDS)[0]:
-                os.kill(child, signal.SIGKILL)
-                how = "hang"
-                break
-            piece = os.read(pipe.fileno(), 1 << 16)
-            if not piece:
-                break
-            text += piece
-            *lines, text = text.split(b"\n")
-            for line in lines:
-                number, _, rest = line.decode().partition(" ")
-                what, _, defect = rest.partition("|")
-                seed = int(number) + 1
-                tally["defect" if defect else what] += 1
-                if defect:
-                    say(f"DEFECT {number}: {what}\n{defect.replace(chr(0), chr(10))}")
-    status = os.waitpid(child, 0)[1]
-    if how or status:
-        how = how or (f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "exit")
-        tally["defect"] += 1
-        say(f"DEFECT {seed}: {how}")
-        return seed + 1
-    return seed if time.monotonic() > until else seeds.stop
-
-
-def _serve(writing: int, seeds: range, until: float, with_onnx: bool) -> None:
-    status = 1
-    try:
-        resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for number in seeds:
-            if time.monotonic() > until:
-                break
-            what, defect = run_case(number, with_onnx=with_onnx)
-            line = f"{number} {what}|{defect}".replace("\n", chr(0))
-            os.write(writing, line.encode(errors="replace") + b"\n")
-        status = 0
-    finally:
-        os._exit(status)
+    return run_cases(partial(run_case, with_onnx=with_onnx), seeds, seconds, say)
 
 
 def main() -> int:

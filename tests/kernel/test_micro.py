@@ -1,11 +1,13 @@
 """The micro-kernel of floats, against NumPy, of numbers whose sums are exact."""
 
 import ctypes
+from itertools import product
 
 import numpy as np
 import pytest
 
-from sardonyx.kernel.micro import build_micro, micro_name, vectors_at_once
+from sardonyx.kernel.long_sums import LONG_RUN
+from sardonyx.kernel.micro import PART, build_micro, micro_name, vectors_at_once
 from sardonyx.kernel.types import F32, F64
 from tests.support.kernels import Kernels, dtype, targets
 
@@ -19,6 +21,8 @@ SUMS = [
     *((1, depth) for depth in (0, 1, 2, 3, 4, 7, 255, 256, 257, 258, 259, 384, 512, 600)),
     (2, 1), (2, 3), (3, 100), (9, 2), (9, 40), (3, 257),
 ]  # fmt: skip
+#: Products that are summed in registers.
+RUNS = (PART, LONG_RUN)
 
 
 def aligned(array):
@@ -56,17 +60,17 @@ def test_tiles(target, element, apart, at_once):
         name = micro_name(element, rows, vectors, lanes, apart=apart, at_once=at_once)
         pointers = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 2]
         more = [ctypes.c_int64] if apart else [ctypes.c_void_p, ctypes.c_int64]
-        run = kernels.function(name, None, *pointers, *more)
-        for taps, depth in SUMS:
+        multiply = kernels.function(name, None, *pointers, ctypes.c_int64, *more)
+        for (taps, depth), run in product(SUMS, RUNS):
             a = random.integers(-9, 9, (taps, rows, depth)).astype(kind)
             w = aligned(random.integers(-9, 9, (taps, depth, width)).astype(kind))
             table = np.array([line.ctypes.data for tap in a for line in tap], np.int64)
             tile = aligned(np.full((rows + 1) * pitch, 77, kind))
             operands = [table.ctypes.data, taps, depth, w.ctypes.data, tile.ctypes.data]
             # What is asked for need not be there.
-            run(*operands, *([pitch] if apart else [w.ctypes.data + (1 << 40), 48]))
+            multiply(*operands, run, *([pitch] if apart else [w.ctypes.data + (1 << 40), 48]))
             found = tile.reshape(rows + 1, pitch)
             wanted = np.einsum("trk,tkc->rc", a, w)
-            case = (rows, vectors, taps, depth)
+            case = (rows, vectors, taps, depth, run)
             assert np.array_equal(found[:rows, :width], wanted), case
             assert (found[:rows, width:] == 77).all() and (found[rows] == 77).all(), case
