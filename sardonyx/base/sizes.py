@@ -62,8 +62,8 @@ class Size:
         self.terms = terms
         self._text: str | None = None
         self._opaque: tuple[Atom, ...] | None = None
-        self._atoms: frozenset[Atom] | None = None
-        self._leaves: frozenset[Atom] | None = None
+        self._atoms: Set[Atom] | None = None
+        self._leaves: Set[Atom] | None = None
 
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
@@ -251,19 +251,22 @@ def definitions_in(a: Dim, known: Callable[[Atom], bool] = lambda atom: False) -
         a: The expression.
         known: Tells symbols that are left out, with what only they are made of.
     """
-    found: set[Atom] = set()
+    found: dict[Atom, None] = {}
     stack = [a]
     while stack:
         for atom in atoms_of(stack.pop(), "symbol"):
             definition = definition_of(atom)
             if definition is not None and atom not in found and not known(atom):
-                found.add(atom)
+                found[atom] = None
                 stack.append(definition)
     return sorted(found, key=lambda atom: atom.order)
 
 
 def leaves_of(a: Dim) -> Set[Atom]:
-    """The symbols without definitions that `a` is made of, also inside definitions."""
+    """The symbols without definitions that `a` is made of, also inside definitions.
+
+    Always in the same order, as all sets of atoms here: what is compiled hangs on it.
+    """
     if not isinstance(a, Size):
         return _NO_ATOMS
     if a._leaves is None:
@@ -275,12 +278,16 @@ def leaves_of(a: Dim) -> Set[Atom]:
     return a._leaves
 
 
-def _leaves_near(a: Size) -> frozenset[Atom]:
+def _leaves_near(a: Size) -> Set[Atom]:
     """The same, where those of the definitions in it are known."""
-    symbols = atoms_of(a, "symbol")
-    known = [x for x in (definition_of(atom) for atom in symbols) if x is not None]
-    own = {atom for atom in symbols if definition_of(atom) is None}
-    return frozenset(own.union(*(x._leaves or () for x in known)))
+    found: dict[Atom, None] = {}
+    for atom in atoms_of(a, "symbol"):
+        definition = definition_of(atom)
+        if definition is None:
+            found[atom] = None
+        else:
+            found.update(dict.fromkeys(definition._leaves or ()))
+    return found.keys()
 
 
 def index(extent: Dim, name: str = "i") -> Size:
@@ -469,7 +476,7 @@ def in_place_of(old: Iterable[Dim], new: Iterable[Dim]) -> dict[Atom, Dim]:
     return {variable(a): b for a, b in zip(old, new, strict=True) if a != 0}
 
 
-_NO_ATOMS: frozenset[Atom] = frozenset()
+_NO_ATOMS: Set[Atom] = dict[Atom, None]().keys()
 #: Kinds of atoms whose value is one of their arguments'.
 _COMPOSED = ("floordiv", "max", "min")
 
@@ -480,17 +487,17 @@ def atoms_of(a: Dim, kind: str | None = None) -> Set[Atom]:
         return _NO_ATOMS
     every = a._atoms
     if every is None:
-        found: set[Atom] = set()
+        found: dict[Atom, None] = {}
         for monomial, _ in a.terms:
             for atom in monomial:
-                found.add(atom)
+                found[atom] = None
                 if atom.kind in _COMPOSED:
                     for argument in atom.arguments:
-                        found |= atoms_of(argument)
-        every = a._atoms = frozenset(found)
+                        found.update(dict.fromkeys(atoms_of(argument)))
+        every = a._atoms = found.keys()
     if kind is None or all(atom.kind == kind for atom in every):
         return every
-    return frozenset([atom for atom in every if atom.kind == kind])
+    return dict.fromkeys([atom for atom in every if atom.kind == kind]).keys()
 
 
 def opaque_in(a: Dim) -> tuple[Atom, ...]:

@@ -4,6 +4,7 @@ import argparse
 import multiprocessing
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.replay.digests import TARGETS
@@ -28,10 +29,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         chosen = [n for n in models(Path(folder)) if not options.names or _is_in(n, options.names)]
         work = [(name, folder, options.targets.split(",")) for name in chosen]
-        # The order of a size's terms is that in which a process made them: one process a model.
         spawn = multiprocessing.get_context("spawn")
-        with spawn.Pool(options.jobs, maxtasksperchild=1) as pool:
-            found = [row for part in pool.imap(rows_of, work, chunksize=1) for row in part]
+        with ProcessPoolExecutor(options.jobs, spawn, max_tasks_per_child=1) as pool:
+            found = [row for part in pool.map(rows_of, work) for row in part]
     lines = [f"keys {name} {key}" for name, key in keys()] + [str(row) for row in found]
     if options.parts:
         parts = (f"{r.model} {r.target} {k} {v}" for r in found for k, v in r.parts.items())

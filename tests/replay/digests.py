@@ -4,9 +4,12 @@ Nothing is compiled to machine code: kernels are digested as their printed progr
 """
 
 import hashlib
+import multiprocessing
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sardonyx.codegen.ptx import ptx_target
 from sardonyx.codegen.target import Target
@@ -49,20 +52,40 @@ class Row:
 
 
 def rows(name: str, path: Path, targets: Iterable[str] = TARGETS) -> Iterator[Row]:
-    """The rows of the model at `path`."""
+    """The rows of the model at `path`.
+
+    Sizes order their terms by when their atoms were made, so each target has a process of its own,
+    in which nothing was compiled before.
+    """
     graph = load(path)
     optimise(graph)
     lowered = lower(graph)
+    fork = multiprocessing.get_context("fork")
     for target in targets:
-        compiled, places = compile_lowered(graph, lowered, TARGETS[target])
-        programs = {p.name: digest(to_text(p)) for p in compiled.programs()}
-        plans = {f"once {k}": p.plan for k, p in enumerate(compiled.preparations)}
-        plans["main"] = compiled.main
-        written = {key: digest(serial.to_bytes(plan)) for key, plan in plans.items()}
-        yield Row(
-            name, target, digest(repr(sorted(programs.items()))),
-            digest(repr((sorted(written.items()), places))), programs | written,
-        )  # fmt: skip
+        with ProcessPoolExecutor(
+            1, mp_context=fork, initializer=_hold, initargs=(graph, lowered)
+        ) as e:
+            yield e.submit(_row, name, target).result()
+
+
+_held: list[Any] = []
+
+
+def _hold(*held: Any) -> None:
+    _held[:] = held
+
+
+def _row(name: str, target: str) -> Row:
+    graph, lowered = _held
+    compiled, places = compile_lowered(graph, lowered, TARGETS[target])
+    programs = {p.name: digest(to_text(p)) for p in compiled.programs()}
+    plans = {f"once {k}": p.plan for k, p in enumerate(compiled.preparations)}
+    plans["main"] = compiled.main
+    written = {key: digest(serial.to_bytes(plan)) for key, plan in plans.items()}
+    return Row(
+        name, target, digest(repr(sorted(programs.items()))),
+        digest(repr((sorted(written.items()), places))), programs | written,
+    )  # fmt: skip
 
 
 def digest(text: str | bytes) -> str:
