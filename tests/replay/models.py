@@ -31,9 +31,9 @@ def models(folder: Path) -> dict[str, Callable[[], Path]]:
     for name, build in _TESTS.items():
         found[f"tests/{name}"] = lambda name=name, build=build: _written(build(), folder / name)
     for path in sorted((_ROOT / "tests" / "plan" / "graphs").glob("*.onnx")):
-        found[f"graphs/{path.stem}"] = lambda path=path: fill(path, folder / path.stem)
+        found[f"graphs/{path.stem}"] = lambda path=path: fill(path, folder / "graphs" / path.stem)
     for path in sorted((SHARED / "models").glob("*.onnx")):
-        found[f"models/{path.stem}"] = lambda path=path: fill(path, folder / path.stem)
+        found[f"models/{path.stem}"] = lambda path=path: fill(path, folder / "models" / path.stem)
     for name in _ZOO if (SHARED / "zoo.tar.xz").exists() else ():
         found[f"zoo/{name}"] = lambda name=name: fill(_of_zoo(name, folder), folder / name)
     return found
@@ -49,11 +49,10 @@ def _written(model, folder: Path) -> Path:
 def _of_zoo(name: str, folder: Path) -> Path:
     import tarfile
 
-    unpacked = folder / "zoo"
-    if not unpacked.exists():
-        with tarfile.open(SHARED / "zoo.tar.xz") as archive:
-            archive.extractall(unpacked, filter="data")
-    return unpacked / f"{name}.onnx"
+    own = folder / "zoo" / name  # several processes unpack
+    with tarfile.open(SHARED / "zoo.tar.xz") as archive:
+        archive.extract(f"{name}.onnx", own, filter="data")
+    return own / f"{name}.onnx"
 
 
 def rows_of(work: tuple[str, str, list[str]]) -> list[Row]:
