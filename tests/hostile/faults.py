@@ -17,6 +17,7 @@ import io
 import mmap
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,7 @@ def run_case(seed: int, folder: Path) -> tuple[str, str]:
             defect = _tried(source, feeds, expected, made)
         text += f", {made.error!r}, {made.calls} calls"
         defect = defect or _tried(source, feeds, expected)
+    shutil.rmtree(cache, ignore_errors=True)
     return text, defect
 
 
